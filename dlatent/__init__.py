@@ -1,0 +1,1 @@
+"""Probabilistic latent-variable models for data larger than memory."""

@@ -1,0 +1,113 @@
+"""Named array types, and the values that travel between the rooms.
+
+A fit sees its data as a list of *block sources*: small, picklable descriptions of a contiguous range of rows that can be
+loaded anywhere.  The stores make them, the engine loads them, and the mathematics receives the loaded `Block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+Array: TypeAlias = npt.NDArray[np.float64]
+"""A float64 array."""
+Dense: TypeAlias = npt.NDArray[np.floating[Any]]
+"""A float32 or float64 array."""
+Features: TypeAlias = "Dense | sp.csr_array"
+"""Rows of a data matrix: dense (float32/float64) or canonical CSR (sorted indices, no duplicates)."""
+Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+
+Statistic = TypeVar("Statistic")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Loaded rows `[start, start + n)` of the data, the unit that a block function receives."""
+
+    index: int
+    start: int
+    features: Features
+    targets: Array | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of instances in the block."""
+        return int(self.features.shape[0])
+
+
+@runtime_checkable
+class BlockSource(Protocol):
+    """A picklable description of rows `[start, stop)`; `load` may run in any process.
+
+    `nbytes` is the size of the loaded block in bytes as far as it is known beforehand (exact for dense data), the number
+    that the planner and the caches count with.  `collection` is None, or the Dask collections (one per chunk of the
+    feature axis, left to right) that an engine may compute itself instead of calling `load`; `assemble` turns their
+    computed values into the block.
+    """
+
+    start: int
+    stop: int
+    nbytes: int
+
+    @property
+    def collection(self) -> tuple[Any, ...] | None: ...
+
+    def load(self) -> Features: ...
+
+    def assemble(self, parts: Sequence[Any]) -> Features: ...
+
+
+@dataclass(frozen=True)
+class AxisLabels:
+    """Dimension names and coordinates of the two axes, as the input carried them (None where it had none)."""
+
+    dims: tuple[str, str] = ("instance", "feature")
+    instances: npt.NDArray[Any] | None = None
+    features: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """An instances × features matrix behind the door: its shape and the sources of its row blocks.
+
+    `key` identifies this opening of the data to the caches; `nnz` is the number of stored entries of sparse data (None
+    for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array").
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    blocks: tuple[BlockSource, ...]
+    key: Hashable
+    sparse: bool = False
+    nnz: int | None = None
+    labels: AxisLabels = field(default_factory=AxisLabels)
+    description: str = "array"
+    in_memory: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all loaded blocks together."""
+        return sum(block.nbytes for block in self.blocks)
+
+
+def add(left: Statistic, right: Statistic) -> Statistic:
+    """Add two statistics: numbers and arrays by `+`, (named) tuples field by field, None with None.
+
+    Law: `add` is the only way in which statistics of different rows meet, so a statistic is additive over instances.
+    Arrays on the left are updated in place where they own their memory: the caller gives `left` up.
+    """
+    if left is None and right is None:
+        return left
+    if isinstance(left, tuple):
+        parts = [add(a, b) for a, b in zip(left, cast(tuple[Any, ...], right), strict=True)]
+        made = type(left)(*parts) if hasattr(left, "_fields") else tuple(parts)
+        return cast(Statistic, made)
+    if isinstance(left, np.ndarray) and left.flags.writeable and left.ndim:
+        left += right
+        return cast(Statistic, left)
+    return cast(Statistic, left + right)  # type: ignore[operator]

@@ -1,0 +1,39 @@
+"""The exceptions and warnings of the library; every text says where and what to do."""
+
+from __future__ import annotations
+
+
+class DlatentError(Exception):
+    """Base class of everything that dlatent raises on purpose."""
+
+
+class DataError(DlatentError, ValueError):
+    """The data, labels or a store cannot be used as given; the text names the place and the way out."""
+
+
+class PlanError(DlatentError, ValueError):
+    """A fit cannot run in the memory at hand; raised before data moves, the text names the way out."""
+
+
+class StoreError(DataError):
+    """A path is no store, an unfinished store, or a store of a newer version."""
+
+
+class EngineError(DlatentError, RuntimeError):
+    """The cluster lost the computation in a way that no retry inside a pass can mend."""
+
+
+class NotFittedError(DlatentError, ValueError, AttributeError):
+    """A fitted attribute or method was asked for before `fit`."""
+
+
+class ConvergenceWarning(UserWarning):
+    """The iterations stopped before the tolerance was met; the text says how far they came."""
+
+
+class NoiseFloorWarning(UserWarning):
+    """A noise variance ended at its floor: the likelihood is unbounded or nearly so (design, errata 13)."""
+
+
+class PrecisionWarning(UserWarning):
+    """A result has lost digits to cancellation; the text says how many and what to do."""
