@@ -1,0 +1,137 @@
+"""How a store becomes complete: all of it, or nothing that opens.
+
+Laws (tested in tests/stores/test_stores_atomic.py):
+1. A store at `target` is complete, or it is not there (local), or it says `complete: false` (remote, killed writer).
+2. A failed or interrupted writer leaves nothing behind, and an old local store that it was to replace is untouched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import zarr
+
+from dlatent.errors import StoreError
+from dlatent.stores.location import PARTIAL, STORE_MARKS, local_path, remote_filesystem, zarr_location
+
+MARKER = "dlatent"
+"""Name of the root attribute that holds kind, version and completeness of a store."""
+
+STORE_VERSION = 1
+"""Layout version of the data stores (matrices) that this library writes."""
+
+
+@contextlib.contextmanager
+def new_store(
+    target: str | os.PathLike[str], *, kind: str = "matrix", version: int = STORE_VERSION, overwrite: bool = False
+) -> Iterator[zarr.Group]:
+    """A context in which a new Zarr v3 store is written; it exists only once the context ends without an error.
+
+    Locally the group lies in a sibling directory `.NAME.partial-RANDOM` that is renamed at the end.  Remote stores have
+    no rename: they are written in place under `complete: false`, and with `overwrite` the old one is removed first.
+
+    Parameters: `target`, a path or fsspec URL; `kind` and `version`, written to the root attribute `dlatent`;
+    `overwrite`, whether a store that is already there is replaced.
+    Yields: the root group, usable inside the context only.
+    Errors: StoreError where the target exists (or, with `overwrite`, exists and is no store).
+    """
+    location = begin(target, kind=kind, version=version, overwrite=overwrite)
+    try:
+        yield zarr.open_group(location, mode="r+", use_consolidated=False)
+        finish(location, target, overwrite=overwrite)
+    except BaseException:
+        abandon(location)
+        raise
+
+
+def begin(target: str | os.PathLike[str], *, kind: str, version: int, overwrite: bool) -> str:
+    """Make the unfinished store of `target` and return its location; `finish` or `abandon` must follow."""
+    path = local_path(target)
+    if path is None:
+        url = zarr_location(target)
+        _clear_remote(url, overwrite)
+        _mark(zarr.open_group(url, mode="w", zarr_format=3), {"kind": kind, "version": version}, complete=False)
+        return url
+    path = Path(os.path.abspath(path))
+    _check_local(path, overwrite)
+    partial = _partial_path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _mark(zarr.open_group(partial, mode="w-", zarr_format=3), {"kind": kind, "version": version}, complete=False)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StoreError(f"cannot write a store at {path}: {error}; choose a place that you can write to") from error
+    return str(partial)
+
+
+def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Mark the store at `location` complete and move it to `target`."""
+    group = zarr.open_group(location, mode="r+", use_consolidated=False)
+    _mark(group, cast(Mapping[str, Any], group.attrs[MARKER]), complete=True)
+    path = local_path(target)
+    if path is not None:
+        _move_into_place(Path(location), Path(os.path.abspath(path)), overwrite)
+
+
+def abandon(location: str) -> None:
+    """Remove an unfinished store; never raises, because it runs while another error is on its way."""
+    if local_path(location) is not None:
+        shutil.rmtree(location, ignore_errors=True)
+        return
+    with contextlib.suppress(Exception):
+        filesystem, root = remote_filesystem(location)
+        filesystem.rm(root, recursive=True)
+
+
+def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> None:
+    group.attrs[MARKER] = {**marker, "complete": complete}
+
+
+def _partial_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}{PARTIAL}{secrets.token_hex(6)}")
+
+
+def _check_local(path: Path, overwrite: bool) -> None:
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise StoreError(f"{path} already exists; pass overwrite=True to replace it, or choose another path")
+    marked = path.is_dir() and any((path / mark).is_file() for mark in STORE_MARKS)
+    if not marked and not (path.is_dir() and not any(path.iterdir())):
+        raise StoreError(f"{path} exists and is no Zarr store, so it is not replaced; remove it or choose another path")
+
+
+def _clear_remote(url: str, overwrite: bool) -> None:
+    filesystem, root = remote_filesystem(url)
+    if not filesystem.exists(root):
+        return
+    if not overwrite:
+        raise StoreError(f"{url} already exists; pass overwrite=True to replace it, or choose another URL")
+    if filesystem.ls(root) and not any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS):
+        raise StoreError(f"{url} exists and is no Zarr store, so it is not replaced; remove it or choose another URL")
+    filesystem.rm(root, recursive=True)
+
+
+def _move_into_place(partial: Path, path: Path, overwrite: bool) -> None:
+    """Rename; an old store steps aside first and comes back if the rename fails."""
+    _check_local(path, overwrite)
+    if not os.path.lexists(path):
+        partial.rename(path)
+        return
+    aside = _partial_path(path)
+    path.rename(aside)
+    try:
+        partial.rename(path)
+    except BaseException:
+        aside.rename(path)
+        raise
+    if aside.is_symlink():
+        aside.unlink()
+    else:
+        shutil.rmtree(aside, ignore_errors=True)

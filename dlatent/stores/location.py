@@ -1,0 +1,63 @@
+"""Where a store lies: a local path or an fsspec URL, as given by the user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from fsspec.core import url_to_fs
+
+STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
+"""Files whose presence makes a directory a node of a Zarr hierarchy."""
+
+PARTIAL = ".partial-"
+"""Part of the name of every directory that a writer has not finished."""
+
+
+def local_path(location: str | os.PathLike[str]) -> Path | None:
+    """The path of a local location, or None for a remote URL such as `s3://bucket/x.zarr`."""
+    text = os.fspath(location)
+    if "://" not in text and "::" not in text:
+        return Path(text).expanduser()
+    if text.startswith("file://"):
+        parts = urlsplit(text)
+        return Path(unquote(parts.netloc + parts.path))
+    return None
+
+
+def zarr_location(location: str | os.PathLike[str]) -> str:
+    """The location as text that `zarr.open` takes: an absolute path, or the URL without its last slash."""
+    path = local_path(location)
+    return os.path.abspath(path) if path is not None else os.fspath(location).rstrip("/")
+
+
+def parent_location(location: str) -> str | None:
+    """The location one level up, or None at the top of a file system or bucket."""
+    if "://" not in location:
+        parent = os.path.dirname(location)
+        return parent if parent != location else None
+    scheme, _, rest = location.partition("://")
+    head, slash, _ = rest.rpartition("/")
+    return f"{scheme}://{head}" if slash and head else None
+
+
+def child_location(location: str, name: str) -> str:
+    """The location of the member `name` of the group at `location`."""
+    return f"{location}/{name}"
+
+
+def is_node(location: str) -> bool:
+    """Whether the location holds a Zarr group or array."""
+    path = local_path(location)
+    if path is not None:
+        return any((path / mark).is_file() for mark in STORE_MARKS)
+    filesystem, root = remote_filesystem(location)
+    return any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS)
+
+
+def remote_filesystem(url: str) -> tuple[Any, str]:
+    """The fsspec filesystem of a URL and the path inside it."""
+    filesystem, root = url_to_fs(url)
+    return filesystem, str(root).rstrip("/")
