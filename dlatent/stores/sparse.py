@@ -1,0 +1,157 @@
+"""Sparse matrices at rest: the AnnData layout (a `csr_matrix` group), written as a stream of row blocks.
+
+The group holds `data`, `indices` and `indptr`; its attributes are `encoding-type`, `encoding-version` and `shape`.  The
+anndata package opens it, and the door of this room opens what anndata wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import zarr
+from zarr.codecs import BloscCodec
+
+from dlatent.errors import DataError
+
+CHUNK_ELEMENTS = 1 << 19
+"""Elements per chunk of `data` and `indices`: 2 MiB of 32-bit numbers."""
+
+INDPTR_ELEMENTS = 1 << 17
+"""Elements per chunk of `indptr`: 1 MiB."""
+
+ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
+
+
+def fast_codec() -> BloscCodec:
+    """Blosc-lz4 with byte shuffle, the codec of everything large that this library writes.
+
+    Measured on term counts and tf-idf weights: decodes 1.6-2.5 GB/s a thread where zstd level 0 decodes 1.0, for 14 %
+    more bytes on disk.
+    """
+    return BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+
+
+def canonical(matrix: Any) -> sp.csr_array:
+    """The matrix as a csr_array with sorted indices and no duplicates; the caller's object is never modified.
+
+    Canonical CSR input is shared, not copied.  Index arrays are int32 where the numbers allow it.
+    """
+    rows = sp.csr_array(matrix)
+    if rows.has_canonical_format:
+        return rows
+    if any(np.shares_memory(a, b) for a, b in _pairs(rows, matrix)):
+        rows = rows.copy()
+    rows.sum_duplicates()
+    return rows
+
+
+def write_csr(
+    group: zarr.Group, blocks: Iterable[Any], *, columns: int | None = None, dtype: npt.DTypeLike | None = None
+) -> tuple[int, int]:
+    """Write row blocks one after the other into `group` as one sparse matrix; memory holds one block and one chunk.
+
+    Parameters: `group`, an empty group (the root of a new store, or `X` in it); `blocks`, sparse matrices of any format
+    with rows in order; `columns`, the number of features (None: the widest block decides); `dtype` of the values (None:
+    float32 or float64 as in the first block, float64 for other types).
+    Returns: the shape (instances, features) that was written.
+    Errors: DataError where a block is wider than `columns`, or there is no block.
+    """
+    iterator = iter(blocks)
+    first = next(iterator, None)
+    if first is None:
+        raise DataError("there are no rows to write: the input is empty")
+    rows = canonical(first)
+    writer = CsrWriter(group, columns=columns, dtype=rows.dtype if dtype is None else dtype)
+    writer.append(rows)
+    for block in iterator:
+        writer.append(block)
+    return writer.close()
+
+
+class CsrWriter:
+    """Appends row blocks to a `csr_matrix` group; `close` writes what is still buffered and the shape."""
+
+    def __init__(self, group: zarr.Group, *, columns: int | None, dtype: npt.DTypeLike) -> None:
+        given = np.dtype(dtype)
+        value_dtype = given if given in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float64)
+        index_dtype = np.dtype(np.int64 if columns is not None and columns > np.iinfo(np.int32).max else np.int32)
+        self._group = group
+        self._columns = columns
+        self._widest = 0
+        self._rows = 0
+        self._stored = 0
+        self._data = GrowingVector(group, "data", value_dtype, CHUNK_ELEMENTS)
+        self._indices = GrowingVector(group, "indices", index_dtype, CHUNK_ELEMENTS)
+        self._indptr = GrowingVector(group, "indptr", np.dtype(np.int64), INDPTR_ELEMENTS)
+        self._indptr.append(np.zeros(1, dtype=np.int64))
+
+    def append(self, block: Any) -> None:
+        """Add the rows of a sparse matrix."""
+        rows = canonical(block)
+        height, width = rows.shape
+        if self._columns is not None and width > self._columns:
+            raise DataError(
+                f"rows {self._rows}:{self._rows + height} have {width} columns, but the matrix has {self._columns}; "
+                "give the number of columns of the widest row"
+            )
+        if self._columns is None and width > np.iinfo(np.int32).max:
+            raise DataError(f"rows {self._rows}:{self._rows + height} have {width} columns; give `columns` beforehand")
+        self._data.append(rows.data)
+        self._indices.append(rows.indices)
+        self._indptr.append(rows.indptr[1:].astype(np.int64) + self._stored)
+        self._rows += height
+        self._stored += int(rows.indptr[-1])
+        self._widest = max(self._widest, width)
+
+    def close(self) -> tuple[int, int]:
+        """Write the rest and the attributes; return the shape."""
+        for vector in (self._data, self._indices, self._indptr):
+            vector.close()
+        columns = self._widest if self._columns is None else self._columns
+        self._group.attrs.update({**ENCODING, "shape": [self._rows, columns]})
+        return self._rows, columns
+
+
+class GrowingVector:
+    """A one-dimensional Zarr array of unknown length, written in whole chunks."""
+
+    def __init__(self, group: zarr.Group, name: str, dtype: np.dtype[Any], chunk: int) -> None:
+        self._array = group.create_array(
+            name, shape=(0,), dtype=dtype, chunks=(chunk,), compressors=fast_codec(), attributes=dict(ARRAY_ENCODING)
+        )
+        self._chunk = chunk
+        self._waiting: list[npt.NDArray[Any]] = []
+        self._count = 0
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Add values; whole chunks go to the store, the rest waits."""
+        self._waiting.append(np.array(values, dtype=self._array.dtype))
+        self._count += len(values)
+        if self._count >= self._chunk:
+            merged = np.concatenate(self._waiting)
+            whole = self._count - self._count % self._chunk
+            self._write(merged[:whole])
+            self._waiting = [merged[whole:].copy()]
+            self._count -= whole
+
+    def close(self) -> None:
+        """Write what still waits."""
+        self._write(np.concatenate([*self._waiting, np.empty(0, dtype=self._array.dtype)]))
+        self._waiting, self._count = [], 0
+
+    def _write(self, values: npt.NDArray[Any]) -> None:
+        start = self._array.shape[0]
+        if len(values):
+            self._array.resize((start + len(values),))
+            self._array[start : start + len(values)] = values
+
+
+def _pairs(rows: sp.csr_array, matrix: Any) -> list[tuple[Any, Any]]:
+    """The arrays of the converted matrix beside those of the original, as far as it has them."""
+    names = ("data", "indices", "indptr")
+    return [(getattr(rows, name), getattr(matrix, name)) for name in names if hasattr(matrix, name)]
