@@ -1,0 +1,96 @@
+# Two commands on a fresh machine: `make demo` and `make test`.  Python >= 3.11 and make are all they need.
+#
+# Everything is installed into .venv from a lock file; a stamp in .venv remembers it, so that a second run starts at once.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# A Python to build .venv with; empty means: the first candidate that is new enough and can make environments.
+PYTHON ?=
+CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+LOCK_FLAGS ?=
+
+MADE := $(VENV)/.made
+DEMO_READY := $(VENV)/.ready-demo
+DEV_READY := $(VENV)/.ready-dev
+PIP_INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check
+SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: help demo test check lint types contracts docs lock clean
+
+help:
+	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
+	@echo "make test    install the tools of development into $(VENV) and run the tests"
+	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
+	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
+	@echo "make clean   remove $(VENV) and everything that the commands above have made"
+
+demo: $(DEMO_READY)
+	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits two models."
+	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
+
+test: $(DEV_READY)
+	@echo "==> Tests"
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: lint types contracts docs
+
+lint: $(DEV_READY)
+	@echo "==> Lint"
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(DEV_READY)
+	@echo "==> Types"
+	$(VENV)/bin/mypy --strict
+
+contracts: $(DEV_READY)
+	@echo "==> Import contracts"
+	$(VENV)/bin/lint-imports
+
+docs: $(DEV_READY)
+	@echo "==> Documentation"
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+# The demo is locked within the versions of development, so that an environment that has the second has the first.
+lock: $(DEV_READY)
+	@echo "==> Writing requirements/dev.txt and requirements/demo.txt"
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q --universal --python-version 3.11 \
+	  --fork-strategy fewest --no-emit-index-url --no-emit-find-links $(LOCK_FLAGS) \
+	  pyproject.toml --all-extras --group dev -o requirements/dev.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q --universal --python-version 3.11 \
+	  --fork-strategy fewest --no-emit-index-url --no-emit-find-links $(LOCK_FLAGS) \
+	  pyproject.toml --extra demo --group build -c requirements/dev.txt -o requirements/demo.txt
+	@! grep -nE '://|^(-|/)|file:' requirements/dev.txt requirements/demo.txt \
+	  || { echo "The lines above name a host or a path; a lock file must hold names and versions only." >&2; exit 1; }
+
+clean:
+	rm -rf $(VENV) docs/_build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(DEMO_READY): $(MADE) requirements/demo.txt pyproject.toml
+	@echo "==> Installing dlatent and requirements/demo.txt into $(VENV) (half a minute to a few minutes, once)"
+	$(PIP_INSTALL) -r requirements/demo.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV_READY): $(MADE) requirements/dev.txt pyproject.toml
+	@echo "==> Installing dlatent and requirements/dev.txt into $(VENV) (a minute or more, once)"
+	$(PIP_INSTALL) -r requirements/dev.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $(DEMO_READY) $@
+
+# An environment that works is kept; half an environment (an interrupted run) is made again.
+$(MADE):
+	@if $(PY) -c '$(SUITABLE)' 2>/dev/null && $(PY) -m pip --version >/dev/null 2>&1; then touch $@; exit 0; fi; \
+	for name in $(CANDIDATES); do \
+	  if $$name -c '$(SUITABLE)' >/dev/null 2>&1; then \
+	    echo "==> Making $(VENV) with $$name ($$($$name --version))"; \
+	    $$name -m venv --clear $(VENV) && touch $@; \
+	    exit; \
+	  fi; \
+	done; \
+	echo "No usable Python among: $(CANDIDATES)." >&2; \
+	echo "dlatent needs Python 3.11 or newer with the modules venv and ensurepip (Debian and Ubuntu keep them in the" >&2; \
+	echo "package python3-venv).  Name another interpreter with: make PYTHON=/path/to/python3 ..." >&2; \
+	exit 1
