@@ -26,6 +26,9 @@ MARKER = "dlatent"
 STORE_VERSION = 1
 """Layout version of the data stores (matrices) that this library writes."""
 
+RESULT = "result"
+"""Kind of the stores that hold fitted models; all other kinds hold data."""
+
 
 @contextlib.contextmanager
 def new_store(
@@ -87,6 +90,24 @@ def abandon(location: str) -> None:
     with contextlib.suppress(Exception):
         filesystem, root = remote_filesystem(location)
         filesystem.rm(root, recursive=True)
+
+
+def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = None) -> None:
+    """Refuse a store that says that it is unfinished, of a newer version, or of another kind.
+
+    Parameters: `marker`, the attribute `dlatent` of its root; `supported`, the newest version that can be read.
+    """
+    if not isinstance(marker, Mapping):
+        raise StoreError(f"{place}: the attribute {MARKER!r} is damaged: {marker!r}; write the store again")
+    if marker.get("complete") is not True:
+        raise StoreError(f"{place} is a half-written store: its writer was interrupted; remove it and write it again")
+    if kind is not None and marker.get("kind") != kind:
+        raise StoreError(f"{place} is a store of kind {marker.get('kind')!r}; expected {kind!r}")
+    version = marker.get("version")
+    if not isinstance(version, int) or version > supported:
+        raise StoreError(
+            f"{place} has version {version}, but this dlatent reads versions up to {supported}; install a newer dlatent"
+        )
 
 
 def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> None:

@@ -1,0 +1,127 @@
+"""Sparse matrices at rest, opened: row blocks of a `csr_matrix` group in the AnnData layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import zarr
+
+from dlatent.arrays import DataSource, Features
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.chunked import ZarrArray, place_of, process_local, read_rows
+from dlatent.stores.partition import loaded_dtype, sparse_edges
+from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
+
+POINTERS_READ = 1 << 20
+"""Elements of `indptr` that are read at one time while a matrix is opened."""
+
+
+@dataclass(frozen=True)
+class CsrArrays:
+    """The three arrays of a sparse matrix on disk, and the number of its columns."""
+
+    data: ZarrArray
+    indices: ZarrArray
+    indptr: ZarrArray
+    columns: int
+
+
+@dataclass(eq=False)
+class CsrRows(Rows):
+    """Rows of a sparse matrix on disk, whose entries are `[first, last)` of `data` and `indices`."""
+
+    first: int
+    last: int
+    arrays: CsrArrays
+
+    def load(self) -> Features:
+        """Read the entries of the rows and bring them into canonical form.
+
+        Errors: StoreError naming the row whose column index lies outside the matrix.
+        """
+        arrays, shape = self.arrays, (self.stop - self.start, self.arrays.columns)
+        pointers = read_rows(arrays.indptr, self.start, self.stop + 1).astype(np.int64)
+        if pointers[0] != self.first or pointers[-1] != self.last:
+            raise StoreError(f"{place_of(arrays.indptr)} has changed since it was opened; open the store again")
+        pointers -= self.first
+        indices = read_rows(arrays.indices, self.first, self.last)
+        data = read_rows(arrays.data, self.first, self.last)
+        self._check_columns(indices, pointers)
+        index_dtype = np.int32 if max(arrays.columns, self.last - self.first) <= np.iinfo(np.int32).max else np.int64
+        values = data.astype(loaded_dtype(data.dtype), copy=False)
+        rows = sp.csr_array((values, indices.astype(index_dtype, copy=False), pointers.astype(index_dtype)), shape)
+        rows.sum_duplicates()
+        return rows
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Rows of a store in this process's memory travel by value, as no other process could read them."""
+        if process_local(self.arrays.data):
+            return MatrixRows, (self.start, self.stop, self.nbytes, self.load())
+        return CsrRows, (self.start, self.stop, self.nbytes, self.first, self.last, self.arrays)
+
+    def _check_columns(self, indices: npt.NDArray[Any], pointers: npt.NDArray[np.int64]) -> None:
+        if not len(indices) or (indices.min() >= 0 and indices.max() < self.arrays.columns):
+            return
+        at = int(np.flatnonzero((indices < 0) | (indices >= self.arrays.columns))[0])
+        row = self.start + int(np.searchsorted(pointers, at, side="right")) - 1
+        raise StoreError(
+            f"{place_of(self.arrays.indices)}: row {row} has column index {indices[at]}, but the matrix has "
+            f"{self.arrays.columns} columns; correct `shape` or write the store again"
+        )
+
+
+def open_csr(group: zarr.Group, block_bytes: int) -> DataSource:
+    """Row blocks of a `csr_matrix` group; only attributes and `indptr` are read, and of it only the edges are kept.
+
+    Errors: StoreError where members are missing or do not fit `shape`; DataError for values that are no real numbers.
+    """
+    place = f"sparse matrix {place_of(group)}"
+    arrays, rows = _arrays(group, place)
+    columns = arrays.columns
+    check_matrix((rows, columns), arrays.data.dtype, place)
+    dtype = loaded_dtype(arrays.data.dtype)
+    edges = sparse_edges(_pointers(arrays.indptr), entry_bytes=dtype.itemsize + 4, block_bytes=block_bytes, place=place)
+    entries = edges.positions[-1]
+    for name, array in (("data", arrays.data), ("indices", arrays.indices)):
+        if array.shape != (entries,):
+            raise StoreError(f"{place}: {name} has shape {array.shape}, but indptr ends at {entries}; write it again")
+    blocks = tuple(
+        CsrRows(start, stop, csr_bytes(stop - start, last - first, dtype), first, last, arrays)
+        for start, stop, first, last in edges.blocks()
+    )
+    return DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place)
+
+
+def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
+    """The members of the group and the number of rows, checked against its `shape`."""
+    shape = group.attrs.get("shape")
+    if not isinstance(shape, (list, tuple)) or len(shape) != 2 or not all(isinstance(n, int) for n in shape):
+        raise StoreError(f"{place}: the attribute `shape` is {shape!r}; expected [instances, features]")
+    members: dict[str, ZarrArray] = {}
+    for name in ("data", "indices", "indptr"):
+        member = group.get(name)
+        if not isinstance(member, zarr.Array) or member.ndim != 1:
+            raise StoreError(f"{place}: the member {name!r} is missing or no one-dimensional array; write it again")
+        members[name] = member
+    rows, columns = (int(n) for n in shape)  # type: ignore[arg-type]
+    if members["indptr"].shape != (rows + 1,):
+        raise StoreError(
+            f"{place}: `shape` says {rows} rows, but indptr has {members['indptr'].shape[0]} elements instead of "
+            f"{rows + 1}; write it again"
+        )
+    for name in ("indices", "indptr"):
+        if members[name].dtype.kind not in "iu":
+            raise DataError(f"{place}: {name} has dtype {members[name].dtype}; expected integers")
+    return CsrArrays(members["data"], members["indices"], members["indptr"], columns), rows
+
+
+def _pointers(indptr: ZarrArray) -> Iterator[npt.NDArray[Any]]:
+    """`indptr` in pieces, each beginning with the last element of the one before."""
+    for start in range(0, indptr.shape[0] - 1, POINTERS_READ):
+        yield read_rows(indptr, start, min(start + POINTERS_READ, indptr.shape[0] - 1) + 1)

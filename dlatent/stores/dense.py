@@ -1,0 +1,70 @@
+"""Dense matrices at rest: Zarr arrays, read by whole chunks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from dlatent.arrays import AxisLabels, DataSource, Features
+from dlatent.errors import DataError
+from dlatent.stores.chunked import ZarrArray, place_of, process_local, read_rows
+from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype
+from dlatent.stores.rows import ArrayRows, Rows, check_matrix
+
+
+@dataclass(eq=False)
+class ZarrRows(Rows):
+    """Rows of a Zarr array; the handle is metadata and a path, so another process opens the files by itself."""
+
+    array: ZarrArray
+
+    def load(self) -> Features:
+        """Read the rows; types other than float32 and float64 become float64."""
+        values = read_rows(self.array, self.start, self.stop)
+        return values.astype(loaded_dtype(values.dtype), copy=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Rows of a store in this process's memory travel by value, as no other process could read them."""
+        if process_local(self.array):
+            return ArrayRows, (self.start, self.stop, self.nbytes, self.load())
+        return ZarrRows, (self.start, self.stop, self.nbytes, self.array)
+
+
+def open_zarr_array(array: ZarrArray, block_bytes: int, labels: AxisLabels) -> DataSource:
+    """Row blocks of a Zarr array: multiples of its chunk rows (shards, where they are small enough).
+
+    Errors: DataError for other than two dimensions, an empty axis, packed values, and values that are no real numbers.
+    """
+    place = f"Zarr array {place_of(array)}"
+    rows, columns = check_matrix(array.shape, array.dtype, place)
+    packed = {"scale_factor", "add_offset"} & set(array.attrs)
+    if packed:
+        raise DataError(
+            f"{place} holds packed values (attribute {min(packed)!r}); open it with xarray, which unpacks them, "
+            "and pass the variable"
+        )
+    dtype = loaded_dtype(array.dtype)
+    row_bytes = columns * dtype.itemsize
+    edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, block_bytes), block_bytes)
+    blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in edges.pairs())
+    return DataSource(
+        (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description=place + _note(array, edges)
+    )
+
+
+def _row_step(array: ZarrArray, row_bytes: int, block_bytes: int) -> int:
+    """Rows of a shard where a shard fits a block, otherwise rows of a chunk (the unit that is decoded)."""
+    if array.shards is not None and array.shards[0] * row_bytes <= block_bytes:
+        return int(array.shards[0])
+    return int(array.chunks[0])
+
+
+def _note(array: ZarrArray, edges: RowEdges) -> str:
+    if edges.rereads == 1:
+        return ""
+    return (
+        f" (its chunks of {array.chunks[0]} rows are split over {edges.rereads} blocks, so that each is decoded "
+        f"{edges.rereads} times a pass; rechunk it to fewer rows)"
+    )

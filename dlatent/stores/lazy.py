@@ -1,0 +1,125 @@
+"""Dask arrays behind the door, by duck typing: this room hands their chunks on and starts no cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import AxisLabels, DataSource, Features
+from dlatent.errors import DataError
+from dlatent.stores.partition import loaded_dtype
+from dlatent.stores.rows import Rows, check_matrix, csr_bytes
+from dlatent.stores.sparse import canonical
+
+GUESSED_DENSITY = 0.01
+"""Share of stored entries that is assumed of sparse chunks, whose size nobody knows before they are computed."""
+
+
+@dataclass(eq=False)
+class ChunkRow(Rows):
+    """One row of chunks of a Dask array, left to right, as Delayed objects; `widths` are their columns."""
+
+    parts: tuple[Any, ...]
+    widths: tuple[int, ...]
+    sparse: bool
+
+    @property
+    def collection(self) -> tuple[Any, ...]:
+        """The Delayed chunks, for an engine that computes them itself."""
+        return self.parts
+
+    def load(self) -> Features:
+        """Compute the chunks in this thread and put them together."""
+        return self.assemble([part.compute(scheduler="synchronous") for part in self.parts])
+
+    def assemble(self, parts: Sequence[Any]) -> Features:
+        """The computed chunks as one block: dense, or canonical CSR.
+
+        Errors: DataError where a chunk has another shape or kind than the Dask array promised.
+        """
+        for column, (part, width) in enumerate(zip(parts, self.widths, strict=True)):
+            self._check(part, column, width)
+        if self.sparse:
+            merged = parts[0] if len(parts) == 1 else sp.hstack([sp.csr_array(part) for part in parts], format="csr")
+            rows = canonical(merged)
+            return rows if rows.dtype == loaded_dtype(rows.dtype) else rows.astype(loaded_dtype(rows.dtype))
+        dense = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return np.asarray(dense).astype(loaded_dtype(dense.dtype), copy=False)
+
+    def _check(self, part: Any, column: int, width: int) -> None:
+        place = f"chunk {column} of rows {self.start}:{self.stop} of the Dask array"
+        if np.shape(part) != (self.stop - self.start, width):
+            raise DataError(
+                f"{place} has shape {np.shape(part)}, but the array promised {(self.stop - self.start, width)}; "
+                "correct the chunks of the array"
+            )
+        if sp.issparse(part) and not self.sparse:
+            raise DataError(
+                f"{place} is a scipy.sparse matrix, but the array says that its chunks are numpy arrays; build it with "
+                "meta=scipy.sparse.csr_array((0, 0))"
+            )
+
+
+@dataclass(eq=False)
+class LazyChunkRow(ChunkRow):
+    """A row of chunks that is cut out of the graph of the Dask array only when it is needed or sent away."""
+
+    array: Any
+    index: int
+
+    @property
+    def collection(self) -> tuple[Any, ...]:
+        """The Delayed chunks, each with the part of the graph that it needs."""
+        return tuple(self.array.blocks[self.index].to_delayed().ravel())
+
+    def load(self) -> Features:
+        """Compute the chunks in this thread and put them together."""
+        return self.assemble([part.compute(scheduler="synchronous") for part in self.collection])
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Only this row of chunks travels, not the graph of the whole array."""
+        return ChunkRow, (self.start, self.stop, self.nbytes, self.collection, self.widths, self.sparse)
+
+
+def is_dask_array(data: Any) -> bool:
+    """Whether the value behaves as a Dask array."""
+    return all(hasattr(data, name) for name in ("__dask_graph__", "chunks", "blocks", "dtype", "to_delayed"))
+
+
+def open_dask(array: Any, labels: AxisLabels) -> DataSource:
+    """One block per row of chunks of a Dask array with numpy or scipy.sparse chunks.
+
+    Errors: DataError for unknown chunk sizes, other than two dimensions, an empty axis, and other than real numbers.
+    """
+    if any(math.isnan(size) for axis in array.chunks for size in axis):
+        raise DataError(
+            "the Dask array has chunks of unknown size; call X.compute_chunk_sizes() on it, which computes them, "
+            "and pass the array again"
+        )
+    rows, columns = check_matrix(array.shape, np.dtype(array.dtype), "Dask array")
+    dtype = loaded_dtype(array.dtype)
+    sparse = sp.issparse(getattr(array, "_meta", None))
+    edges = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()
+    widths = tuple(int(width) for width in array.chunks[1])
+    blocks = tuple(
+        LazyChunkRow(start, stop, _nbytes(stop - start, columns, dtype, sparse), (), widths, sparse, array, index)
+        for index, (start, stop) in enumerate(pairwise(edges))
+        if stop > start
+    )
+    kind = "scipy.sparse" if sparse else "numpy"
+    return DataSource(
+        (rows, columns), dtype, blocks, uuid4().hex, sparse, None, labels, f"Dask array with {kind} chunks"
+    )
+
+
+def _nbytes(rows: int, columns: int, dtype: np.dtype[Any], sparse: bool) -> int:
+    if sparse:
+        return csr_bytes(rows, math.ceil(rows * columns * GUESSED_DENSITY), dtype)
+    return rows * columns * dtype.itemsize

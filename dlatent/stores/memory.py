@@ -1,0 +1,67 @@
+"""Matrices that lie in memory: numpy arrays and scipy sparse matrices, cut into blocks that share their memory."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import AxisLabels, DataSource
+from dlatent.errors import DataError
+from dlatent.stores.partition import dense_edges, loaded_dtype, sparse_edges
+from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
+from dlatent.stores.sparse import canonical
+
+
+def open_numpy(array: npt.NDArray[Any], block_bytes: int, labels: AxisLabels) -> DataSource:
+    """Row blocks that are views of a numpy array; the array is not copied.
+
+    Errors: DataError for other than two dimensions, an empty axis, masked arrays and values that are no real numbers.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise DataError("a masked numpy array has missing values; fill them, for instance with array.filled(0.0)")
+    values = np.asarray(array)
+    rows, columns = check_matrix(values.shape, values.dtype, "numpy array")
+    dtype = loaded_dtype(values.dtype)
+    edges = dense_edges(rows, columns * dtype.itemsize, 1, block_bytes)
+    blocks = tuple(
+        ArrayRows(start, stop, (stop - start) * columns * dtype.itemsize, values[start:stop])
+        for start, stop in edges.pairs()
+    )
+    return DataSource(
+        (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True
+    )
+
+
+def open_scipy(matrix: Any, block_bytes: int, labels: AxisLabels) -> DataSource:
+    """Row blocks of a scipy sparse matrix of any format; canonical CSR input is shared, never modified.
+
+    Errors: DataError for other than two dimensions, an empty axis, and values that are no real numbers.
+    """
+    place = f"scipy.sparse {matrix.format} {'array' if isinstance(matrix, sp.sparray) else 'matrix'}"
+    rows, columns = check_matrix(matrix.shape, matrix.dtype, place)
+    whole = canonical(matrix)
+    dtype = loaded_dtype(whole.dtype)
+    index_bytes = whole.indices.itemsize
+    edges = sparse_edges([whole.indptr], entry_bytes=dtype.itemsize + index_bytes, block_bytes=block_bytes, place=place)
+    blocks = tuple(
+        MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), _rows(whole, start, stop))
+        for start, stop, first, last in edges.blocks()
+    )
+    return DataSource(
+        (rows, columns), dtype, blocks, uuid4().hex, True, int(whole.nnz), labels, description=place, in_memory=True
+    )
+
+
+def _rows(whole: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+    """Rows of a canonical matrix whose data and indices are views, where slicing would copy."""
+    first, last = int(whole.indptr[start]), int(whole.indptr[stop])
+    pointers = whole.indptr[start : stop + 1] - whole.indptr[start]
+    part = sp.csr_array(
+        (whole.data[first:last], whole.indices[first:last], pointers), shape=(stop - start, whole.shape[1])
+    )
+    part.has_canonical_format = True
+    return part

@@ -1,0 +1,167 @@
+"""The door for data: one function that turns every accepted input into a `DataSource`.
+
+Law: opening reads metadata, coordinates and row pointers only; the matrix itself is read by the blocks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import zarr
+from fsspec import available_protocols
+
+from dlatent.arrays import AxisLabels, DataSource
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
+from dlatent.stores.chunked import ZarrArray, place_of
+from dlatent.stores.csr import open_csr
+from dlatent.stores.dense import open_zarr_array
+from dlatent.stores.labels import ancestors, array_labels, csr_labels
+from dlatent.stores.lazy import is_dask_array, open_dask
+from dlatent.stores.location import PARTIAL, local_path, zarr_location
+from dlatent.stores.memory import open_numpy, open_scipy
+from dlatent.stores.partition import BLOCK_BYTES
+
+ACCEPTED = (
+    "a numpy array, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, a zarr.Array, a Zarr group "
+    "with a csr_matrix, or the path or URL of a Zarr store"
+)
+
+
+def open(data: Any, *, block_bytes: int = BLOCK_BYTES, dims: tuple[str, str] | None = None) -> DataSource:
+    """Open an instances × features matrix as row blocks that any process can load.
+
+    Parameters: `data`, one of numpy array, scipy.sparse matrix of any format, dask.array, zarr.Array, Zarr group with a
+    csr_matrix, path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their
+    path inside the store); `block_bytes`, wanted size of a loaded block in bytes; `dims`, names of the two dimensions
+    (None: those of the store, or "instance" and "feature").
+    Returns: the source; float32 and float64 values are kept, other numbers become float64 when a block is loaded.
+    Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
+    can read.
+    """
+    if block_bytes < 1:
+        raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
+    if isinstance(data, (str, os.PathLike)):
+        data = open_node(data)
+    if isinstance(data, zarr.Array):
+        _check_complete(data)
+        return open_zarr_array(data, block_bytes, array_labels(data, dims))
+    if isinstance(data, zarr.Group):
+        _check_complete(data)
+        return _open_group(data, block_bytes, dims)
+    labels = AxisLabels() if dims is None else AxisLabels(dims)
+    if isinstance(data, np.ndarray):
+        return open_numpy(data, block_bytes, labels)
+    if sp.issparse(data):
+        return open_scipy(data, block_bytes, labels)
+    if is_dask_array(data):
+        return open_dask(data, labels)
+    raise DataError(f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}; give {ACCEPTED}")
+
+
+def open_node(location: str | os.PathLike[str]) -> ZarrArray | zarr.Group:
+    """The Zarr array or group at a path or URL, read-only, without consolidated metadata (which goes stale silently).
+
+    Errors: StoreError where nothing is there, the place is no Zarr store, or its metadata are damaged.
+    """
+    place = zarr_location(location)
+    if "://" in place and place.partition("://")[0].split("::")[0] not in available_protocols():
+        raise StoreError(f"cannot open {place}: fsspec knows no such kind of URL; check the part before ://")
+    if any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
+        raise StoreError(f"{place} is an unfinished store that a writer left behind; remove it and write it again")
+    try:
+        return zarr.open(place, mode="r", use_consolidated=False)
+    except FileNotFoundError as error:
+        raise StoreError(_what_is_there(location, place)) from error
+    except ImportError as error:
+        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from error
+    except OSError as error:
+        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from error
+    except Exception as error:
+        raise StoreError(
+            f"{place}: the metadata of this Zarr store cannot be read ({error}); they are damaged or of an unknown "
+            "format, write the store again"
+        ) from error
+
+
+def _check_complete(node: ZarrArray | zarr.Group) -> None:
+    """Check the marker of the store that a node belongs to, which may be on the node or on a group above it."""
+    for holder in (node, *ancestors(node)):
+        if MARKER in holder.attrs:
+            _check_data_marker(holder.attrs[MARKER], place_of(holder))
+            return
+
+
+def _check_data_marker(marker: Any, place: str) -> None:
+    if isinstance(marker, Mapping) and marker.get("kind") == RESULT:
+        raise StoreError(f"{place} is a saved result and no data; read it with dlatent.load({place!r})")
+    check_marker(marker, place, supported=STORE_VERSION)
+
+
+def _open_group(group: zarr.Group, block_bytes: int, dims: tuple[str, str] | None) -> DataSource:
+    encoding = group.attrs.get("encoding-type")
+    if encoding == "csr_matrix":
+        source = open_csr(group, block_bytes)
+        return replace(source, labels=csr_labels(group, source.shape, dims))
+    if encoding == "csc_matrix":
+        raise StoreError(
+            f"{place_of(group)} is a sparse matrix by columns (csc_matrix), which cannot be read by rows; write it as "
+            "csr_matrix, for instance with adata.X = adata.X.tocsr()"
+        )
+    if encoding == "anndata":
+        return _open_anndata(group, block_bytes, dims)
+    return _open_only_matrix(group, block_bytes, dims)
+
+
+def _open_anndata(root: zarr.Group, block_bytes: int, dims: tuple[str, str] | None) -> DataSource:
+    """The matrix `X` of an AnnData store; an AnnData without X stores a scalar or nothing there."""
+    member = root.get("X")
+    if isinstance(member, zarr.Group) or (isinstance(member, zarr.Array) and member.ndim == 2):
+        return open(member, block_bytes=block_bytes, dims=dims)
+    raise StoreError(f"the AnnData store {place_of(root)} has no matrix X; {_candidates(root, deep=True)}")
+
+
+def _open_only_matrix(group: zarr.Group, block_bytes: int, dims: tuple[str, str] | None) -> DataSource:
+    """The one matrix of a group, as xarray writes a dataset with one variable."""
+    names = _matrices(group)
+    if len(names) == 1:
+        return open(group[names[0]], block_bytes=block_bytes, dims=dims)
+    count = "no matrix" if not names else f"{len(names)} matrices"
+    raise StoreError(f"{place_of(group)} is a Zarr group with {count}; {_candidates(group, deep=not names)}")
+
+
+def _matrices(group: zarr.Group) -> list[str]:
+    """Names of the members that are two-dimensional arrays of numbers or sparse matrices."""
+    return sorted(name for name, member in group.members() if _is_matrix(member))
+
+
+def _is_matrix(member: ZarrArray | zarr.Group) -> bool:
+    if isinstance(member, zarr.Array):
+        return member.ndim == 2 and member.dtype.kind in "biuf"
+    return member.attrs.get("encoding-type") == "csr_matrix"
+
+
+def _candidates(group: zarr.Group, *, deep: bool) -> str:
+    """The way out: which matrices there are to open instead, in the group and (deep) in its members."""
+    names = _matrices(group)
+    if deep:
+        names += [f"{outer}/{name}" for outer, member in sorted(group.groups()) for name in _matrices(member)]
+    if not names:
+        return f"its members are {sorted(name for name, _ in group.members())}"
+    return "open one of " + ", ".join(f"{place_of(group)}/{name}" for name in names)
+
+
+def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
+    """Why a path does not open, and the way out."""
+    path = local_path(location)
+    if path is None or path.is_dir():
+        return f"{place} is no Zarr store: it has no zarr.json, .zgroup or .zarray; give the path of a store"
+    if path.is_file():
+        return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path} OUT.zarr"
+    above = next((str(parent) for parent in path.absolute().parents if parent.exists()), "")
+    return f"{place} does not exist ({above} is there); check the path"

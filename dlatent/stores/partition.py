@@ -1,0 +1,104 @@
+"""Where the row blocks of a matrix begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.errors import StoreError
+
+BLOCK_BYTES = 32 * 2**20
+"""Default size of a loaded block."""
+
+STRETCH = 8
+"""A block may grow to this many times the wanted bytes before the rows of one chunk are split over several blocks."""
+
+
+def loaded_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The dtype of values once loaded: float32 and float64 stay (in native byte order), all others become float64."""
+    native = np.dtype(dtype).newbyteorder("=")
+    return native if native in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class RowEdges:
+    """Block boundaries `edges[0] = 0 < ... < edges[-1] = rows`; `rereads` is how often a chunk is read in one pass."""
+
+    edges: tuple[int, ...]
+    rereads: int = 1
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """`(start, stop)` of each block."""
+        return zip(self.edges[:-1], self.edges[1:], strict=True)
+
+
+def dense_edges(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) -> RowEdges:
+    """Blocks of whole chunks of rows, as many as fit into `block_bytes`, at least one.
+
+    The rows of one chunk are split only where they exceed `STRETCH * block_bytes`; each part then decodes them again.
+    """
+    row_bytes, chunk_rows = max(row_bytes, 1), max(1, min(chunk_rows, rows))
+    fitting = block_bytes // row_bytes
+    if fitting >= chunk_rows:
+        step = fitting // chunk_rows * chunk_rows
+        return RowEdges((*range(0, rows, step), rows))
+    parts = -(-chunk_rows * row_bytes // (STRETCH * block_bytes))
+    parts = min(parts, chunk_rows)
+    piece = -(-chunk_rows // parts)
+    starts = [s for c in range(0, rows, chunk_rows) for s in range(c, min(c + chunk_rows, rows), piece)]
+    return RowEdges((*starts, rows), rereads=-(-chunk_rows // piece))
+
+
+@dataclass(frozen=True)
+class SparseEdges:
+    """Block boundaries of a CSR matrix: row numbers, and the positions in `data` where those rows begin."""
+
+    rows: tuple[int, ...]
+    positions: tuple[int, ...]
+
+    def blocks(self) -> Iterator[tuple[int, int, int, int]]:
+        """`(start, stop, first, last)`: rows and entries of each block."""
+        return zip(self.rows[:-1], self.rows[1:], self.positions[:-1], self.positions[1:], strict=True)
+
+
+def sparse_edges(
+    pieces: Iterable[npt.NDArray[np.integer[Any]]], *, entry_bytes: int, block_bytes: int, place: str
+) -> SparseEdges:
+    """Blocks of up to `block_bytes` of entries and row pointers, at least one row, from `indptr` read as a stream.
+
+    `pieces` are consecutive parts of `indptr`, each beginning with the last element of the one before.
+    Errors: StoreError where `indptr` does not start at 0 or decreases.
+    """
+    rows, positions, offset = [0], [0], 0
+    base = 0
+    piece = np.zeros(1, dtype=np.int64)
+    for part in pieces:
+        piece = np.asarray(part, dtype=np.int64)
+        _check_pointers(piece, offset, place)
+        cost = piece * entry_bytes + (offset + np.arange(len(piece))) * _POINTER_BYTES
+        while (over := int(np.searchsorted(cost, base + block_bytes, side="right"))) < len(cost):
+            at = max(over - 1, rows[-1] + 1 - offset)
+            rows.append(offset + at)
+            positions.append(int(piece[at]))
+            base = int(cost[at])
+        offset += len(piece) - 1
+    if rows[-1] < offset:
+        rows.append(offset)
+        positions.append(int(piece[-1]))
+    return SparseEdges(tuple(rows), tuple(positions))
+
+
+_POINTER_BYTES = 4
+
+
+def _check_pointers(piece: npt.NDArray[np.int64], offset: int, place: str) -> None:
+    if offset == 0 and piece[0] != 0:
+        raise StoreError(f"{place}: indptr starts at {piece[0]} instead of 0; the store is damaged, write it again")
+    falls = np.flatnonzero(np.diff(piece) < 0)
+    if len(falls):
+        row = offset + int(falls[0])
+        raise StoreError(f"{place}: indptr decreases at row {row}; the store is damaged, write it again")

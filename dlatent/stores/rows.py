@@ -1,0 +1,87 @@
+"""What the block sources of this room share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Features
+from dlatent.errors import DataError
+from dlatent.stores.partition import loaded_dtype
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(eq=False)
+class Rows(ABC):
+    """Rows `[start, stop)` that this process, or another one, loads by itself; `nbytes` once loaded."""
+
+    start: int
+    stop: int
+    nbytes: int
+
+    @property
+    def collection(self) -> tuple[Any, ...] | None:
+        """None: no Dask collection stands behind this block."""
+        return None
+
+    @abstractmethod
+    def load(self) -> Features:
+        """The rows: float32 or float64, dense or canonical CSR."""
+
+    def assemble(self, parts: Sequence[Any]) -> Features:
+        """The loaded block itself, as there is only one part."""
+        (part,) = parts
+        return cast(Features, part)
+
+
+@dataclass(eq=False)
+class ArrayRows(Rows):
+    """Rows of a numpy array, held as a view; types other than float32 and float64 become float64 when loaded."""
+
+    values: npt.NDArray[Any]
+
+    def load(self) -> Features:
+        """The rows; a view of the values where nothing has to be converted."""
+        return self.values.astype(loaded_dtype(self.values.dtype), copy=False)
+
+
+@dataclass(eq=False)
+class MatrixRows(Rows):
+    """Rows of a sparse matrix in memory: canonical CSR whose data and indices are views of the whole matrix."""
+
+    values: sp.csr_array
+
+    def load(self) -> Features:
+        """The rows; their data are views where nothing has to be converted."""
+        dtype = loaded_dtype(self.values.dtype)
+        return self.values if self.values.dtype == dtype else self.values.astype(dtype)
+
+
+def csr_bytes(rows: int, entries: int, dtype: np.dtype[Any], index_bytes: int = 4) -> int:
+    """Bytes of a loaded CSR block."""
+    return entries * (dtype.itemsize + index_bytes) + (rows + 1) * index_bytes
+
+
+def check_matrix(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> tuple[int, int]:
+    """The shape as (instances, features), after refusing what no model can use.
+
+    Errors: DataError for other than two dimensions, an empty axis, or values that are no real numbers.
+    """
+    if len(shape) != 2:
+        way_out = " (a single column is X[:, None], a single row X[None, :])" if len(shape) == 1 else ""
+        raise DataError(
+            f"{place} has {len(shape)} dimensions, shape {tuple(shape)}; expected instances × features{way_out}"
+        )
+    if min(shape) == 0:
+        raise DataError(f"{place} is empty: shape {tuple(shape)}; give at least one instance and one feature")
+    if dtype.kind not in "biuf":
+        raise DataError(f"{place} has dtype {dtype}; expected real numbers, convert it with astype(float)")
+    return int(shape[0]), int(shape[1])
