@@ -1,0 +1,32 @@
+"""One representative of all rotations of the latent space: the law that makes two fits comparable.
+
+The likelihood does not change when W becomes WR with R orthogonal.  The canonical form has WᵀΨ⁻¹W diagonal and
+decreasing (SPPCA, section 5.1, with the noise weights of errata 10) and the entry of largest magnitude of every column
+of the first view positive.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+
+def column_signs(loadings: Array) -> Array:
+    """The sign of each column's entry of largest magnitude (+1 for a zero column)."""
+    largest = np.abs(loadings).argmax(axis=0)
+    signs = np.sign(loadings[largest, np.arange(loadings.shape[1])])
+    return np.where(signs == 0, 1.0, signs)
+
+
+def canonical(parameters: Parameters, specification: Specification) -> Parameters:
+    """The same model with canonical rotation, order and signs."""
+    noise = specification.per_feature(parameters.noise_variance)
+    scaled = parameters.loadings / np.sqrt(noise)[:, None]
+    _, rotation = la.eigh(scaled.T @ scaled)
+    loadings = parameters.loadings @ rotation[:, ::-1]
+    loadings = loadings * column_signs(loadings[specification.slices[0]])
+    return parameters._replace(loadings=loadings)

@@ -1,0 +1,112 @@
+"""The M-step: a regression of every feature on z̃ = (z, 1) over the instances that observe it.
+
+    [W μ]_j = (Σ (x−s)_j E[z̃]ᵀ)(Σ E[z̃z̃ᵀ])⁻¹,   σ_g² = Σ_{j∈g} (Σ(x−s)_j² − [W μ]_j · Σ(x−s)_j E[z̃]) / (N_g D_g)
+
+Loadings and mean are found together, which gives the exact means when views are missing.  Sources: SPPCA, Algorithms 1
+and 2 (with errata 7 and 11); Ham, Lee and Saul (27), (30).  Parameter expansion: Liu, Rubin and Wu (1998).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, expect_moments
+from dlatent.linear_gaussian.moments import Moments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+
+class Step(NamedTuple):
+    """Where an EM iteration leads, and the log-likelihood of where it came from."""
+
+    parameters: Parameters
+    log_likelihood: float
+
+
+class _ViewSums(NamedTuple):
+    """The statistics of one view over all patterns that have it."""
+
+    second: Array
+    cross: Array
+    energy: float
+
+
+def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> _ViewSums:
+    width, k = specification.sizes[view], specification.n_components
+    second, cross, energy = np.zeros((k + 1, k + 1)), np.zeros((width, k + 1)), 0.0
+    for pattern, part in zip(specification.patterns, latent, strict=True):
+        if view not in pattern:
+            continue
+        place = pattern.index(view)
+        start = sum(specification.sizes[other] for other in pattern[:place])
+        second += part.second
+        cross += part.cross[start : start + width]
+        energy += float(part.energy[place])
+    return _ViewSums(second, cross, energy)
+
+
+def _expand(latent: tuple[Latent, ...], loadings: Array, mean: Array) -> tuple[Array, Array]:
+    """PX-EM: give z the mean and covariance that the data want, then put them into W and μ."""
+    total = np.asarray(sum(part.second for part in latent))
+    count, width = total[-1, -1], loadings.shape[1]
+    shift = total[:width, -1] / count
+    covariance = total[:width, :width] / count - np.outer(shift, shift)
+    return loadings @ la.cholesky(covariance, lower=True), mean + loadings @ shift
+
+
+def maximise(
+    latent: tuple[Latent, ...],
+    specification: Specification,
+    *,
+    spare_size: Array | None = None,
+    spare_energy: Array | None = None,
+    expand: bool = True,
+) -> Parameters:
+    """M-step over all patterns; noise variances stay at or above the floors of the specification.
+
+    `spare_size` and `spare_energy` (views,) count features outside the statistics, whose loadings are zero.  With `expand`
+    the latent covariance is a free parameter of the step (PX-EM): same fixed points, far fewer iterations.
+    """
+    views, k = len(specification.views), specification.n_components
+    extra = np.zeros(views) if spare_size is None else spare_size
+    outside = np.zeros(views) if spare_energy is None else spare_energy
+    loadings, mean = np.empty((sum(specification.sizes), k)), np.empty(sum(specification.sizes))
+    variance = np.empty(views)
+    for view, own in enumerate(specification.slices):
+        second, cross, energy = _view_sums(latent, specification, view)
+        solution = la.solve(second, cross.T, assume_a="pos").T
+        cells = second[-1, -1] * (specification.sizes[view] + extra[view])
+        variance[view] = (energy + outside[view] - float(np.sum(solution * cross))) / cells
+        loadings[own], mean[own] = solution[:, :k], solution[:, k]
+    if expand:
+        loadings, mean = _expand(latent, loadings, mean)
+    return Parameters(loadings, mean, np.maximum(variance, specification.floors))
+
+
+def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Step:
+    """One (PX-)EM iteration from moments: the likelihood does not decrease. O(D²K) per pattern, no data access.
+
+    `parameters.mean` is relative to `moments.shift`.
+    """
+    latent = expect_moments(parameters, moments, specification)
+    value = sum(part.log_likelihood for part in latent) + spare_log_likelihood(parameters, moments, specification)
+    new = maximise(
+        latent, specification, spare_size=moments.spare_size, spare_energy=moments.spare_energy, expand=expand
+    )
+    return Step(new, value)
+
+
+def spare_log_likelihood(parameters: Parameters, moments: Moments, specification: Specification) -> float:
+    """The features outside the moments: isotropic noise about their mean."""
+    value = 0.0
+    for view in np.flatnonzero(moments.spare_size):
+        seen = zip(specification.patterns, moments.patterns, strict=True)
+        count = sum(found.count for pattern, found in seen if view in pattern)
+        noise = parameters.noise_variance[view]
+        value -= 0.5 * count * moments.spare_size[view] * (LOG_2PI + float(np.log(noise)))
+        value -= 0.5 * float(moments.spare_energy[view] / noise)
+    return value

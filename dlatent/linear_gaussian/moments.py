@@ -1,0 +1,184 @@
+"""First and second moments per pattern of views: everything that EM needs from complete or view-wise missing data.
+
+The data meet a fit of few features in one pass, `block_moments`, additive over instances.  Sums are taken about a pilot
+shift near the mean, which keeps them exact for data whose mean is many spreads away from zero (raw moments lose
+everything at an offset of 1e8 spreads).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Dense, Features
+from dlatent.errors import DataError
+
+CHUNK_ROWS = 1024
+"""Rows whose products are summed in the dtype of the data before they are added in float64."""
+
+
+class PatternMoments(NamedTuple):
+    """Σ 1, Σ (x−s) and Σ (x−s)(x−s)ᵀ over the instances of one pattern, for the features that it observes."""
+
+    count: float
+    total: Array
+    gram: Array
+
+
+class Moments(NamedTuple):
+    """Moments of all patterns about `shift` (D,), and the energy outside the features that they speak of.
+
+    `spare_size[g]` is the number of further features of view g, on which the loadings are zero, and `spare_energy[g]`
+    the sum of squares that the observing instances have there about their mean (both zero for uncompressed data).
+    """
+
+    patterns: tuple[PatternMoments, ...]
+    shift: Array
+    spare_size: Array
+    spare_energy: Array
+
+
+def require_finite(block: Block, sums: Array) -> None:
+    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
+    if np.isfinite(sums).all():
+        return
+    x = block.features
+    if sp.issparse(x):
+        coo = x.tocoo()
+        bad = np.flatnonzero(~np.isfinite(coo.data))
+        places = (coo.row[bad], coo.col[bad])
+        values = coo.data[bad]
+    else:
+        places = np.nonzero(~np.isfinite(x))
+        values = np.asarray(x)[places]
+    if not len(values):
+        raise DataError(
+            f"the sum of a column overflows {x.dtype} in block {block.index} "
+            f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
+        )
+    row, column = int(places[0][0]), int(places[1][0])
+    raise DataError(
+        f"row {block.start + row}, column {column} (block {block.index}, row {row} of it) is {values[0]}, and "
+        f"{len(values)} entries of the block are not finite; fill or remove them (missing entries are not supported yet)"
+    )
+
+
+def labelled_rows(block: Block) -> np.ndarray | None:
+    """Which rows of the block have targets: None for all of them (or a model without targets)."""
+    if block.targets is None:
+        return None
+    present = ~np.isnan(block.targets[:, 0])
+    return None if present.all() else present
+
+
+def row_patterns(block: Block, patterns: tuple[tuple[int, ...], ...]) -> list[np.ndarray | None]:
+    """The rows of each pattern, None for all rows; the pattern of an instance is the set of views that it has."""
+    present = labelled_rows(block)
+    if block.targets is None or len(patterns) == 1:
+        return [None]
+    if present is None:
+        present = np.ones(block.rows, dtype=bool)
+    return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
+
+
+def take(features: Features, rows: np.ndarray | None) -> Features:
+    """The given rows, without a copy where that is all of them."""
+    if rows is None or len(rows) == features.shape[0]:
+        return features
+    return features[rows]
+
+
+def _dense_moments(x: Dense, t: Array | None, shift: Array) -> tuple[Array, Array, Array | None]:
+    """Σ(x−s), Σ(x−s)(x−s)ᵀ and Σ(x−s)tᵀ of dense rows: products in the dtype of the data, sums in float64."""
+    width = x.shape[1]
+    total, gram = np.zeros(width), np.zeros((width, width))
+    cross = None if t is None else np.zeros((width, t.shape[1]))
+    near = shift.astype(x.dtype)
+    for start in range(0, x.shape[0], CHUNK_ROWS):
+        centred = x[start : start + CHUNK_ROWS] - near
+        total += centred.sum(axis=0, dtype=np.float64)
+        gram += centred.T @ centred
+        if t is not None and cross is not None:
+            cross += centred.T @ t[start : start + CHUNK_ROWS]
+    return total, gram, cross
+
+
+def _sparse_gram(x: sp.csr_array) -> tuple[Array, Array]:
+    """Σx and Σxxᵀ of sparse rows, about zero, without densifying the rows."""
+    wide = x.astype(np.float64)
+    return np.asarray(wide.sum(axis=0)).ravel(), (wide.T @ wide).toarray()
+
+
+def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
+    """The moments about `shift + offset`: G − t oᵀ − o tᵀ + n o oᵀ."""
+    cross = np.outer(moments.total, offset)
+    gram = moments.gram - cross - cross.T + moments.count * np.outer(offset, offset)
+    return PatternMoments(moments.count, moments.total - moments.count * offset, gram)
+
+
+def _pattern_moments(x: Features, t: Array | None, shift: Array) -> PatternMoments:
+    count = float(x.shape[0])
+    if sp.issparse(x):
+        found = recentred(PatternMoments(count, *_sparse_gram(x)), shift)
+        cross = None if t is None else np.asarray(x.T @ t) - np.outer(shift, t.sum(axis=0))
+    else:
+        total, gram, cross = _dense_moments(x, t, shift)
+        found = PatternMoments(count, total, gram)
+    if t is None or cross is None:
+        return found
+    joint = np.block([[found.gram, cross], [cross.T, t.T @ t]])
+    return PatternMoments(count, np.concatenate([found.total, t.sum(axis=0)]), joint)
+
+
+def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
+    """The nearest shift in the precision of dense data, so that subtracting it there loses nothing."""
+    return shift if sparse else shift.astype(dtype).astype(np.float64)
+
+
+def block_moments(block: Block, request: tuple[Array, tuple[tuple[int, ...], ...]]) -> tuple[PatternMoments, ...]:
+    """Moments of a block per pattern, features about the shift (D,), targets as they are; additive, O(n D²).
+
+    Raises DataError for NaN or infinity (with row, column and block).
+    """
+    shift, patterns = request
+    found = []
+    for pattern, rows in zip(patterns, row_patterns(block, patterns), strict=True):
+        targets = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
+        found.append(_pattern_moments(take(block.features, rows), targets, shift))
+    require_finite(block, sum((p.total[: block.features.shape[1]] for p in found), start=np.zeros(1)))
+    return tuple(found)
+
+
+def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Moments:
+    """The same moments about the mean of each view over the instances that observe it."""
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    total, count = np.zeros(edges[-1]), np.zeros(edges[-1])
+    places = [np.concatenate([np.arange(edges[g], edges[g + 1]) for g in p]) for p in patterns]
+    for at, found in zip(places, moments.patterns, strict=True):
+        total[at] += found.total
+        count[at] += found.count
+    offset = total / np.maximum(count, 1.0)
+    moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
+    return moments._replace(patterns=moved, shift=moments.shift + offset)
+
+
+def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: int) -> Array:
+    """Number of instances that observe each view."""
+    counts = np.zeros(views)
+    for pattern, found in zip(patterns, moments.patterns, strict=True):
+        counts[list(pattern)] += found.count
+    return counts
+
+
+def view_variances(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Array:
+    """Mean variance per feature of each view (moments must be centred), the scale of the noise floors."""
+    energy = np.zeros(len(sizes)) + moments.spare_energy
+    for pattern, found in zip(patterns, moments.patterns, strict=True):
+        diagonal, at = np.diag(found.gram), 0
+        for view in pattern:
+            energy[view] += diagonal[at : at + sizes[view]].sum()
+            at += sizes[view]
+    counts = view_counts(moments, patterns, len(sizes))
+    return energy / np.maximum(counts * (np.array(sizes) + moments.spare_size), 1.0)

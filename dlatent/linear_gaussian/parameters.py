@@ -1,0 +1,30 @@
+"""The parameters of a linear-Gaussian model, over the stacked features of all views."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dlatent.arrays import Array
+
+
+class Parameters(NamedTuple):
+    """Loadings W (D, K), mean μ (D,) and noise variance (views,), in the units of the data (squared for the noise)."""
+
+    loadings: Array
+    mean: Array
+    noise_variance: Array
+
+    def flatten(self) -> Array:
+        """One vector (W, μ, log ψ), the coordinates in which the driver extrapolates."""
+        return np.concatenate([self.loadings.ravel(), self.mean, np.log(self.noise_variance)])
+
+    def unflatten(self, vector: Array) -> Parameters:
+        """Inverse of `flatten` with the shapes of `self`."""
+        size, width = self.loadings.size, self.mean.size
+        return Parameters(
+            vector[:size].reshape(self.loadings.shape),
+            vector[size : size + width],
+            np.exp(vector[size + width :]),
+        )

@@ -1,0 +1,142 @@
+"""Closed forms for complete data: PPCA by eigenvectors, the supervised model by eigenvectors and a search for two noises.
+
+For fixed noise the maximum over the loadings is an eigenproblem of the scaled second moment
+S̃ = Ψ^(-1/2) S Ψ^(-1/2):  W̃ = U (Λ − I)₊^(1/2), with the K largest eigenvalues and those below one clipped (SPPCA, Theorem 2;
+errata 12).  What is left is a function of one number per view, the profile likelihood, which can have several maxima
+(errata 14): a grid finds their basins and a quasi-Newton search their tops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg as la
+import scipy.optimize as opt
+
+from dlatent.arrays import Array
+from dlatent.linear_gaussian.expectation import LOG_2PI
+from dlatent.linear_gaussian.moments import Moments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+GRID_POINTS = 7
+"""Points per noise variance in the first scan of the profile likelihood."""
+
+
+class Solution(NamedTuple):
+    """Parameters (mean relative to the moments' shift) and their log-likelihood."""
+
+    parameters: Parameters
+    log_likelihood: float
+
+
+def top_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
+    """The `count` largest eigenvalues, decreasing, and their eigenvectors (n, count) of a symmetric matrix."""
+    size = len(matrix)
+    values, vectors = la.eigh(matrix, subset_by_index=(max(size - count, 0), size - 1), driver="evr")
+    return values[::-1], vectors[:, ::-1]
+
+
+def ppca(moments: Moments, specification: Specification) -> Solution:
+    """Maximum-likelihood PPCA from moments about the mean: σ² = mean of the discarded eigenvalues, W = U(Λ−σ²)^(1/2).
+
+    Source: Tipping and Bishop (1999), (7)–(8).  Features outside the moments count among the discarded ones.
+    """
+    found = moments.patterns[0]
+    k, width = specification.n_components, len(found.gram) + int(moments.spare_size[0])
+    values, vectors = top_eigenpairs(found.gram / found.count, k)
+    energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.count
+    noise = max((energy - values.sum()) / (width - k), specification.views[0].floor)
+    loadings = vectors * np.sqrt(np.maximum(values - noise, 0.0))
+    variance = np.array([noise])
+    value = _profile(moments, specification, variance, energies=np.array([energy]), values=values / noise)
+    return Solution(Parameters(loadings, np.zeros(len(loadings)), variance), value)
+
+
+def _profile(
+    moments: Moments, specification: Specification, variance: Array, *, energies: Array, values: Array
+) -> float:
+    """Log-likelihood at the best loadings for given noise, from the largest eigenvalues of S̃."""
+    sizes = np.array(specification.sizes) + moments.spare_size
+    count = moments.patterns[0].count
+    kept = values[values > 1.0]
+    explained = float((kept - 1.0 - np.log(kept)).sum())
+    constant = float((sizes * (LOG_2PI + np.log(variance)) + energies / variance).sum())
+    return -0.5 * count * (constant - explained)
+
+
+class Profile:
+    """The likelihood of complete data as a function of the logarithms of the views' noise variances.
+
+    Callable in the form of an objective: minus the log-likelihood per instance, and its gradient
+    ∂/∂log σ_g² = ½ (D_g − residual_g / σ_g²), the residual being that of the best loadings (envelope theorem).
+    """
+
+    def __init__(self, moments: Moments, specification: Specification) -> None:
+        found = moments.patterns[0]
+        self.moments, self.specification = moments, specification
+        self.second = found.gram / found.count
+        diagonal = np.diag(self.second)
+        inside = np.array([diagonal[s].sum() for s in specification.slices])
+        self.energies = inside + moments.spare_energy / found.count
+        self.sizes = np.array(specification.sizes) + moments.spare_size
+
+    def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
+        scale = 1.0 / np.sqrt(self.specification.per_feature(variance))
+        values, vectors = top_eigenpairs(self.second * scale[:, None] * scale, self.specification.n_components)
+        return values, vectors, scale
+
+    def __call__(self, log_variance: Array) -> tuple[float, Array]:
+        """Minus the profile log-likelihood per instance and its gradient."""
+        variance = np.exp(log_variance)
+        values, vectors, _ = self._eigen(variance)
+        count = self.moments.patterns[0].count
+        value = _profile(self.moments, self.specification, variance, energies=self.energies, values=values)
+        # Directions with λ > 1 are explained up to the noise, so that a share λ − 1 of their energy is not residual.
+        gain = np.maximum(values - 1.0, 0.0)
+        explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in self.specification.slices])
+        return -value / count, 0.5 * (self.sizes - self.energies / variance + explained)
+
+    def solution(self, log_variance: Array) -> Solution:
+        """The best loadings at the given noise."""
+        variance = np.exp(log_variance)
+        values, vectors, scale = self._eigen(variance)
+        loadings = vectors * np.sqrt(np.maximum(values - 1.0, 0.0)) / scale[:, None]
+        value = _profile(self.moments, self.specification, variance, energies=self.energies, values=values)
+        return Solution(Parameters(loadings, np.zeros(len(loadings)), variance), value)
+
+
+def complete(moments: Moments, specification: Specification, starts: tuple[Array, ...] = ()) -> list[Solution]:
+    """Maxima of the likelihood of complete data over loadings and noise, best first.
+
+    `starts` are noise variances (views,) to refine; without any a grid between the floors and the views' mean variances
+    is scanned first.  Moments must be about the mean.
+    """
+    if len(specification.views) == 1:
+        return [ppca(moments, specification)]
+    profile = Profile(moments, specification)
+    upper = np.log(profile.energies / profile.sizes)
+    lower = np.minimum(np.log(specification.floors), upper)
+    guesses = [np.clip(np.log(s), lower, upper) for s in starts] or _grid_maxima(profile, lower, upper)
+    found = []
+    for guess in guesses:
+        best = opt.minimize(
+            profile, guess, jac=True, method="L-BFGS-B", bounds=list(zip(lower, upper, strict=True)),
+            options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200},
+        )
+        found.append(profile.solution(best.x))
+    return sorted(found, key=lambda s: -s.log_likelihood)
+
+
+def _grid_maxima(profile: Profile, lower: Array, upper: Array) -> list[Array]:
+    """Grid points whose profile likelihood is not below that of any neighbour."""
+    axes = [np.linspace(a, b, GRID_POINTS) for a, b in zip(lower, upper, strict=True)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    heights = np.apply_along_axis(lambda p: -profile(p)[0], -1, points)
+    best = []
+    for index in np.ndindex(heights.shape):
+        around = tuple(slice(max(i - 1, 0), i + 2) for i in index)
+        if heights[index] >= heights[around].max():
+            best.append(points[index])
+    return best
