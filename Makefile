@@ -14,7 +14,7 @@ LOCK_FLAGS ?=
 MADE := $(VENV)/.made
 DEMO_READY := $(VENV)/.ready-demo
 DEV_READY := $(VENV)/.ready-dev
-PIP_INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check
+PIP_INSTALL := $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
 .PHONY: help demo test check lint types contracts docs lock clean

@@ -1,4 +1,4 @@
-"""The Python modules installed on this machine as a corpus: words as sparse features, imports as links, packages as classes."""
+"""The installed Python modules as a corpus: words are sparse features, imports are links, packages are classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Corpus:
 
     Shapes, for N modules, D words and E links: `counts` (N, D) occurrences, every row with at least one; `terms` (D,)
     sorted; `modules` (N,) dotted names, sorted; `packages` (N,) the first part of each name; `labels` (N,) the index
-    into `class_names`, -1 for modules of packages that are too small to be a class; `links` (E, 2) pairs of rows
+    into `class_names`, -1 for modules of packages too small to be a class; `links` (E, 2) pairs of rows
     (importing, imported), sorted, without repetition.  `left_out` counts the modules found and not used, by reason.
     """
 
@@ -56,8 +56,9 @@ def build_corpus(
     """Read the modules under `folders` (default: the standard library and the packages installed beside it).
 
     A word is kept when at least `fewest_documents` modules and at most the share `largest_share` of them use it; a
-    package is a class when it has `smallest_class` modules or more.  The same files give the same corpus: nothing depends on the
-    number of processes (default: one per CPU core, 8 at most).  Raises DataError when no module has enough words.
+    package is a class when it has `smallest_class` modules or more.  The same files give the same corpus: nothing
+    depends on the number of processes (default: one per CPU core, 8 at most).  More than `most_modules` modules are
+    thinned out evenly before they are read.  Raises DataError when no module has enough words.
     """
     folders = installed_folders() if folders is None else folders
     found = find_modules(folders)
@@ -71,8 +72,8 @@ def build_corpus(
     modules = np.array([text.name for text in texts])
     packages = np.array([text.name.partition(".")[0] for text in texts])
     class_names, labels = _classes(packages, smallest_class)
-    links = _links(texts)
-    return Corpus(counts, terms, modules, packages, labels, class_names, links, {k: n for k, n in left_out.items() if n})
+    reasons = {reason: number for reason, number in sorted(left_out.items()) if number}
+    return Corpus(counts, terms, modules, packages, labels, class_names, _links(texts), reasons)
 
 
 def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
@@ -96,23 +97,29 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
     }
     try:
         with aside.open("wb") as file:
-            np.savez_compressed(file, **parts)
+            np.savez_compressed(file, allow_pickle=False, **parts)
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
 
 
 def _usable(texts: Sequence[ModuleText], left_out: Counter[str]) -> list[ModuleText]:
-    """The texts that could be read, have words, and are no copy of another (the shortest path, then name, is the original)."""
-    left_out.update(text.problem for text in texts if text.problem is not None)
-    readable = [text for text in texts if text.problem is None]
-    originals: dict[bytes, ModuleText] = {}
-    for text in sorted(readable, key=lambda text: (text.name.count("."), text.name)):
-        originals.setdefault(text.digest, text)
-    kept = [text for text in readable if originals[text.digest] is text and len(text.words) >= _FEWEST_WORDS]
-    left_out["few words"] += sum(len(text.words) < _FEWEST_WORDS for text in readable)
-    left_out["copy"] += sum(originals[t.digest] is not t and len(t.words) >= _FEWEST_WORDS for t in readable)
-    return kept
+    """The texts that could be read, say enough and are no copy; the shortest dotted path is the original."""
+    originals: dict[bytes, str] = {}
+    for text in sorted(texts, key=lambda text: (text.name.count("."), text.name)):
+        originals.setdefault(text.digest, text.name)
+    usable = []
+    for text in texts:
+        reason = text.problem
+        if reason is None and len(text.words) < _FEWEST_WORDS:
+            reason = "few words"
+        elif reason is None and originals[text.digest] != text.name:
+            reason = "copy"
+        if reason is None:
+            usable.append(text)
+        else:
+            left_out[reason] += 1
+    return usable
 
 
 def _vocabulary(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import hashlib
 import io
 import re
@@ -18,16 +19,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 
 LARGEST_FILE = 1 << 20
 """Bytes; longer files are tables that a program wrote."""
 
-_LEFT_OUT = frozenset({"__pycache__", "test", "tests", "testing", "idle_test", "_vendor", "site_packages", "lib2to3"})
+_LEFT_OUT = frozenset({"__pycache__", "test", "tests", "idle_test", "_vendor"})
 _CAPITALS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_NAME = re.compile(r"[^\W\d]\w*")
+_NAME = re.compile(r"\b[^\W\d]\w*")
+# Comments (the group) and string literals, in source that has been parsed before: four times faster than tokenize.
+_COMMENT_OR_STRING = re.compile(
+    r"""(\#[^\n]*)
+    | \"{3} [^"\\]* (?: (?:\\. | "(?!"")) [^"\\]* )* \"{3}
+    | \'{3} [^'\\]* (?: (?:\\. | '(?!'')) [^'\\]* )* \'{3}
+    | " [^"\\\n]* (?: \\. [^"\\\n]* )* "
+    | ' [^'\\\n]* (?: \\. [^'\\\n]* )* '""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -123,12 +132,10 @@ def read_module(module: ModuleFile) -> ModuleText:
     except (SyntaxError, UnicodeError, LookupError):
         return ModuleText(module.name, problem="encoding")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old escape sequences in other people's strings
-            tree = ast.parse(source)
+        tree = _parse(source)
         texts = Counter(_spoken(source))
         docstrings, imports = _declared(tree, module)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ModuleText(module.name, problem="syntax")
     for docstring in docstrings:
         texts.update(_NAME.findall(docstring))
@@ -155,13 +162,21 @@ def _decode(raw: bytes) -> str:
     return io.TextIOWrapper(io.BytesIO(raw), encoding).read()
 
 
-def _spoken(source: str) -> Iterator[str]:
+def _parse(source: str) -> ast.Module:
+    collecting = gc.isenabled()
+    gc.disable()  # a tree has no cycles, and searching its many nodes for some doubles the time
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old escape sequences in other people's strings
+            return ast.parse(source)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _spoken(source: str) -> list[str]:
     """Identifiers, keywords and the words of comments, as written."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NAME:
-            yield token.string
-        elif token.type == tokenize.COMMENT:
-            yield from _NAME.findall(token.string)
+    return _NAME.findall(_COMMENT_OR_STRING.sub(lambda found: found[1] or " ", source))
 
 
 def _count_words(texts: Counter[str]) -> dict[str, int]:
@@ -204,6 +219,6 @@ def _imported_from(node: ast.ImportFrom, module: ModuleFile) -> Iterator[str]:
         keep = len(parts) - node.level + module.is_package
         if keep < 1:
             return
-        origin = ".".join(filter(None, [*islice(parts, keep), origin]))
+        origin = ".".join(filter(None, [*parts[:keep], origin]))
     for alias in node.names:
         yield origin if alias.name == "*" else f"{origin}.{alias.name}"
