@@ -2,7 +2,8 @@
 
 Laws (tested in tests/engine):
 1. `gather(f, p)` = combine over all blocks of f(block, p), in one fixed order that depends on the blocks alone.
-2. The result does not depend, to the last bit, on the engine, the number of workers or threads, on caching or on a lost worker.
+2. The result does not depend, to the last bit, on the engine, the number of workers or threads, on caching or on a lost
+   worker.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ P = TypeVar("P")
 class PassRecord:
     """What one pass cost.
 
-    `bytes_read`: bytes of blocks loaded from their source (cached blocks cost none); `blocks` all blocks seen, `cached` those
-    that came from a cache; `tasks` tasks submitted; `seconds` wall time; `busy_seconds` time inside tasks, summed over workers.
+    `bytes_read`: bytes of blocks loaded from their source (cached blocks cost none, blocks in memory count in the first
+    pass only); `blocks` all blocks seen, `cached` those that came from memory; `tasks` tasks submitted; `seconds` wall
+    time; `busy_seconds` time inside tasks, summed over workers.
     """
 
     name: str
@@ -36,7 +38,7 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class Resources:
-    """What an engine has: worker processes, threads per worker, memory per worker process and cache bytes per worker."""
+    """What an engine has: worker processes, threads per worker, memory and cache bytes per worker process."""
 
     kind: str
     workers: int
@@ -56,10 +58,17 @@ class Engine(Protocol):
     passes: list[PassRecord]
 
     @property
-    def resources(self) -> Resources: ...
+    def resources(self) -> Resources:
+        """Workers, threads and memory that the passes can use."""
+        ...
 
     def gather(
-        self, function: Callable[[Block, P], S], parameters: P, *, combine: Callable[[S, S], S] = add, name: str = "pass"
+        self,
+        function: Callable[[Block, P], S],
+        parameters: P,
+        *,
+        combine: Callable[[S, S], S] = add,
+        name: str = "pass",
     ) -> S:
         """One pass: apply `function` to every block and combine in the fixed order."""
         ...

@@ -1,0 +1,134 @@
+"""What all engines share: the parts of one data source, the records of the passes, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from time import perf_counter
+from types import TracebackType
+from typing import Protocol, Self, TypeVar, cast
+
+from dlatent.arrays import Block, DataSource, add
+from dlatent.engine.gather import PassRecord, Resources
+from dlatent.engine.part import Share, Work
+from dlatent.errors import EngineError
+
+S = TypeVar("S")
+P = TypeVar("P")
+
+OnPass = Callable[[PassRecord], None]
+OnProgress = Callable[[int, int], None]
+
+
+class Progress:
+    """Counts finished groups for a progress display; `done` may be called from any thread."""
+
+    def __init__(self, total: int, tell: OnProgress) -> None:
+        self._total, self._tell = total, tell
+        self._done, self._lock = 0, Lock()
+
+    def done(self) -> None:
+        """One more group is finished."""
+        with self._lock:
+            self._done += 1
+            self._tell(self._done, self._total)
+
+
+class Runner(Protocol):
+    """Runs the parts of one data source somewhere."""
+
+    @property
+    def resources(self) -> Resources:
+        """Workers, threads and memory."""
+        ...
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of blocks."""
+        ...
+
+    def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
+        """The joined share of all parts, and the number of tasks it took."""
+        ...
+
+    def close(self) -> None:
+        """Free what the runner keeps between passes."""
+        ...
+
+
+class PassEngine:
+    """An engine (see `dlatent.engine.gather.Engine`) over a runner.
+
+    `on_pass(record)` is called after each pass, `on_progress(done, total)` after each group of blocks, possibly from
+    another thread; both may be set at any time.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        runner: Runner,
+        on_pass: OnPass | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.source = source
+        self.passes: list[PassRecord] = []
+        self.on_pass = on_pass
+        self.on_progress = on_progress
+        self._runner = runner
+        self._closed = False
+
+    @property
+    def resources(self) -> Resources:
+        """Workers, threads and memory that the passes can use."""
+        return self._runner.resources
+
+    def gather(
+        self,
+        function: Callable[[Block, P], S],
+        parameters: P,
+        *,
+        combine: Callable[[S, S], S] = add,
+        name: str = "pass",
+    ) -> S:
+        """One pass: apply `function` to every block and combine in the fixed order.
+
+        `combine(left, right)` may update arrays and tuples of arrays on the left in place. An exception of `function`
+        reaches the caller as it is, stops the rest of the pass, and leaves the engine usable.
+        """
+        if self._closed:
+            raise EngineError("This engine is closed; connect a new one to the data.")
+        started = perf_counter()
+        progress = None if self.on_progress is None else Progress(self._runner.groups, self.on_progress)
+        work = Work.of(name, function, parameters, combine, first=not self.passes)
+        (statistic, tally), tasks = self._runner.run(work, progress)
+        seconds = perf_counter() - started
+        blocks = len(self.source.blocks)
+        record = PassRecord(name, seconds, tally.bytes_read, blocks, tally.cached, tasks, tally.busy_seconds)
+        self.passes.append(record)
+        if self.on_pass is not None:
+            self.on_pass(record)
+        return cast(S, statistic)
+
+    def close(self) -> None:
+        """Free the cached blocks of this source on every worker; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def require_blocks(source: DataSource) -> DataSource:
+    """Refuse a source without blocks, for which a pass has no result."""
+    if not source.blocks:
+        raise EngineError(f"The {source.description} has no rows, so there is nothing to pass over.")
+    return source
+
+
+__all__ = ["OnPass", "OnProgress", "PassEngine", "Progress", "Runner", "require_blocks"]

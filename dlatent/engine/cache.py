@@ -1,0 +1,72 @@
+"""Loaded blocks kept in a worker process between passes, up to a cap in bytes.
+
+Policy: admit while there is room, never evict. Every pass reads all blocks once in the same order, the one pattern for
+which a least-recently-used cache that is a little too small never hits; a fixed part that stays is the best there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from threading import Lock
+
+import numpy as np
+
+from dlatent.arrays import Features
+
+
+def stored(features: Features) -> tuple[np.ndarray, ...]:
+    """The arrays that hold the features: the matrix itself, or the three arrays of CSR."""
+    if isinstance(features, np.ndarray):
+        return (features,)
+    return (features.data, features.indices, features.indptr)
+
+
+def measured(features: Features) -> int:
+    """Bytes of the features in memory."""
+    return sum(array.nbytes for array in stored(features))
+
+
+class BlockCache:
+    """A thread-safe store of blocks under (source key, block index)."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._blocks: dict[Hashable, dict[int, Features]] = {}
+        self._bytes: dict[Hashable, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks kept."""
+        return sum(self._bytes.values())
+
+    def get(self, key: Hashable, index: int) -> Features | None:
+        """The block, or None where it is not kept."""
+        return self._blocks.get(key, {}).get(index)
+
+    def admit(self, key: Hashable, index: int, features: Features, cap: int) -> bool:
+        """Keep the block if the cache then holds at most `cap` bytes; tells whether it is kept."""
+        size = measured(features)
+        with self._lock:
+            kept = self._blocks.setdefault(key, {})
+            if index in kept:
+                return True
+            if self.nbytes + size > cap:
+                return False
+            kept[index] = features
+            self._bytes[key] = self._bytes.get(key, 0) + size
+            return True
+
+    def release(self, key: Hashable) -> None:
+        """Forget all blocks of a source."""
+        with self._lock:
+            self._blocks.pop(key, None)
+            self._bytes.pop(key, None)
+
+
+CACHE = BlockCache()
+"""The cache of this process."""
+
+
+def release(key: Hashable) -> None:
+    """Forget all blocks of a source in this process (run on every worker when an engine closes)."""
+    CACHE.release(key)

@@ -1,0 +1,71 @@
+"""How a cluster fails, in the words of this library; and waiting that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+from dlatent.errors import EngineError
+
+POLL_SECONDS = 5.0
+"""How often a waiting pass looks whether any worker is left."""
+PATIENCE_SECONDS = 60.0
+"""How long a pass waits for a worker to come (back) before it gives up."""
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """Address and description of every worker; waits a minute for the first.
+
+    Errors: EngineError where none comes.
+    """
+    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    if not workers:
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+    if not workers:
+        raise EngineError(
+            f"The cluster {_address(client)} has had no worker for {PATIENCE_SECONDS:.0f} s. Start workers "
+            "(`dask worker ADDRESS`), or look in their logs why they ended; then run again."
+        )
+    return workers
+
+
+def result_of(client: Any, future: Any) -> Any:
+    """The result of a future; an error instead of waiting for ever when the last worker is gone."""
+    while True:
+        try:
+            return future.result(timeout=POLL_SECONDS)
+        except TimeoutError:
+            if future.done():  # then it is the block function that raised it
+                raise
+            workers_of(client)
+
+
+@contextmanager
+def translated(client: Any) -> Iterator[None]:
+    """Turn the ways in which a cluster fails into an `EngineError` with advice; other exceptions pass."""
+    try:
+        yield
+    except KilledWorker as error:
+        raise EngineError(
+            "Workers died again and again on the same group of blocks; most often they ran out of memory. Give workers "
+            "more memory or fewer threads, store the data in smaller row blocks, or lower `cache_bytes`. "
+            f"The cluster said: {error}"
+        ) from error
+    except (FutureCancelledError, FuturesCancelledError, CommClosedError, NoValidWorkerError) as error:
+        raise EngineError(
+            f"The cluster {_address(client)} lost the computation ({type(error).__name__}): its scheduler or the "
+            "connection to it ended, and with it all intermediate state. Start a cluster, connect a new client and fit "
+            "again."
+        ) from error
+
+
+def _address(client: Any) -> str:
+    scheduler = client.scheduler
+    return "(closed)" if scheduler is None else str(scheduler.address)

@@ -1,0 +1,79 @@
+"""Lazy results for Dask arrays: a function of rows, mapped over the row chunks of an array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Dense, Features
+from dlatent.engine.blas import pinned
+from dlatent.errors import DataError
+
+
+def is_dask(value: Any) -> bool:
+    """True for a Dask array (anything with a Dask graph and chunks), without importing Dask."""
+    return hasattr(value, "__dask_graph__") and hasattr(value, "chunks")
+
+
+def row_chunks(array: Any) -> tuple[int | None, ...]:
+    """Rows of each row chunk of a Dask array; None where Dask does not know them."""
+    return tuple(None if math.isnan(rows) else int(rows) for rows in array.chunks[0])
+
+
+def map_rows(array: Any, function: Callable[[Features], Dense], columns: int, dtype: npt.DTypeLike = np.float64) -> Any:
+    """The Dask array (N, columns) whose rows are `function` of the rows of `array`; nothing is computed yet.
+
+    Parameters
+    ----------
+    array : dask.array (N, D) with numpy or scipy.sparse chunks, chunked along any axis; the sizes of row chunks may be
+        unknown.
+    function : pure and picklable; gets whole rows, dense or canonical CSR (n, D), and returns (n, columns).
+    columns, dtype : of the result.
+
+    Returns
+    -------
+    A lazy dask.array with the row chunks of `array` and one chunk of columns.
+    """
+    import dask.array as da
+
+    if array.ndim != 2:
+        raise DataError(f"Expected a Dask array of instances × features; got {array.ndim} dimensions.")
+    whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
+    mapped: Any = da.map_blocks  # has no types
+    return mapped(
+        partial(_apply, function, columns, np.dtype(dtype)),
+        whole,
+        dtype=dtype,
+        chunks=(whole.chunks[0], (columns,)),
+        meta=np.empty((0, 0), dtype=dtype),
+        name=f"map-rows-{uuid4().hex}",  # a name of our own saves hashing the function's arrays
+    )
+
+
+def _apply(
+    function: Callable[[Features], Dense], columns: int, dtype: np.dtype[Any], chunk: Any
+) -> npt.NDArray[np.generic]:
+    with pinned():
+        rows = function(_features(chunk))
+    if rows.shape != (chunk.shape[0], columns):
+        raise DataError(f"A function of rows gave shape {rows.shape} where {(chunk.shape[0], columns)} was announced.")
+    return np.asarray(rows, dtype=dtype)
+
+
+def _features(chunk: Any) -> Features:
+    """A computed chunk as features: float32 or float64, dense or canonical CSR."""
+    dtype = chunk.dtype if chunk.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    if not sp.issparse(chunk):
+        return np.ascontiguousarray(chunk, dtype=dtype)
+    matrix: sp.csr_array = sp.csr_array(chunk).astype(dtype, copy=False)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()  # the chunk may belong to somebody else
+        matrix.sum_duplicates()
+    return matrix

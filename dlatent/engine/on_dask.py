@@ -1,0 +1,60 @@
+"""The Dask engine: the active cluster where there is one, the threads of this process otherwise."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dlatent.arrays import DataSource
+from dlatent.engine.base import OnPass, OnProgress, PassEngine, Runner, require_blocks
+from dlatent.engine.targets import Targets
+from dlatent.engine.threads import ThreadRunner
+from dlatent.errors import EngineError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class DaskEngine(PassEngine):
+    """Passes over a data source on a `distributed` cluster, or on local threads through Dask.
+
+    `client` is used where it is given, else the active client of this process; no client is ever created here.
+    `targets` and `cache_bytes` as for `dlatent.engine.serial.SerialEngine`.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        *,
+        targets: Targets = None,
+        client: Client | None = None,
+        cache_bytes: int | None = None,
+        on_pass: OnPass | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        runner = _runner(require_blocks(source), targets, client or active_client(), cache_bytes)
+        super().__init__(source, runner, on_pass, on_progress)
+
+
+def active_client() -> Client | None:
+    """The running, synchronous client of this process, if there is one; looks without importing `distributed`."""
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        client: Client = distributed.Client.current()
+    except (ValueError, AttributeError):
+        return None
+    return client if client.status == "running" and not client.asynchronous else None
+
+
+def _runner(source: DataSource, targets: Targets, client: Client | None, cache_bytes: int | None) -> Runner:
+    if client is None:
+        return ThreadRunner(source, targets, cache_bytes)
+    if client.asynchronous:
+        raise EngineError(
+            "The client is asynchronous; passes need a client made with `Client(..., asynchronous=False)`."
+        )
+    from dlatent.engine.cluster import ClusterRunner
+
+    return ClusterRunner(client, source, targets, cache_bytes)

@@ -1,0 +1,73 @@
+"""The fixed order of every sum: which blocks form a group, and how the groups meet in a tree.
+
+Law: both depend only on the number and the sizes of the blocks, never on workers, threads, caches or time.
+Floating-point addition does not associate, so this is what makes results equal to the last bit on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import TypeVar
+
+Node = TypeVar("Node")
+
+FEWEST_GROUPS = 16
+MOST_GROUPS = 1024
+GROUP_BYTES = 128_000_000
+FAN_IN = 4
+
+
+def group_count(sizes: Sequence[int]) -> int:
+    """Number of groups for blocks of these sizes in bytes: about 128 MB each, but at least 16 and at most 1024."""
+    wanted = -(-sum(sizes) // GROUP_BYTES)
+    return min(len(sizes), max(FEWEST_GROUPS, min(MOST_GROUPS, wanted)))
+
+
+def groups(sizes: Sequence[int]) -> list[range]:
+    """Cut the blocks into consecutive, non-empty groups of about equal bytes.
+
+    Boundary g is the first block after which at least g/G of all bytes are to the left, moved where a group would be
+    empty; integers only, so that every machine cuts at the same place. Cost O(blocks + groups).
+    """
+    count = group_count(sizes)
+    weights = [max(int(size), 1) for size in sizes]
+    left_of = [0, *accumulate(weights)]
+    cuts, position = [0], 0
+    for group in range(1, count):
+        while left_of[position] * count < left_of[-1] * group:
+            position += 1
+        position = min(max(position, cuts[-1] + 1), len(sizes) - (count - group))
+        cuts.append(position)
+    cuts.append(len(sizes))
+    return [range(start, stop) for start, stop in pairwise(cuts)]
+
+
+def tree_levels(leaves: int) -> list[int]:
+    """Number of nodes on each level of the tree, from the leaves to the root; node j joins nodes 4j … 4j + 3 below."""
+    levels = [leaves]
+    while levels[-1] > 1:
+        levels.append(-(-levels[-1] // FAN_IN))
+    return levels
+
+
+def children(node: int, below: int) -> range:
+    """The nodes of the level below (which has `below` of them) that `node` joins, left to right."""
+    return range(node * FAN_IN, min((node + 1) * FAN_IN, below))
+
+
+def reduce_tree(leaf: Callable[[int], Node], join: Callable[[list[Node]], Node], leaves: int) -> Node:
+    """Walk the tree depth first: `leaf(group)` makes a leaf, `join` folds the children of a node from left to right.
+
+    Depth first because few unjoined nodes are then alive at a time: at most four on each level. A node with one child
+    is that child.
+    """
+    levels = tree_levels(leaves)
+
+    def visit(level: int, node: int) -> Node:
+        if level == 0:
+            return leaf(node)
+        nodes = [visit(level - 1, child) for child in children(node, levels[level - 1])]
+        return nodes[0] if len(nodes) == 1 else join(nodes)
+
+    return visit(len(levels) - 1, 0)

@@ -1,0 +1,232 @@
+"""The work on one group of blocks, the same on every engine: read ahead, apply, fold from left to right."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from uuid import uuid4
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Block, BlockSource, DataSource, Features
+from dlatent.engine.blas import pinned
+from dlatent.engine.cache import CACHE, measured, stored
+from dlatent.engine.order import groups
+from dlatent.engine.targets import RowsOf, window
+from dlatent.errors import DataError, EngineError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One group of consecutive blocks: all that a process must know to work on it."""
+
+    key: Hashable
+    index: int
+    first: int
+    blocks: tuple[BlockSource, ...]
+    targets: RowsOf | None
+    in_memory: bool
+    cache_bytes: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
+        return (unsealed, (sealed(vars(self), Part),))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the part itself holds: its blocks where they lie in memory."""
+        return sum(block.nbytes for block in self.blocks) if self.in_memory else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a pass does: the block function, its parameters, and how statistics meet.
+
+    `first` tells that no pass was completed before, so that blocks in memory are counted as read once.
+    """
+
+    name: str
+    function: Callable[[Block, Any], Any]
+    parameters: Any
+    combine: Callable[[Any, Any], Any]
+    first: bool
+    token: str
+
+    @classmethod
+    def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool) -> Work:
+        """A new pass with a token of its own."""
+        return cls(name, function, parameters, combine, first, uuid4().hex)
+
+
+class Tally(NamedTuple):
+    """What the work on some blocks cost: bytes read, blocks not read because they were in memory, seconds in tasks."""
+
+    bytes_read: int = 0
+    cached: int = 0
+    busy_seconds: float = 0.0
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(
+            self.bytes_read + other.bytes_read, self.cached + other.cached, self.busy_seconds + other.busy_seconds
+        )
+
+
+Share: TypeAlias = tuple[Any, Tally]
+"""A statistic and what it cost."""
+
+
+class _Loaded(NamedTuple):
+    features: Features
+    size: int
+    read: int
+
+
+def sealed(fields: dict[str, Any], kind: type[Any]) -> bytes:
+    """Pickle a value as one string of bytes, so that its arrays come back in memory of their own."""
+    payload: bytes = cloudpickle.dumps((kind, fields), protocol=5)
+    return payload
+
+
+def unsealed(payload: bytes) -> Any:
+    """The value of `sealed`."""
+    kind, fields = pickle.loads(payload)
+    return kind(**fields)
+
+
+def parts_of(source: DataSource, rows: RowsOf | None, cache_bytes: int) -> list[Part]:
+    """Cut a data source into its parts, each with the targets of its own rows."""
+    parts = []
+    for index, group in enumerate(groups([block.nbytes for block in source.blocks])):
+        blocks = source.blocks[group.start : group.stop]
+        cut = window(rows, blocks[0].start, blocks[-1].stop)
+        parts.append(Part(source.key, index, group.start, blocks, cut, source.in_memory, cache_bytes))
+    return parts
+
+
+_halted: set[str] = set()
+
+
+def halt(token: str) -> None:
+    """Make the tasks of a failed pass in this process stop before their next block."""
+    _halted.add(token)
+
+
+def run_part(part: Part, work: Work) -> Share:
+    """Fold the blocks of a part: combine(…combine(f(b₀), f(b₁))…, f(bₙ)), with one BLAS thread."""
+    started = perf_counter()
+    total, tally = None, Tally()
+    first = part.in_memory and work.first
+    with pinned():
+        for position, loaded in _read_ahead(part):
+            if work.token in _halted:
+                raise EngineError(f"The pass {work.name!r} was stopped because another part of it failed.")
+            total = apply(part, position, loaded.features, work, total if position else None)
+            tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
+            del loaded  # before the next block is waited for, so that two blocks are in memory and not three
+    return total, tally._replace(busy_seconds=perf_counter() - started)
+
+
+def apply(part: Part, position: int, features: Features, work: Work, total: Any) -> Any:
+    """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
+    source = part.blocks[position]
+    targets = None if part.targets is None else part.targets(source.start, source.stop)
+    value = work.function(Block(part.first + position, source.start, features, targets), work.parameters)
+    # The first statistic may alias a cached block or the parameters, and `combine` may update it in place.
+    return work.combine(total, value) if position else owned(value)
+
+
+def step(part: Part, work: Work, position: int, features: Features, share: Share | None) -> Share:
+    """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
+    started = perf_counter()
+    total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
+    with pinned():
+        total = apply(part, position, features, work, total)
+    return total, tally.plus(Tally(measured(features), 0, perf_counter() - started))
+
+
+def join(shares: list[Share], work: Work) -> Share:
+    """Fold the shares of neighbouring groups from left to right; the first is given up."""
+    (total, tally), *others = shares
+    for value, cost in others:
+        total, tally = work.combine(total, value), tally.plus(cost)
+    return total, tally
+
+
+def owned(value: T) -> T:
+    """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else."""
+    if isinstance(value, np.ndarray):
+        return cast(T, np.array(value, order="K", copy=True))
+    if isinstance(value, tuple):
+        fields = [owned(item) for item in value]
+        return type(value)(*fields) if hasattr(value, "_fields") else type(value)(fields)
+    return value
+
+
+def settled(source: BlockSource, features: Features) -> Features:
+    """Bring loaded features into the one form that all engines hand on: C-contiguous, aligned, and read-only.
+
+    Layout and alignment decide which BLAS kernel or summation order runs; read-only protects the cache and the user's
+    own arrays from block functions that write.
+    """
+    rows = source.stop - source.start
+    if features.shape[0] != rows:
+        raise DataError(
+            f"A block has {features.shape[0]} rows where {rows} were announced (rows {source.start} to {source.stop}); "
+            "the data changed after it was opened. Open it again."
+        )
+    if isinstance(features, np.ndarray):
+        return cast(Features, _locked(features))
+    matrix = sp.csr_array(tuple(_locked(array) for array in stored(features)), shape=features.shape, copy=False)
+    matrix.has_canonical_format = features.has_canonical_format
+    return matrix
+
+
+def _locked(array: Any) -> Any:
+    view = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"]).view()
+    view.flags.writeable = False
+    return view
+
+
+def _load(part: Part, position: int) -> _Loaded:
+    source = part.blocks[position]
+    features = settled(source, source.load())
+    size = measured(features)
+    if part.in_memory:  # a copy in the cache would only double the memory
+        return _Loaded(features, size, 0)
+    CACHE.admit(part.key, part.first + position, features, part.cache_bytes)
+    return _Loaded(features, size, size)
+
+
+def _kept(part: Part, position: int) -> _Loaded | None:
+    features = CACHE.get(part.key, part.first + position)
+    return None if features is None else _Loaded(features, measured(features), 0)
+
+
+def _read_ahead(part: Part) -> Iterator[tuple[int, _Loaded]]:
+    """The blocks of a part in order; while one is used, the next is read in the background."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
+
+        def begin(position: int) -> _Loaded | Future[_Loaded] | None:
+            if position == len(part.blocks):
+                return None
+            kept = _kept(part, position)
+            if kept is None and part.in_memory:
+                return _load(part, position)
+            return kept if kept is not None else pool.submit(_load, part, position)
+
+        ahead = begin(0)
+        for position in range(len(part.blocks)):
+            current = ahead.result() if isinstance(ahead, Future) else ahead
+            ahead = begin(position + 1)
+            assert current is not None
+            yield position, current
+            del current

@@ -1,0 +1,35 @@
+"""Which worker is the home of which group: neighbours together, and each group where its blocks are already cached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def place(groups: int, workers: Mapping[str, int], before: Sequence[str | None]) -> list[str]:
+    """Give every group a home among `workers` (address → threads), as many to each as its share of the threads.
+
+    A group keeps the home it had `before` while that worker lives and has room; the others fill the workers from the
+    first to the last, so that at the start each has one contiguous range. Results do not depend on homes.
+    """
+    room = _quotas(groups, workers)
+    homes: list[str | None] = []
+    for group in range(groups):
+        home = before[group] if group < len(before) else None
+        stays = home is not None and room.get(home, 0) > 0
+        homes.append(home if stays else None)
+        if stays and home is not None:
+            room[home] -= 1
+    free = [worker for worker in room for _ in range(room[worker])]
+    vacancies = iter(free)
+    return [home if home is not None else next(vacancies) for home in homes]
+
+
+def _quotas(groups: int, workers: Mapping[str, int]) -> dict[str, int]:
+    """Groups for each worker, by its threads; they add up to `groups`, and depend on the sorted addresses only."""
+    threads = sum(workers.values())
+    quotas, given, seen = {}, 0, 0
+    for worker in sorted(workers):
+        seen += workers[worker]
+        upto = groups * seen // threads
+        quotas[worker], given = upto - given, upto
+    return quotas

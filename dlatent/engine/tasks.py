@@ -1,0 +1,72 @@
+"""What runs on the workers of a cluster."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from dlatent.engine import held
+from dlatent.engine.part import Part, Share, Work, join, owned, run_part, settled, step, unsealed
+
+
+class Package:
+    """A pass on its way: bytes until a worker needs it, so that scheduler and network only copy.
+
+    Two packages are equal when they belong to the same pass.
+    """
+
+    def __init__(self, payload: bytes, token: str) -> None:
+        self.payload, self.token = payload, token
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Package) and other.token == self.token
+
+    def __sizeof__(self) -> int:
+        return len(self.payload)
+
+
+_opening = Lock()
+
+
+@lru_cache(maxsize=1)
+def _unpacked(package: Package) -> Work:
+    work: Work = unsealed(package.payload)
+    return work
+
+
+def opened(package: Package) -> Work:
+    """The pass inside a package, unpacked once per process."""
+    with _opening:
+        return _unpacked(package)
+
+
+def run_group(part: Part, package: Package) -> Share:
+    """Fold all blocks of a part."""
+    return run_part(part, opened(package))
+
+
+def add_block(position: int, package: Package, part: Part, *inputs: Any) -> Share:
+    """Fold one block into the share of those before it.
+
+    `inputs` are that share (where this is not the first block) and the computed chunks of the block.
+    """
+    share, chunks = (inputs[0], inputs[1:]) if position else (None, inputs)
+    source = part.blocks[position]
+    return step(part, opened(package), position, settled(source, source.assemble(chunks)), share)
+
+
+def join_shares(package: Package, *shares: Share) -> Share:
+    """Join the shares of neighbouring groups.
+
+    Copies them first: the inputs of a task stay the scheduler's, which may need them again after a worker is lost.
+    """
+    return join([owned(share) for share in shares], opened(package))
+
+
+def hold(cuts: tuple[int, ...], part: Part, *chunks: Any) -> Part:
+    """Put the blocks of a part together from computed chunks."""
+    return held.hold(part, cuts, *chunks)
