@@ -92,10 +92,11 @@ def abandon(location: str) -> None:
         filesystem.rm(root, recursive=True)
 
 
-def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = None) -> None:
+def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = None) -> int:
     """Refuse a store that says that it is unfinished, of a newer version, or of another kind.
 
     Parameters: `marker`, the attribute `dlatent` of its root; `supported`, the newest version that can be read.
+    Returns: the version of the store.
     """
     if not isinstance(marker, Mapping):
         raise StoreError(f"{place}: the attribute {MARKER!r} is damaged: {marker!r}; write the store again")
@@ -108,6 +109,7 @@ def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = 
         raise StoreError(
             f"{place} has version {version}, but this dlatent reads versions up to {supported}; install a newer dlatent"
         )
+    return version
 
 
 def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> None:

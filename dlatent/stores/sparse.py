@@ -7,7 +7,7 @@ anndata package opens it, and the door of this room opens what anndata wrote.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ INDPTR_ELEMENTS = 1 << 17
 """Elements per chunk of `indptr`: 1 MiB."""
 
 ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
+"""Array configuration under which chunks of zeros are written too, so that a missing chunk is always damage."""
+
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
@@ -122,7 +125,13 @@ class GrowingVector:
 
     def __init__(self, group: zarr.Group, name: str, dtype: np.dtype[Any], chunk: int) -> None:
         self._array = group.create_array(
-            name, shape=(0,), dtype=dtype, chunks=(chunk,), compressors=fast_codec(), attributes=dict(ARRAY_ENCODING)
+            name,
+            shape=(0,),
+            dtype=dtype,
+            chunks=(chunk,),
+            compressors=fast_codec(),
+            attributes=dict(ARRAY_ENCODING),
+            config=WRITE_ALL,
         )
         self._chunk = chunk
         self._waiting: list[npt.NDArray[Any]] = []

@@ -1,0 +1,178 @@
+"""Saved results: a Zarr v3 store with named variables and JSON attributes; no pickle, versioned, whole or absent.
+
+Laws (tested in tests/stores/test_stores_results.py): what `load` returns equals what `save` was given, to the last bit;
+`xarray.open_zarr(path, consolidated=False)` opens the same store.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from dlatent.errors import StoreError
+from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
+from dlatent.stores.chunked import ZarrArray, place_of
+from dlatent.stores.labels import read_text
+from dlatent.stores.location import zarr_location
+from dlatent.stores.open import open_node
+from dlatent.stores.schema import Variable, check
+from dlatent.stores.sparse import WRITE_ALL, fast_codec
+
+JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
+"""A value that JSON can hold; NaN and infinities are allowed and travel by name."""
+
+MODEL_VERSION = 1
+"""Layout version of the results that this library writes."""
+
+CHUNK_BYTES = 16 * 2**20
+"""Chunks of a variable are whole rows of about this many bytes."""
+
+_SPECIAL = "__float__"
+_DTYPE = "numpy_dtype"
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A result as it lay in its store: what kind of model, the layout version, JSON attributes and named variables."""
+
+    kind: str
+    version: int
+    attributes: Mapping[str, Any]
+    variables: Mapping[str, Variable]
+
+
+def save(
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    attributes: Mapping[str, JSON],
+    variables: Mapping[str, Variable],
+    overwrite: bool = False,
+) -> None:
+    """Write a result as one store, whole or not at all; with `overwrite`, an old one stays until the new one is whole.
+
+    Parameters: `kind`, the name of the model; `attributes`, JSON values (numpy scalars allowed); `variables`, arrays
+    registered in `dlatent.stores.schema`, objects that are text included.
+    Errors: StoreError where the path is taken, a variable is unknown or has other dimensions than registered, or an
+    attribute is no JSON value.
+    """
+    place = zarr_location(path)
+    texts = {name: Variable(v.dims, _plain_text(name, v.values), v.attrs) for name, v in variables.items()}
+    check(texts, place)
+    described = {"kind": kind, "attributes": _encode(dict(attributes), "attributes")}
+    with new_store(path, kind=RESULT, version=MODEL_VERSION, overwrite=overwrite) as group:
+        group.attrs[RESULT] = described
+        for name, variable in texts.items():
+            _write(group, name, variable)
+
+
+def load(path: str | os.PathLike[str]) -> StoredResult:
+    """Read a result back.
+
+    Errors: StoreError where the path is no result, half written, damaged, or of a newer version.
+    """
+    group = open_node(path)
+    place = place_of(group)
+    if not isinstance(group, zarr.Group) or MARKER not in group.attrs:
+        raise StoreError(f"{place} is no saved result of dlatent: its root has no attribute {MARKER!r}")
+    version = check_marker(group.attrs[MARKER], place, supported=MODEL_VERSION, kind=RESULT)
+    described = group.attrs.get(RESULT)
+    if not isinstance(described, dict) or not {"kind", "attributes"} <= set(described):
+        raise StoreError(f"{place}: the attribute {RESULT!r} is missing or damaged; save the result again")
+    variables = {name: _read(array) for name, array in sorted(group.arrays())}
+    check(variables, place)
+    return StoredResult(str(described["kind"]), version, _decode(described["attributes"]), variables)
+
+
+def _write(group: zarr.Group, name: str, variable: Variable) -> None:
+    values, attrs = variable.values, _encode(dict(variable.attrs), name)
+    if values.dtype.kind in "mM":
+        attrs[_DTYPE] = values.dtype.str
+        values = values.view(np.int64)
+    text = values.dtype.kind == "U"
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=str if text else values.dtype,
+        chunks=_chunks(values),
+        compressors="auto" if text else fast_codec(),
+        dimension_names=variable.dims,
+        attributes=attrs,
+        config=WRITE_ALL,
+    )
+    if values.size:
+        array[...] = values.astype(object) if text else values
+
+
+def _read(array: ZarrArray) -> Variable:
+    place = place_of(array)
+    names = getattr(array.metadata, "dimension_names", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise StoreError(f"{place} has no dimension names; it was not written by dlatent, or is damaged")
+    if array.size and array.nchunks_initialized != array.nchunks:
+        raise StoreError(
+            f"{place} lacks {array.nchunks - array.nchunks_initialized} of its {array.nchunks} chunks; "
+            "the store is damaged, copy it again or save the result again"
+        )
+    try:
+        values = read_text(array)
+    except Exception as error:
+        raise StoreError(f"{place} cannot be read: {error}; the store is damaged, save the result again") from error
+    attrs = _decode(dict(array.attrs))
+    if (dtype := attrs.pop(_DTYPE, None)) is not None:
+        values = values.view(dtype)
+    return Variable(tuple(str(name) for name in names), values, attrs)
+
+
+def _chunks(values: npt.NDArray[Any]) -> tuple[int, ...]:
+    """Whole rows, about `CHUNK_BYTES` of them."""
+    row = values.itemsize * math.prod(values.shape[1:])
+    return tuple(
+        max(1, min(size, CHUNK_BYTES // max(row, 1)) if axis == 0 else size) for axis, size in enumerate(values.shape)
+    )
+
+
+def _plain_text(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Object and variable-length strings as fixed-width text; other values as they are."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "OT":
+        return array
+    if not all(isinstance(value, str) for value in array.ravel().tolist()):
+        raise StoreError(f"the variable {name!r} holds Python objects that are no text; give numbers or text")
+    return np.array(array.tolist(), dtype=str).reshape(array.shape)
+
+
+def _encode(value: Any, place: str) -> Any:
+    """The value as strict JSON; floats that JSON does not know go by name."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_SPECIAL: repr(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_encode(item, f"{place}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        bad = next((key for key in value if not isinstance(key, str) or key == _SPECIAL), None)
+        if bad is not None:
+            raise StoreError(f"{place}: the key {bad!r} cannot be stored; use text other than {_SPECIAL!r}")
+        return {key: _encode(item, f"{place}.{key}") for key, item in value.items()}
+    raise StoreError(
+        f"{place} is of type {type(value).__qualname__} and no JSON value; pass arrays as variables, and other values "
+        "as numbers, text, lists or dictionaries"
+    )
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_SPECIAL}:
+            return float(value[_SPECIAL])
+        return {key: _decode(item) for key, item in value.items()}
+    return [_decode(item) for item in value] if isinstance(value, list) else value

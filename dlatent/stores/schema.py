@@ -1,0 +1,140 @@
+"""The variables that a stored result may have: name, dimensions, kind of values, and what they mean.
+
+Every variable is checked when it is saved and when it is loaded, so that a store never holds what nobody can read.
+A new model adds its variables here, or by `register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from dlatent.errors import StoreError
+
+REAL = "f"
+WHOLE = "iu"
+TRUTH = "b"
+TEXT = "U"
+TIME = "mM"
+ANY = REAL + WHOLE + TRUTH + TEXT + TIME
+KIND_NAMES = {
+    REAL: "floating point",
+    WHOLE: "integers",
+    TRUTH: "booleans",
+    TEXT: "text",
+    ANY: "numbers or text",
+}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A named array on its way to or from a store: `dims` names its axes, `attrs` are JSON values about it."""
+
+    dims: tuple[str, ...]
+    values: npt.NDArray[Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Specified:
+    """What a variable must be: its dimensions, the numpy kinds of its values (letters), and its meaning."""
+
+    dims: tuple[str, ...]
+    kinds: str
+    meaning: str
+
+
+REGISTRY: dict[str, Specified] = {}
+
+
+def register(name: str, dims: Iterable[str], kinds: str, meaning: str) -> None:
+    """Make a variable known under `name`; registering it again must say the same.
+
+    Errors: ValueError where the name is known with other dimensions or kinds.
+    """
+    made = Specified(tuple(dims), kinds, meaning)
+    known = REGISTRY.setdefault(name, made)
+    if (known.dims, known.kinds) != (made.dims, made.kinds):
+        raise ValueError(f"the variable {name!r} is already registered with dimensions {known.dims}")
+
+
+def check(variables: Mapping[str, Variable], place: str) -> None:
+    """Check all variables of a result against the registry and against each other.
+
+    Errors: StoreError for an unknown name, other dimensions or kinds than registered, or two lengths of one dimension.
+    """
+    lengths: dict[str, tuple[int, str]] = {}
+    for name, variable in variables.items():
+        _check_one(name, variable, place)
+        for dim, length in zip(variable.dims, variable.values.shape, strict=True):
+            known, holder = lengths.setdefault(dim, (length, name))
+            if known != length:
+                raise StoreError(
+                    f"{place}: the dimension {dim!r} has length {length} in {name!r}, but {known} in {holder!r}"
+                )
+
+
+def _check_one(name: str, variable: Variable, place: str) -> None:
+    specified = REGISTRY.get(name)
+    if specified is None:
+        raise StoreError(
+            f"{place}: unknown variable {name!r}; known are {', '.join(sorted(REGISTRY))}; add it to "
+            "dlatent.stores.schema, or install the version of dlatent that wrote it"
+        )
+    if variable.dims != specified.dims or variable.values.ndim != len(specified.dims):
+        raise StoreError(
+            f"{place}: {name!r} has dimensions {variable.dims} and shape {variable.values.shape}; "
+            f"expected dimensions {specified.dims}"
+        )
+    if variable.values.dtype.kind not in specified.kinds:
+        expected = KIND_NAMES.get(specified.kinds, specified.kinds)
+        raise StoreError(f"{place}: {name!r} has dtype {variable.values.dtype}; expected {expected}")
+
+
+def _register_all() -> None:
+    for name, axis in (
+        ("instance", "instances"),
+        ("feature", "features"),
+        ("component", "components"),
+        ("view", "views"),
+        ("target", "targets"),
+        ("class", "classes"),
+    ):
+        register(name, (name,), ANY, f"coordinates of the {axis}")
+    for name, dims, kinds, meaning in _VARIABLES:
+        register(name, dims.split(), kinds, meaning)
+
+
+_VARIABLES = (
+    ("loadings", "feature component", REAL, "W of the features, in units of the features"),
+    ("mean", "feature", REAL, "μ of the features"),
+    ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
+    ("noise_variance", "view", REAL, "noise variance of each view, in squared units of the view"),
+    ("feature_noise_variance", "feature", REAL, "noise variance of each feature"),
+    ("noise_floor", "view", REAL, "smallest noise variance that the fit allowed"),
+    ("at_floor", "view", TRUTH, "whether the noise variance of the view ended at its floor"),
+    ("eigenvalues", "component", REAL, "leading eigenvalues of the covariance that the model fits"),
+    ("target_loadings", "target component", REAL, "W of the targets, in units of the targets"),
+    ("target_mean", "target", REAL, "μ of the targets"),
+    ("target_scale", "target", REAL, "divisor of each target before the fit"),
+    ("target_rotation", "target target_rank", REAL, "orthonormal basis of the targets that the fit worked in"),
+    ("classes", "class", ANY, "class labels in the order of the one-of-C columns"),
+    ("class_counts", "class", WHOLE, "labelled instances of each class"),
+    ("scores", "instance component", REAL, "posterior means of the latent variables"),
+    ("iteration_log_likelihood", "iteration", REAL, "log-likelihood of all instances at each iteration"),
+    ("iteration_change", "iteration", REAL, "relative change of the log-likelihood"),
+    ("iteration_pass", "iteration", WHOLE, "passes over the data that had been made by then"),
+    ("pass_name", "pass", TEXT, "what the pass was for"),
+    ("pass_seconds", "pass", REAL, "wall time of the pass in seconds"),
+    ("pass_busy_seconds", "pass", REAL, "time inside tasks in seconds, summed over workers"),
+    ("pass_bytes_read", "pass", WHOLE, "bytes of blocks loaded from their source"),
+    ("pass_blocks", "pass", WHOLE, "blocks seen"),
+    ("pass_cached", "pass", WHOLE, "blocks that came from a cache"),
+    ("pass_tasks", "pass", WHOLE, "tasks submitted"),
+    ("pass_log_likelihood", "pass", REAL, "log-likelihood of all instances that the pass found, or NaN"),
+)
+
+_register_all()

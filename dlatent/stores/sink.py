@@ -1,0 +1,184 @@
+"""Results of one row per instance, written from many processes into one store.
+
+Blocks of rows rarely end where chunks end, and two processes must not write one chunk.  Each process therefore writes the
+chunks that lie wholly inside its rows, and puts the rows at the two ends aside as fragments; `finish` joins the
+fragments into the chunks between blocks.  A repeated write of the same rows leaves the same store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import gcd
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
+from dlatent.stores.chunked import ZarrArray
+from dlatent.stores.location import child_location, zarr_location
+from dlatent.stores.sparse import WRITE_ALL, fast_codec
+
+CHUNK_BYTES = 4 * 2**20
+"""Wanted size of a chunk; it becomes smaller where blocks are."""
+
+_SMALLEST = 2**18
+_FRAGMENTS = "fragments"
+
+
+@dataclass(frozen=True)
+class RowSink:
+    """A picklable writer of one rows × columns array: `write` in any process, then `finish` or `abort` on the driver."""
+
+    target: str
+    location: str
+    name: str
+    shape: tuple[int, int]
+    dtype: str
+    row_chunk: int
+    overwrite: bool
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        shape: tuple[int, int],
+        *,
+        starts: Sequence[int],
+        dtype: npt.DTypeLike = np.float64,
+        dims: tuple[str, str] = ("instance", "component"),
+        coordinates: Mapping[str, npt.NDArray[Any]] | None = None,
+        name: str = "scores",
+        overwrite: bool = False,
+    ) -> RowSink:
+        """Begin a store with one array, invisible until `finish`.
+
+        Parameters: `path` or URL of the store; `shape` (instances, columns); `starts`, first rows of the blocks that will
+        be written; `dims`, names of the two dimensions; `coordinates`, one-dimensional arrays by name of dimension.
+        Returns: the sink. Errors: StoreError where the path is taken; DataError for coordinates of another length.
+        """
+        lengths = dict(zip(dims, shape, strict=True))
+        for dim, values in (coordinates or {}).items():
+            if np.shape(values) != (lengths.get(dim),):
+                raise DataError(
+                    f"the coordinates of {dim!r} have shape {np.shape(values)}; expected a length of {lengths}"
+                )
+        element = np.dtype(dtype)
+        row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
+        location = begin(path, kind=name, version=STORE_VERSION, overwrite=overwrite)
+        sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
+        try:
+            sink._lay_out(dims, coordinates or {})
+        except BaseException:
+            sink.abort()
+            raise
+        return sink
+
+    def write(self, start: int, values: npt.NDArray[Any]) -> int:
+        """Write rows from `start` on; callable in any process, in any order, and again after a failure.
+
+        Returns: the number of rows. Errors: DataError where the rows do not fit the array.
+        """
+        stop = start + len(values)
+        if values.ndim != 2 or values.shape[1] != self.shape[1] or start < 0 or stop > self.shape[0]:
+            raise DataError(f"rows {start}:{stop} of shape {values.shape} do not fit the array of shape {self.shape}")
+        first = -(-start // self.row_chunk) * self.row_chunk
+        last = stop if stop == self.shape[0] else stop // self.row_chunk * self.row_chunk
+        tail = max(first, last)
+        self._set_aside(start, values[: first - start])
+        if first < last:
+            self._array()[first:last] = values[first - start : last - start]
+        self._set_aside(tail, values[tail - start :])
+        return len(values)
+
+    def finish(self) -> None:
+        """Join the fragments and make the store visible under its path.
+
+        Errors: StoreError where rows were never written; nothing is left then.
+        """
+        try:
+            self._join()
+            array = self._array()
+            if array.nchunks_initialized != array.nchunks:
+                raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
+            finish(self.location, self.target, overwrite=self.overwrite)
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        abandon(self.location)
+
+    def _lay_out(self, dims: tuple[str, str], coordinates: Mapping[str, npt.NDArray[Any]]) -> None:
+        root = self._root()
+        root.create_array(
+            self.name,
+            shape=self.shape,
+            dtype=np.dtype(self.dtype),
+            chunks=(self.row_chunk, self.shape[1]),
+            dimension_names=dims,
+            compressors=fast_codec(),
+            config=WRITE_ALL,
+        )
+        root.create_group(_FRAGMENTS)
+        for dim, values in coordinates.items():
+            plain = np.asarray(values)
+            text = plain.dtype.kind in "OUT"
+            array = root.create_array(
+                dim, shape=plain.shape, dtype=str if text else plain.dtype, dimension_names=(dim,), config=WRITE_ALL
+            )
+            array[:] = plain.astype(object) if text else plain
+
+    def _root(self) -> zarr.Group:
+        return zarr.open_group(self.location, mode="r+", use_consolidated=False)
+
+    def _array(self) -> ZarrArray:
+        # The configuration is not stored with the array, and each process opens it anew.
+        return zarr.open_array(child_location(self.location, self.name), mode="r+", config=WRITE_ALL)
+
+    def _set_aside(self, start: int, values: npt.NDArray[Any]) -> None:
+        if len(values):
+            group = zarr.open_group(child_location(self.location, _FRAGMENTS), mode="r+", use_consolidated=False)
+            plain = values.astype(self.dtype)
+            group.create_array(f"{start}-{start + len(values)}", data=plain, chunks=plain.shape, overwrite=True)
+
+    def _join(self) -> None:
+        """Write each chunk that several blocks share from the fragments of its rows."""
+        root = self._root()
+        array, fragments = self._array(), zarr.open_group(root.store, path=f"{root.path}/{_FRAGMENTS}", mode="r")
+        spans = sorted((int(start), int(stop)) for start, _, stop in (name.partition("-") for name in fragments))
+        for chunk, pieces in groupby(spans, key=lambda span: span[0] // self.row_chunk):
+            low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
+            members = list(pieces)
+            self._check_cover(members, low, high)
+            array[low:high] = np.concatenate([fragments[f"{start}-{stop}"][...] for start, stop in members])
+        del root[_FRAGMENTS]
+
+    def _check_cover(self, spans: list[tuple[int, int]], low: int, high: int) -> None:
+        ends, beginnings = [low, *(stop for _, stop in spans)], [*(start for start, _ in spans), high]
+        for end, beginning in zip(ends, beginnings, strict=True):
+            if end != beginning:
+                raise StoreError(
+                    f"{self.target}: rows {min(end, beginning)}:{max(end, beginning)} were never written, or by two blocks "
+                    "that overlap; write each block once"
+                )
+
+
+def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
+    """Rows of a chunk: a divisor of all block starts where that gives chunks of a fair size, otherwise about
+    `CHUNK_BYTES`, but no more than half a typical block, so that most chunks lie inside one block.
+    """
+    wanted = max(1, min(rows, CHUNK_BYTES // max(row_bytes, 1)))
+    common = gcd(*starts) if any(starts) else 0
+    if common:
+        divisor = next(common // k for k in range(1, common + 1) if common % k == 0 and common // k <= wanted)
+        if divisor * row_bytes >= min(_SMALLEST, wanted * row_bytes):
+            return divisor
+    sizes = np.diff([*sorted(set(starts)), rows])
+    return int(max(1, min(wanted, int(np.median(sizes)) // 2))) if len(sizes) > 1 else wanted
