@@ -1,7 +1,7 @@
 """Results of one row per instance, written from many processes into one store.
 
-Blocks of rows rarely end where chunks end, and two processes must not write one chunk.  Each process therefore writes the
-chunks that lie wholly inside its rows, and puts the rows at the two ends aside as fragments; `finish` joins the
+Blocks of rows rarely end where chunks end, and two processes must not write one chunk.  Each process therefore writes
+the chunks that lie wholly inside its rows, and puts the rows at the two ends aside as fragments; `finish` joins the
 fragments into the chunks between blocks.  A repeated write of the same rows leaves the same store.
 """
 
@@ -27,13 +27,15 @@ from dlatent.stores.sparse import WRITE_ALL, fast_codec
 CHUNK_BYTES = 4 * 2**20
 """Wanted size of a chunk; it becomes smaller where blocks are."""
 
-_SMALLEST = 2**18
+SMALLEST_CHUNK = 2**18
+"""Chunks are not made smaller than this, except where the whole array is."""
+
 _FRAGMENTS = "fragments"
 
 
 @dataclass(frozen=True)
 class RowSink:
-    """A picklable writer of one rows × columns array: `write` in any process, then `finish` or `abort` on the driver."""
+    """A picklable writer of one array of rows: `write` in any process, then `finish` or `abort` on the driver."""
 
     target: str
     location: str
@@ -58,16 +60,14 @@ class RowSink:
     ) -> RowSink:
         """Begin a store with one array, invisible until `finish`.
 
-        Parameters: `path` or URL of the store; `shape` (instances, columns); `starts`, first rows of the blocks that will
-        be written; `dims`, names of the two dimensions; `coordinates`, one-dimensional arrays by name of dimension.
+        Parameters: `path` or URL of the store; `shape` (instances, columns); `starts`, first rows of the blocks that
+        will be written; `dims`, names of the two dimensions; `coordinates`, one-dimensional arrays by name of dimension.
         Returns: the sink. Errors: StoreError where the path is taken; DataError for coordinates of another length.
         """
         lengths = dict(zip(dims, shape, strict=True))
         for dim, values in (coordinates or {}).items():
             if np.shape(values) != (lengths.get(dim),):
-                raise DataError(
-                    f"the coordinates of {dim!r} have shape {np.shape(values)}; expected a length of {lengths}"
-                )
+                raise DataError(f"the coordinates of {dim!r} have shape {np.shape(values)}; the axes are {lengths}")
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
         location = begin(path, kind=name, version=STORE_VERSION, overwrite=overwrite)
@@ -157,7 +157,7 @@ class RowSink:
             low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
             members = list(pieces)
             self._check_cover(members, low, high)
-            array[low:high] = np.concatenate([fragments[f"{start}-{stop}"][...] for start, stop in members])
+            array[low:high] = np.concatenate([_values(fragments, f"{start}-{stop}") for start, stop in members])
         del root[_FRAGMENTS]
 
     def _check_cover(self, spans: list[tuple[int, int]], low: int, high: int) -> None:
@@ -165,20 +165,26 @@ class RowSink:
         for end, beginning in zip(ends, beginnings, strict=True):
             if end != beginning:
                 raise StoreError(
-                    f"{self.target}: rows {min(end, beginning)}:{max(end, beginning)} were never written, or by two blocks "
-                    "that overlap; write each block once"
+                    f"{self.target}: rows {min(end, beginning)}:{max(end, beginning)} were never written, or by two "
+                    "blocks that overlap; write each block once"
                 )
 
 
+def _values(group: zarr.Group, name: str) -> npt.NDArray[Any]:
+    return np.asarray(zarr.open_array(group.store, path=f"{group.path}/{name}".lstrip("/"), mode="r")[...])
+
+
 def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
-    """Rows of a chunk: a divisor of all block starts where that gives chunks of a fair size, otherwise about
-    `CHUNK_BYTES`, but no more than half a typical block, so that most chunks lie inside one block.
+    """Rows of a chunk of `SMALLEST_CHUNK` to `CHUNK_BYTES` bytes.
+
+    A divisor of all block starts where one has this size, so that no chunk is shared; otherwise half a typical block, so
+    that most chunks lie inside one block; small blocks share chunks, which `finish` then joins.
     """
-    wanted = max(1, min(rows, CHUNK_BYTES // max(row_bytes, 1)))
-    common = gcd(*starts) if any(starts) else 0
-    if common:
-        divisor = next(common // k for k in range(1, common + 1) if common % k == 0 and common // k <= wanted)
-        if divisor * row_bytes >= min(_SMALLEST, wanted * row_bytes):
-            return divisor
-    sizes = np.diff([*sorted(set(starts)), rows])
-    return int(max(1, min(wanted, int(np.median(sizes)) // 2))) if len(sizes) > 1 else wanted
+    least, most = (max(1, min(rows, size // max(row_bytes, 1))) for size in (SMALLEST_CHUNK, CHUNK_BYTES))
+    common = gcd(*starts)
+    divisors = (common // part for part in range(1, common // least + 1) if common % part == 0)
+    fair = next((divisor for divisor in divisors if divisor <= most), None)
+    if fair is not None:
+        return fair
+    typical = int(np.median(np.diff([*sorted(set(starts)), rows])))
+    return min(most, max(least, typical // 2))
