@@ -16,6 +16,7 @@ DEMO_READY := $(VENV)/.ready-demo
 DEV_READY := $(VENV)/.ready-dev
 PIP_INSTALL := $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
 .PHONY: help demo test check lint types contracts docs lock clean
 
@@ -82,7 +83,7 @@ $(DEV_READY): $(MADE) requirements/dev.txt pyproject.toml
 
 # An environment that works is kept; half an environment (an interrupted run) is made again.
 $(MADE):
-	@if $(PY) -c '$(SUITABLE)' 2>/dev/null && $(PY) -m pip --version >/dev/null 2>&1; then touch $@; exit 0; fi; \
+	@if $(PY) -c '$(WORKING)' >/dev/null 2>&1; then touch $@; exit 0; fi; \
 	for name in $(CANDIDATES); do \
 	  if $$name -c '$(SUITABLE)' >/dev/null 2>&1; then \
 	    echo "==> Making $(VENV) with $$name ($$($$name --version))"; \
