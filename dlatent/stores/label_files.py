@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -55,17 +55,22 @@ def as_numbers(texts: list[str]) -> npt.NDArray[Any]:
     return numbers.astype(np.int64) if whole else numbers
 
 
+def column_names(frame: zarr.Group) -> list[str]:
+    """Names of the columns of an AnnData data frame."""
+    return [str(name) for name in cast(list[Any], frame.attrs.get("column-order", []))]
+
+
 def _from_store(location: str, column: str | None) -> npt.NDArray[Any]:
     root = open_node(location)
     if not isinstance(root, zarr.Group):
         return np.asarray(root[:])
     obs, obsm = root.get("obs"), root.get("obsm")
-    columns = list(obs.attrs.get("column-order", [])) if isinstance(obs, zarr.Group) else []  # type: ignore[arg-type]
+    columns = column_names(obs) if isinstance(obs, zarr.Group) else []
     several = isinstance(obsm, zarr.Group) and MULTI in obsm
     if column is None:
         column = columns[0] if len(columns) == 1 and not several else MULTI if several and not columns else None
-    if column in columns:
-        return _column(obs[column], f"{location} obs column {column!r}")  # type: ignore[index]
+    if isinstance(obs, zarr.Group) and column in columns:
+        return _column(obs[str(column)], f"{location} obs column {column!r}")
     if isinstance(obsm, zarr.Group) and column is not None and column in obsm:
         return _matrix(obsm[column])
     given = ", ".join([*columns, *(obsm.keys() if isinstance(obsm, zarr.Group) else ())]) or "no labels"
@@ -79,22 +84,22 @@ def _column(stored: Any, description: str) -> npt.NDArray[Any]:
     if "categories" in stored:
         codes, names = np.asarray(stored["codes"][:]), read_text(stored["categories"])
         if np.all(codes >= 0):
-            return names[codes]
+            return np.asarray(names[codes])
         if names.dtype.kind in "biuf":
-            return np.append(names.astype(np.float64), np.nan)[codes]
-        return np.append(names.astype(object), None)[codes]
+            return np.asarray(np.append(names.astype(np.float64), np.nan)[codes])
+        return np.asarray(np.array([*names, None], dtype=object)[codes])
     if "mask" in stored:
         values, mask = np.asarray(stored["values"][:]), np.asarray(stored["mask"][:])
         if values.dtype.kind in "biuf":
-            return np.where(mask, np.nan, values) if mask.any() else values
-        return np.where(mask, None, values.astype(object))
+            return np.asarray(np.where(mask, np.nan, values) if mask.any() else values)
+        return np.array([None if hidden else value for value, hidden in zip(values, mask, strict=True)], dtype=object)
     raise DataError(f"{description} is stored as {stored.attrs.get('encoding-type')!r}, which is not known here")
 
 
 def _matrix(stored: Any) -> npt.NDArray[Any]:
     if isinstance(stored, zarr.Array):
         return np.asarray(stored[:])
-    parts = tuple(np.asarray(stored[name][:]) for name in ("data", "indices", "indptr"))
+    parts = (np.asarray(stored["data"][:]), np.asarray(stored["indices"][:]), np.asarray(stored["indptr"][:]))
     kind = sp.csc_array if stored.attrs.get("encoding-type") == "csc_matrix" else sp.csr_array
     matrix = kind(parts, shape=tuple(stored.attrs["shape"]))
     binary = bool(np.all((matrix.data == 0) | (matrix.data == 1)))

@@ -1,0 +1,124 @@
+"""AnnData files (.h5ad) and Zarr stores: `X` as CSR, CSC or dense, an obs column as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlatent.errors import DataError
+from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
+from dlatent.stores.ingest.source import directory_size, file_name, file_size
+from dlatent.stores.ingest.sparse_parts import BatchFunction, SliceStream, SparseParts, sorted_once
+from dlatent.stores.ingest.spill import dense_cuts
+from dlatent.stores.ingest.tables import needed
+from dlatent.stores.location import zarr_location
+
+
+class AnnotatedReader(Reader):
+    """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`."""
+
+    def __init__(self, location: str, directory: Path, *, zarr_store: bool, labels: str | None = None) -> None:
+        size = directory_size(location) if zarr_store else file_size(location)
+        super().__init__(file_name(location), size)
+        self._location = location
+        self._zarr_store = zarr_store
+        self._directory = directory
+        self._root = self._open_zarr() if zarr_store else self._open_h5ad()
+        if "X" not in self._root:
+            raise DataError(f"{self.description} holds no matrix X; it has {', '.join(self._root.keys())}")
+        shape, self._read = self._layout(self._root["X"])
+        self.columns = shape[1]
+        self._rows = RowColumns(
+            shape[0], labels=self._labels(labels), ids=self._index("obs"), source=f"{self.description} obs"
+        )
+        self.column_names = self._index("var")
+
+    def batches(self, batch_bytes: int) -> Iterator[Batch]:
+        """The rows in order."""
+        for start, features in self._read(batch_bytes):
+            yield self._rows.batch(features, start, numbered(self.description, start))
+            self.bytes_done = int((self.total_bytes or 0) * (start + features.shape[0]) / max(self._rows.rows, 1))
+
+    def close(self) -> None:
+        """Close the HDF5 file."""
+        if not self._zarr_store:
+            self._root.close()
+
+    def _layout(self, stored: Any) -> tuple[tuple[int, int], BatchFunction]:
+        if hasattr(stored, "shape"):
+            return _dense(stored, self.description)
+        kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
+        sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
+        if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
+            raise DataError(f"{self.description}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
+        shape = (int(sizes[0]), int(sizes[1]))
+        parts = SparseParts(f"{self.description}: X", shape, lambda part: SliceStream(stored[part]))
+        if kind == "csr_matrix":
+            return shape, parts.csr_batches
+        return shape, sorted_once(lambda: parts.sort_columns(self._directory))
+
+    def _labels(self, column: str | None) -> Values | None:
+        if column is None:
+            return None
+        obs = self._root.get("obs", {})
+        if column not in obs:
+            given = ", ".join(name for name in obs if not name.startswith("_")) or "none"
+            raise DataError(f"{self.description} has no obs column {column!r}; it has {given}")
+        self.label_name = column
+        values = needed("anndata.io", self.description).read_elem(obs[column])
+        return plain_values(values)
+
+    def _index(self, frame: str) -> Values | None:
+        if frame not in self._root or "_index" not in self._root[frame].attrs:
+            return None
+        stored = self._root[frame][self._root[frame].attrs["_index"]]
+        return np.asarray(needed("anndata.io", self.description).read_elem(stored)).astype(str)
+
+    def _open_h5ad(self) -> Any:
+        try:
+            return needed("h5py", self.description).File(self._location, "r")
+        except OSError as error:
+            raise DataError(f"{self._location} is no readable h5ad (HDF5) file: {error}") from error
+
+    def _open_zarr(self) -> Any:
+        import zarr
+
+        try:
+            return zarr.open_group(zarr_location(self._location), mode="r")
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{self._location} is no readable Zarr group: {error}") from error
+
+
+def plain_values(values: Any) -> Values:
+    """Values of an obs column as numpy: categories by name, missing ones as None (or NaN for numbers)."""
+    import pandas
+
+    made = pandas.Series(values)
+    if isinstance(made.dtype, pandas.CategoricalDtype):
+        made = made.astype(made.dtype.categories.dtype if not made.isna().any() else object)
+    if isinstance(made.dtype, np.dtype) and made.dtype.kind in "iub":
+        return np.asarray(made.to_numpy())
+    if made.dtype.kind in "iu" and not made.isna().any():
+        return np.asarray(made.to_numpy(dtype=np.int64))
+    if pandas.api.types.is_numeric_dtype(made.dtype):
+        return np.asarray(made.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.asarray(made.astype(object).where(made.notna(), None).to_numpy(dtype=object))
+
+
+def _dense(stored: Any, description: str) -> tuple[tuple[int, int], BatchFunction]:
+    if len(stored.shape) != 2:
+        raise DataError(f"{description}: X has {len(stored.shape)} dimension(s), expected instances × features")
+    shape = (int(stored.shape[0]), int(stored.shape[1]))
+    chunk = (stored.chunks or (1,))[0]
+
+    def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
+        step = max(next(iter(dense_cuts(shape, stored.dtype.itemsize, batch_bytes)), (0, 1))[1], 1)
+        # Whole chunks where they fit, so that none is decoded twice.
+        step = max(step // chunk * chunk, 1) if step >= chunk else step
+        for start in range(0, shape[0], step):
+            yield start, np.asarray(stored[start : start + step])
+
+    return shape, read

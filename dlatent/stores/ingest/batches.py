@@ -1,0 +1,146 @@
+"""What every format turns a file into: batches of rows, each with its labels and the place where each row came from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.errors import DataError
+
+Values: TypeAlias = npt.NDArray[Any]
+"""A one-dimensional array: labels, identifiers or names."""
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """Any number of labels per row: `counts[i]` entries of `values` belong to row i."""
+
+    values: Values
+    counts: npt.NDArray[np.int64]
+
+    def take(self, keep: npt.NDArray[np.bool_]) -> LabelSets:
+        """The label sets of the rows where `keep` holds."""
+        return LabelSets(self.values[np.repeat(keep, self.counts)], self.counts[keep])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows of a file.
+
+    `features`, a csr_array (indices in any order, duplicates allowed) or a dense matrix; `labels`, one per row;
+    `label_sets`, any number per row; `targets`, a numeric matrix with one column per output; `ids`, the name of each
+    row; `place`, which names row i of the batch in messages.
+    """
+
+    features: Any
+    place: Callable[[int], str]
+    labels: Values | None = None
+    label_sets: LabelSets | None = None
+    targets: Any = None
+    ids: Values | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.features.shape[0])
+
+
+class Reader(ABC):
+    """One input, read from its beginning to its end.
+
+    `description` names the input in messages; `columns` is None where only reading tells; `label_name` is the column
+    in which single labels are stored; `categories` names the classes 0, 1, … of integer labels or the columns of
+    `targets`; `numeric_text` says that labels come as text and are numbers where all of them look like numbers.
+    """
+
+    numeric_text = False
+
+    def __init__(self, description: str, total_bytes: int | None) -> None:
+        self.description = description
+        self.total_bytes = total_bytes
+        self.bytes_done = 0
+        self.columns: int | None = None
+        self.column_names: Values | None = None
+        self.label_name = "label"
+        self.categories: Values | None = None
+        self.notes: list[str] = []
+
+    @abstractmethod
+    def batches(self, batch_bytes: int) -> Iterator[Batch]:
+        """The rows in order, in batches of about `batch_bytes` bytes."""
+
+    def close(self) -> None:
+        """Close what is open; readers that hold nothing open need not say so."""
+        return
+
+    def column(self, index: int) -> str:
+        """Name of a column for messages."""
+        names = self.column_names
+        named = f" ({str(names[index])!r})" if names is not None and index < len(names) else ""
+        return f"column {index + 1}{named}"
+
+
+@dataclass
+class RowColumns:
+    """Labels, targets and identifiers that are known for all rows before the first batch is read."""
+
+    rows: int
+    labels: Values | None = None
+    targets: Any = None
+    ids: Values | None = None
+    source: str = "labels"
+
+    def __post_init__(self) -> None:
+        for name, values in (("labels", self.labels), ("targets", self.targets), ("identifiers", self.ids)):
+            if values is not None and values.shape[0] != self.rows:
+                raise DataError(
+                    f"{self.source}: {values.shape[0]} {name} for {self.rows} rows; give exactly one for each row"
+                )
+
+    def batch(self, features: Any, start: int, place: Callable[[int], str]) -> Batch:
+        """The batch of rows `[start, start + n)` with what belongs to them."""
+        part = slice(start, start + int(features.shape[0]))
+        return Batch(
+            features,
+            place,
+            labels=None if self.labels is None else self.labels[part],
+            targets=None if self.targets is None else self.targets[part],
+            ids=None if self.ids is None else self.ids[part],
+        )
+
+
+def is_sparse(features: Any) -> TypeGuard[sp.csr_array]:
+    """Whether the features of a batch are sparse; dense ones are numpy arrays."""
+    return bool(sp.issparse(features))
+
+
+def numbered(description: str, start: int) -> Callable[[int], str]:
+    """Names rows by their number, counted from 1."""
+    return lambda row: f"{description} row {start + row + 1}"
+
+
+def row_cuts(indptr: npt.NDArray[np.integer[Any]], entries: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with at most `entries` stored values each (or one row), in order."""
+    rows, start = len(indptr) - 1, 0
+    while start < rows:
+        stop = int(np.searchsorted(indptr, int(indptr[start]) + entries, side="right")) - 1
+        stop = min(max(stop, start + 1), start + max(entries, 1), rows)
+        yield start, stop
+        start = stop
+
+
+def csr(data: Values, indices: Values, indptr: Values, columns: int | None) -> sp.csr_array:
+    """A csr_array of CSR parts whose indices were checked before; as wide as it must be where `columns` is None."""
+    width = columns if columns is not None else (int(indices.max()) + 1 if len(indices) else 0)
+    made = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)
+    small = max(width, len(data)) <= np.iinfo(np.int32).max
+    made.data = data
+    made.indices = indices.astype(np.int32 if small else np.int64, copy=False)
+    made.indptr = indptr.astype(made.indices.dtype, copy=False)
+    return made

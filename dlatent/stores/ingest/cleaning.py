@@ -1,0 +1,110 @@
+"""What every batch goes through before it is weighted and written: finite values in canonical form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.errors import DataError
+from dlatent.stores.ingest.batches import Batch, Reader, Values, is_sparse
+
+
+@dataclass
+class Repairs:
+    """Counts of what was mended on the way: stored entries that named the same place, and rows out of order."""
+
+    duplicates: int = 0
+    unsorted_rows: int = 0
+
+
+def clean(batch: Batch, reader: Reader, repairs: Repairs) -> Any:
+    """Features as a canonical csr_array or a C-ordered matrix of finite numbers.
+
+    Repeated indices are summed and indices out of order sorted, both counted in `repairs`.
+    Errors: DataError with row and column for NaN and infinity, and for values that are no numbers.
+    """
+    features = batch.features
+    kind = features.dtype.kind
+    if kind not in "biuf":
+        raise DataError(
+            f"{reader.description} holds values of type {features.dtype}; only real numbers can be "
+            "ingested, convert them first"
+        )
+    if is_sparse(features):
+        made = _canonical(features.astype(_sparse_dtype(features.dtype), copy=False), repairs)
+        _check_finite(made.data, batch, reader, made)
+        return made
+    dense = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))
+    _check_finite(dense, batch, reader, None)
+    return dense
+
+
+def refuse(wrong: npt.NDArray[np.bool_], batch: Batch, reader: Reader, matrix: sp.csr_array | None, text: str) -> None:
+    """Raise a DataError for the first entry where `wrong` holds, naming its row and column; `{value}` is filled in."""
+    if not wrong.any():
+        return
+    first = int(np.argmax(wrong.ravel()))
+    if matrix is not None:
+        row, column = entry_row(matrix, first), int(matrix.indices[first])
+        value = matrix.data[first]
+    else:
+        row, column = divmod(first, wrong.shape[1])
+        value = batch.features[row, column]
+    raise DataError(f"{batch.place(row)}, {reader.column(column)}: {text.format(value=value)}")
+
+
+def entry_row(matrix: sp.csr_array, entry: int) -> int:
+    """Row of a stored entry."""
+    return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
+
+
+def row_of_entries(matrix: sp.csr_array) -> Values:
+    """Row of each stored entry."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def _check_finite(values: Values, batch: Batch, reader: Reader, matrix: sp.csr_array | None) -> None:
+    # One sum finds out in most cases: it is finite only if every term is, up to overflow.
+    if values.dtype.kind == "f" and not np.isfinite(values.sum(dtype=np.float64)):
+        refuse(
+            ~np.isfinite(values),
+            batch,
+            reader,
+            matrix,
+            "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row",
+        )
+
+
+def _canonical(matrix: sp.csr_array, repairs: Repairs) -> sp.csr_array:
+    steps = np.diff(matrix.indices)
+    inside = np.ones(len(steps), dtype=bool)
+    cuts = matrix.indptr[1:-1]
+    inside[cuts[(cuts > 0) & (cuts <= len(steps))] - 1] = False
+    if np.all(steps[inside] > 0):
+        matrix.has_canonical_format = True
+        return matrix
+    backwards = np.flatnonzero((steps < 0) & inside)
+    repairs.unsorted_rows += len(np.unique(np.searchsorted(matrix.indptr, backwards, side="right")))
+    before = matrix.nnz
+    made = matrix.copy()
+    made.sum_duplicates()
+    repairs.duplicates += before - made.nnz
+    return made
+
+
+def _sparse_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Sparse values are floats: sums of repeated integers would overflow, and the store keeps floats."""
+    return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize <= 4 else np.dtype(np.float64)
+
+
+def _dense_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Native byte order; float32, float64 and integers are kept, other types become the nearest of them."""
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    if dtype.kind == "f":
+        return np.dtype(np.float32) if dtype.itemsize <= 4 else np.dtype(np.float64)
+    return dtype.newbyteorder("=")

@@ -1,0 +1,221 @@
+"""One ingest under way: rows are cleaned, weighted and written while labels and names are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dlatent.errors import DataError
+from dlatent.stores.ingest.batches import Batch, Values, is_sparse
+from dlatent.stores.ingest.cleaning import Repairs, clean, refuse
+from dlatent.stores.ingest.formats import Opened
+from dlatent.stores.ingest.qrels import ENDINGS, Topics
+from dlatent.stores.ingest.spill import BatchSpill
+from dlatent.stores.ingest.targets import Column, LabelCollector, Outputs
+from dlatent.stores.ingest.weighting import DocumentFrequencies, Weighting, ZeroRows, kept_rows, refuse_negative, weigh
+from dlatent.stores.ingest.writer import (
+    DenseWriter,
+    NameWriter,
+    SparseWriter,
+    start_layout,
+    write_column,
+    write_feature_names,
+    write_numbers,
+    write_outputs,
+)
+from dlatent.stores.label_files import read_labels
+
+Progress = Callable[[int, int | None, int], None]
+"""Called after every batch with bytes done, bytes in all (None: unknown) and rows done."""
+
+
+class Job:
+    """One ingest under way: where the rows come from, what is done to them, and what was counted."""
+
+    def __init__(
+        self,
+        root: zarr.Group,
+        opened: Opened,
+        directory: Path,
+        weighting: Weighting,
+        unit_norm: bool,
+        zero_rows: ZeroRows,
+        block_bytes: int,
+        dtype: str | None,
+        progress: Progress | None,
+    ) -> None:
+        self._root, self._opened, self._reader = root, opened, opened.reader
+        self._tfidf, self._unit_norm = weighting == "tfidf", unit_norm
+        self._zero_rows: ZeroRows = zero_rows if self._tfidf or unit_norm else "keep"
+        self._block_bytes, self._dtype, self._progress = block_bytes, dtype, progress
+        self._spill = BatchSpill(directory)
+        self._frequencies = DocumentFrequencies()
+        self._columns = self._reader.columns if self._reader.columns is not None else opened.columns
+        self._writer: DenseWriter | SparseWriter | None = None
+        start_layout(root)
+        self._names = NameWriter(_group(root, "obs"), "_index")
+        self._has_ids = False
+        self._label_rows: int | None = None
+        self._collector: LabelCollector
+        self.labels: Column | Outputs | None = None
+        self.repairs = Repairs()
+        self.seen = self.dropped = 0
+        self.shape = (0, 0)
+        self.stored_dtype = np.dtype(np.float64)
+
+    @property
+    def writer(self) -> DenseWriter | SparseWriter:
+        """The writer of `X`; there is one after the first batch."""
+        if self._writer is None:
+            raise DataError(f"{self._reader.description} has no rows to ingest")
+        return self._writer
+
+    def run(self) -> None:
+        """Write everything."""
+        labelled = self._labelled()
+        # A quarter: a batch is held as read, as cleaned and as weighted, beside the chunk that fills up.
+        for batch in self._reader.batches(max(self._block_bytes // 4, 1)):
+            if batch.rows:
+                self._take(labelled(batch))
+        if self._tfidf:
+            idf = self._frequencies.inverse()
+            for features in self._spill.batches():
+                self._write(weigh(features, idf, unit_norm=self._unit_norm))
+        self.shape = self.writer.close()
+        self._check_shape()
+        self._finish_names()
+        self.labels = self._collector.finish()
+        if isinstance(self.labels, Column):
+            self.labels = replace(self.labels, name=_safe_name(self.labels.name))
+            write_column(self._root, self.labels)
+        elif self.labels is not None:
+            write_outputs(self._root, self.labels)
+
+    def notes(self) -> Iterator[str]:
+        """What was decided or mended."""
+        yield from self._reader.notes
+        if self.repairs.unsorted_rows:
+            yield f"{self.repairs.unsorted_rows} rows had indices out of order; they were sorted"
+        if self.repairs.duplicates:
+            yield f"{self.repairs.duplicates} entries named a place that was already taken; their values were added"
+        if self.dropped:
+            yield f"{self.dropped} rows of zeros were dropped with their labels"
+        if isinstance(self.labels, Column) and self.labels.name != self._reader.label_name:
+            yield f"the label column {self._reader.label_name!r} is stored as {self.labels.name!r}"
+
+    def _labelled(self) -> Callable[[Batch], Batch]:
+        """What puts labels from a file of their own into each batch; makes the collector."""
+        reader, path = self._reader, self._opened.label_file
+        if path is not None and path.lower().endswith(ENDINGS):
+            topics = Topics(path)
+            self._collector = LabelCollector("label", topics.names, numeric_text=False)
+            return topics.label
+        if path is None:
+            self._collector = LabelCollector(reader.label_name, reader.categories, numeric_text=reader.numeric_text)
+            return lambda batch: batch
+        values = read_labels(path)
+        self._collector = LabelCollector("label", None, numeric_text=False)
+        self._label_rows = len(values)
+        return lambda batch: self._with_labels(batch, values)
+
+    def _with_labels(self, batch: Batch, values: Values) -> Batch:
+        part = values[self.seen : self.seen + batch.rows]
+        if len(part) < batch.rows:
+            raise DataError(
+                f"{self._opened.label_file} has {len(values)} labels, but {self._reader.description} has more rows; "
+                "give exactly one for each row"
+            )
+        single = values.ndim == 1
+        return replace(batch, labels=part if single else None, targets=None if single else part, label_sets=None)
+
+    def _take(self, batch: Batch) -> None:
+        """Clean, weigh and pass on one batch."""
+        features = self._fit_width(clean(batch, self._reader, self.repairs), batch)
+        self._check_range(features, batch)
+        if self._tfidf:
+            refuse_negative(features, batch, self._reader)
+        keep = kept_rows(features, batch, self._zero_rows)
+        if keep is not None:
+            features = features[keep]
+            self.dropped += batch.rows - int(keep.sum())
+        self._collector.add(batch, keep)
+        if batch.ids is not None:
+            self._names.append(batch.ids if keep is None else batch.ids[keep])
+        self._has_ids = batch.ids is not None
+        self._open_writer(features)
+        if self._tfidf:
+            self._frequencies.add(features)
+            self._spill.add(features)
+        else:
+            self._write(weigh(features, None, unit_norm=self._unit_norm))
+        self.seen += batch.rows
+        if self._progress is not None:
+            self._progress(self._reader.bytes_done, self._reader.total_bytes, self.seen)
+
+    def _fit_width(self, features: Any, batch: Batch) -> Any:
+        """Sparse rows as wide as the number of features that was given or announced."""
+        columns = self._columns
+        if columns is None or features.shape[1] == columns:
+            return features
+        if features.shape[1] > columns:
+            text = f"the feature is beyond the {columns} that were announced; give a larger number or more names"
+            refuse(features.indices >= columns, batch, self._reader, features, text)
+        features.resize((features.shape[0], columns))
+        return features
+
+    def _check_range(self, features: Any, batch: Batch) -> None:
+        """Numbers that float32 cannot hold would silently become infinite."""
+        values = features.data if is_sparse(features) else features
+        if self._dtype == "float32" and values.dtype != np.float32 and values.size:
+            matrix = features if is_sparse(features) else None
+            text = 'the value {value} is beyond float32; use dtype="float64"'
+            refuse(np.abs(values) > np.finfo(np.float32).max, batch, self._reader, matrix, text)
+
+    def _open_writer(self, features: Any) -> None:
+        if self._writer is not None:
+            return
+        weighted = self._tfidf or self._unit_norm
+        own = np.dtype(np.float64) if weighted and features.dtype.kind in "iu" else features.dtype
+        self.stored_dtype = np.dtype(self._dtype or own)
+        if is_sparse(features):
+            self._writer = SparseWriter(self._root, "X", self._columns, self.stored_dtype)
+        else:
+            self._writer = DenseWriter(self._root, "X", features.shape[1], self.stored_dtype, self._block_bytes)
+
+    def _write(self, features: Any) -> None:
+        self.writer.append(features)
+
+    def _check_shape(self) -> None:
+        rows, columns = self.shape
+        if not rows or not columns:
+            what = "rows" if not rows else "features"
+            dropped = f" ({self.dropped} rows of zeros were dropped)" if self.dropped else ""
+            raise DataError(f"{self._reader.description} has no {what} to ingest{dropped}")
+        if self._label_rows is not None and self._label_rows != self.seen:
+            raise DataError(
+                f"{self._opened.label_file} has {self._label_rows} labels, but {self._reader.description} has "
+                f"{self.seen} rows; give exactly one for each row"
+            )
+
+    def _finish_names(self) -> None:
+        if not self._has_ids:
+            write_numbers(self._names, self.shape[0])
+        self._names.close()
+        names = self._opened.names if self._opened.names is not None else self._reader.column_names
+        write_feature_names(self._root, names, self.shape[1])
+
+
+def _safe_name(name: str) -> str:
+    """A column name that can be a member of a Zarr group."""
+    return name.replace("/", "_") if name not in ("", ".", "..", "_index") else "label"
+
+
+def _group(root: zarr.Group, name: str) -> zarr.Group:
+    child = root[name]
+    assert isinstance(child, zarr.Group)
+    return child

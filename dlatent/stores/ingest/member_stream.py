@@ -1,0 +1,58 @@
+"""One array inside a zip archive, read from its beginning piece by piece, whether it is compressed or not."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.errors import DataError
+
+
+class MemberStream:
+    """The array `key` of an npz archive: `shape`, `dtype`, `fortran_order`, and its elements in storage order."""
+
+    def __init__(self, archive: zipfile.ZipFile, key: str, description: str) -> None:
+        self._key = key
+        self._description = description
+        self._stream = archive.open(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
+        try:
+            version = np.lib.format.read_magic(self._stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, self.fortran_order, self.dtype = read(self._stream)
+        except (ValueError, *_DAMAGED) as error:
+            raise DataError(f"{description}: {key!r} is no NumPy array ({error}); the file is damaged") from error
+        if self.dtype.hasobject:
+            raise DataError(
+                f"{description}: {key!r} holds pickled Python objects, which are never loaded; save it as numbers or "
+                "as fixed-width text (array.astype(str))"
+            )
+
+    def read(self, count: int) -> npt.NDArray[Any]:
+        """The next `count` elements."""
+        wanted = count * self.dtype.itemsize
+        parts: list[bytes] = []
+        try:
+            while wanted and (piece := self._stream.read(wanted)):
+                parts.append(piece)
+                wanted -= len(piece)
+        except _DAMAGED as error:
+            raise DataError(f"{self._description}: {self._key!r} is damaged ({error}); fetch the file again") from error
+        if wanted:
+            raise DataError(f"{self._description}: {self._key!r} ends early; the file is cut short")
+        return np.frombuffer(b"".join(parts), dtype=self.dtype) if count else np.empty(0, dtype=self.dtype)
+
+    def __enter__(self) -> MemberStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)

@@ -1,0 +1,164 @@
+"""From a file to a store: one pass over the rows, two where the weights need counts of all of them first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from dlatent.errors import DataError
+from dlatent.stores.atomic import MARKER, new_store
+from dlatent.stores.ingest.formats import Wanted, detect, open_reader
+from dlatent.stores.ingest.job import Job, Progress
+from dlatent.stores.ingest.source import directory_size, file_name
+from dlatent.stores.ingest.svmlight import IndexBase
+from dlatent.stores.ingest.targets import Column, Outputs
+from dlatent.stores.ingest.weighting import Weighting, ZeroRows
+from dlatent.stores.ingest.writer import SparseWriter
+from dlatent.stores.location import PARTIAL, local_path
+
+BLOCK_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What an ingest did; `labels` says in words what the labels are, `notes` what was decided or mended on the way."""
+
+    destination: str
+    shape: tuple[int, int]
+    nnz: int
+    dtype: str
+    sparse: bool
+    rows_dropped: int
+    duplicates_summed: int
+    bytes_read: int
+    bytes_written: int | None
+    seconds: float
+    labels: str
+    label_column: str | None
+    notes: tuple[str, ...]
+
+
+def ingest(
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    destination: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    weighting: Weighting = "none",
+    unit_norm: bool = False,
+    zero_rows: ZeroRows = "error",
+    block_bytes: int = BLOCK_BYTES,
+    dtype: Literal["float32", "float64"] | None = None,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    features: str | os.PathLike[str] | Sequence[str] | int | None = None,
+    ids: str | None = None,
+    index_base: IndexBase = "auto",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Stream a file into a Zarr store with the layout of AnnData: `X`, `obs` (labels), `var` (features), `obsm/Y`.
+
+    Memory is bounded by a few `block_bytes` plus about 50 bytes a row for labels and row pointers and the names of the
+    features; matrices that are stored by columns, and counts between the two passes of tf-idf, lie in a temporary
+    directory beside the destination.  Until the end the store lies aside and does not open; an error leaves nothing.
+
+    Parameters
+        source: a file, or several svmlight, CSV or Parquet files that continue one another.
+        destination: path or fsspec URL of the new store.
+        format: one of `FORMATS`; None goes by the extension.
+        weighting: "tfidf" multiplies counts by ln((1 + N) / (1 + df)) + 1, as scikit-learn does.
+        unit_norm: scale each row to Euclidean length 1.
+        zero_rows: with either of these, whether a row of zeros is an error, kept, or dropped with its label.
+        block_bytes: size in bytes of a chunk of dense rows, and of what is read at once.
+        dtype: of the stored values; None keeps that of the file (sparse values become floats).
+        labels: a column (CSV, Parquet: or several columns as outputs), obs column, npz key, a file of labels for all
+            rows, or, for svmlight, a .qrels file of topics by document number.
+        features: columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
+        ids: column (CSV, Parquet) or npz key with the names of the rows.
+        index_base: number of the first feature in svmlight files; "auto" looks for an index 0.
+        overwrite: replace a store at the destination, once the new one is complete.
+        progress: see `Progress`.
+    Returns: the report.
+    Errors: DataError with file and line, row or column; StoreError where the destination cannot be written.
+    """
+    started = time.perf_counter()
+    _check_options(weighting, zero_rows, block_bytes, dtype, index_base)
+    locations = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(one) for one in source]
+    if not locations:
+        raise DataError("there is no source file; give at least one")
+    found = detect(locations, format)
+    wanted = Wanted(_text(labels), _text(features), ids, index_base)
+    with new_store(destination, kind="data", overwrite=overwrite) as root, _scratch(destination) as directory:
+        opened = open_reader(locations, found, wanted, directory)
+        with contextlib.closing(opened.reader):
+            job = Job(root, opened, directory, weighting, unit_norm, zero_rows, block_bytes, dtype, progress)
+            job.run()
+            marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
+            root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": found}
+    return IngestReport(
+        destination=os.fspath(destination),
+        shape=job.shape,
+        nnz=job.writer.nnz,
+        dtype=str(job.stored_dtype),
+        sparse=isinstance(job.writer, SparseWriter),
+        rows_dropped=job.dropped,
+        duplicates_summed=job.repairs.duplicates,
+        bytes_read=opened.reader.bytes_done,
+        bytes_written=directory_size(os.fspath(destination)),
+        seconds=time.perf_counter() - started,
+        labels=_describe(job.labels),
+        label_column=job.labels.name if isinstance(job.labels, Column) else "Y" if job.labels is not None else None,
+        notes=tuple(job.notes()),
+    )
+
+
+@contextlib.contextmanager
+def _scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary directory beside a local destination, where there is room for as much data; removed at the end."""
+    path = local_path(destination)
+    parent = None if path is None else Path(os.path.abspath(path)).parent
+    name = "dlatent" if path is None else path.name
+    with tempfile.TemporaryDirectory(prefix=f".{name}{PARTIAL}", dir=parent) as directory:
+        yield Path(directory)
+
+
+def _check_options(weighting: str, zero_rows: str, block_bytes: int, dtype: str | None, index_base: object) -> None:
+    choices = (
+        ("weighting", weighting, ("none", "tfidf")),
+        ("zero_rows", zero_rows, ("error", "keep", "drop")),
+        ("dtype", dtype, (None, "float32", "float64")),
+        ("index_base", index_base, ("auto", 0, 1)),
+    )
+    for name, value, accepted in choices:
+        if value not in accepted:
+            raise DataError(f"{name} is {value!r}; expected one of {', '.join(map(repr, accepted))}")
+    if block_bytes < 1:
+        raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
+
+
+def _text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _describe(labels: Column | Outputs | None) -> str:
+    if labels is None:
+        return "none"
+    if isinstance(labels, Outputs):
+        rows, columns = labels.matrix.shape
+        return f"{columns} outputs for {rows} rows in obsm/Y"
+    if labels.classes is not None:
+        count = int((labels.values < 0).sum())
+        classes = f"{len(labels.classes)} classes"
+    else:
+        values = labels.values
+        missing = np.isnan(values) if values.dtype.kind == "f" else values == -1
+        count = int(missing.sum())
+        classes = f"{len(np.unique(values[~missing]))} different values"
+    return f"{classes} in obs column {labels.name!r}, {count} rows unlabelled"

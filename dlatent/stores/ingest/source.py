@@ -1,0 +1,126 @@
+"""Bytes from files: compressed or not, cut at line ends, with a count of what was read."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import fsspec
+
+from dlatent.errors import DataError
+from dlatent.stores.location import local_path
+
+COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+
+
+class ByteSource:
+    """One file, read as a stream; `position` is the number of bytes of the (compressed) file read so far."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self.name = file_name(location)
+        self.position = 0
+        self.size = file_size(location)
+        if self.size == 0:
+            raise DataError(f"{location} is empty: there are no rows to ingest")
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """The decompressed bytes; damage to a compressed file is a DataError."""
+        opener = COMPRESSIONS.get(Path(self.name).suffix.lower())
+        with cast(Any, open_raw(self.location)) as raw:
+            self._raw = raw
+            try:
+                if opener is None:
+                    yield raw
+                else:
+                    with opener(raw, "rb") as stream:
+                        yield stream
+            except DAMAGED as error:
+                raise DataError(f"{self.location} is damaged or cut short ({error}); fetch the file again") from error
+            except OSError as error:
+                if opener is None or error.errno is not None:
+                    raise
+                raise DataError(f"{self.location} cannot be decompressed ({error}); fetch it again") from error
+
+    def line_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        """Pieces of about `chunk_bytes` bytes that end with a line end."""
+        with self.open() as stream:
+            yield from whole_lines(stream, chunk_bytes, self)
+
+    def mark(self) -> None:
+        """Take note of how far the file was read."""
+        with contextlib.suppress(OSError, ValueError):
+            self.position = int(self._raw.tell())
+
+
+def whole_lines(stream: IO[bytes], chunk_bytes: int, source: ByteSource) -> Iterator[bytes]:
+    """Cut a stream at line ends; the last line gets its line end where the file has none."""
+    rest: list[bytes] = []
+    while piece := stream.read(chunk_bytes):
+        source.mark()
+        cut = piece.rfind(b"\n") + 1
+        if not cut:
+            rest.append(piece)
+            continue
+        yield b"".join([*rest, piece[:cut]])
+        rest = [piece[cut:]] if cut < len(piece) else []
+    if rest:
+        yield b"".join(rest) + b"\n"
+
+
+def text_chunk_bytes(batch_bytes: int) -> int:
+    """Bytes of text to parse at once: the parsed form takes several times the room of the text."""
+    return min(max(batch_bytes // 8, 1 << 16), 1 << 22)
+
+
+def open_raw(location: str) -> IO[bytes]:
+    """The file's bytes as they are; a missing file is a DataError."""
+    path = local_path(location)
+    try:
+        if path is not None:
+            return path.open("rb")
+        return cast(IO[bytes], fsspec.open(location, "rb").open())
+    except FileNotFoundError:
+        raise DataError(f"{location} does not exist; check the path") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise DataError(f"{location} cannot be read: {error}") from error
+
+
+def file_size(location: str) -> int:
+    """Size in bytes; a missing file is a DataError."""
+    path = local_path(location)
+    if path is not None and path.is_dir():
+        raise DataError(f"{location} is a directory; name the file in it, or give format= for a directory store")
+    with open_raw(location) as raw:
+        return int(raw.seek(0, os.SEEK_END))
+
+
+def directory_size(location: str) -> int | None:
+    """Bytes of all files below a local directory (None for a remote one)."""
+    path = local_path(location)
+    if path is None:
+        return None
+    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
+
+
+def file_name(location: str) -> str:
+    """Last part of a path or URL."""
+    return location.rstrip("/").replace("\\", "/").rpartition("/")[2]
+
+
+def plain_suffix(location: str) -> str:
+    """The extension without a compression's: `.mtx` for `x.mtx.gz`."""
+    name = file_name(location).lower()
+    for compression in COMPRESSIONS:
+        name = name.removesuffix(compression)
+    return Path(name).suffix

@@ -1,0 +1,134 @@
+"""Sorting on disk: entries and columns that come in the wrong order become row batches in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.stores.ingest.batches import Values, csr, is_sparse, row_cuts
+
+PIECE = 1 << 18
+"""Entries that are moved at once."""
+
+
+class TripleSpill:
+    """Entries (row, column, value) in any order, kept in files, and read back as CSR batches of consecutive rows.
+
+    Memory: eight bytes per row of the matrix for the counts, and one batch.  Disk: twice the size of the entries.
+    """
+
+    def __init__(self, directory: Path, rows: int, columns: int, dtype: npt.DTypeLike) -> None:
+        self._directory = directory
+        self._columns = columns
+        self._record = np.dtype([("row", np.int64), ("column", np.int64), ("value", dtype)])
+        self._counts = np.zeros(rows, dtype=np.int64)
+        self._ranges: list[tuple[int, int]] | None = None
+
+    def add(self, rows: Values, columns: Values, values: Values) -> None:
+        """Append entries; rows and columns count from 0 and lie inside the matrix."""
+        records = np.empty(len(rows), dtype=self._record)
+        records["row"], records["column"], records["value"] = rows, columns, values
+        np.add.at(self._counts, rows, 1)
+        _append(self._directory / "all", records)
+
+    def batches(self, batch_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
+        """First row and matrix of each batch; the entries are distributed to files by row range on the first call."""
+        if self._ranges is None:
+            indptr = np.concatenate([[0], np.cumsum(self._counts)])
+            self._ranges = list(row_cuts(indptr, max(batch_bytes // (4 * self._record.itemsize), 1)))
+            self._distribute(self._ranges)
+        for number, (start, stop) in enumerate(self._ranges):
+            yield start, self._matrix(self._directory / f"part{number}", start, stop)
+
+    def _distribute(self, ranges: list[tuple[int, int]]) -> None:
+        whole = self._directory / "all"
+        starts = np.array([start for start, _ in ranges])
+        for records in _pieces(whole, self._record):
+            part = np.searchsorted(starts, records["row"], side="right") - 1
+            order = np.argsort(part, kind="stable")
+            numbers, first = np.unique(part[order], return_index=True)
+            for number, group in zip(numbers, np.split(records[order], first[1:]), strict=True):
+                _append(self._directory / f"part{number}", group)
+        whole.unlink(missing_ok=True)
+
+    def _matrix(self, path: Path, start: int, stop: int) -> sp.csr_array:
+        records = np.fromfile(path, dtype=self._record) if path.exists() else np.empty(0, dtype=self._record)
+        order = np.lexsort((records["column"], records["row"]))
+        indptr = np.concatenate([[0], np.cumsum(self._counts[start:stop])])
+        return csr(records["value"][order], records["column"][order], indptr, self._columns)
+
+
+class BatchSpill:
+    """Feature batches kept in files between two passes, so that text is parsed only once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._widths: list[int | None] = []
+
+    def add(self, features: Any) -> None:
+        """Append one batch, sparse or dense."""
+        number = len(self._widths)
+        parts = ("data", "indices", "indptr") if is_sparse(features) else ()
+        for name in parts:
+            np.save(self._directory / f"batch{number}-{name}.npy", getattr(features, name))
+        if not parts:
+            np.save(self._directory / f"batch{number}.npy", features)
+        self._widths.append(int(features.shape[1]) if parts else None)
+
+    def batches(self) -> Iterator[Any]:
+        """The batches in order; each file is removed after it was read."""
+        for number, width in enumerate(self._widths):
+            if width is None:
+                yield self._take(f"batch{number}.npy")
+            else:
+                parts = [self._take(f"batch{number}-{name}.npy") for name in ("data", "indices", "indptr")]
+                yield csr(parts[0], parts[1], parts[2], width)
+
+    def _take(self, name: str) -> Values:
+        values: Values = np.load(self._directory / name, allow_pickle=False)
+        (self._directory / name).unlink()
+        return values
+
+
+@dataclass(frozen=True)
+class ColumnMajor:
+    """A dense matrix in a file, column by column: its rows are gathered with one short read per column."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows `[start, stop)` as a C-ordered matrix."""
+        height, width = self.shape
+        block = np.empty((stop - start, width), dtype=self.dtype)
+        with self.path.open("rb") as stream:
+            for column in range(width):
+                stream.seek(self.offset + (column * height + start) * self.dtype.itemsize)
+                block[:, column] = np.fromfile(stream, dtype=self.dtype, count=stop - start)
+        return block
+
+
+def dense_cuts(shape: tuple[int, int], itemsize: int, batch_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of a dense matrix with about `batch_bytes` bytes each (at least one row)."""
+    step = max(batch_bytes // max(shape[1] * itemsize, 1), 1)
+    return ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
+
+
+def _append(path: Path, records: npt.NDArray[Any]) -> None:
+    with path.open("ab") as stream:
+        stream.write(records.tobytes())
+
+
+def _pieces(path: Path, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:
+    if path.exists():
+        with path.open("rb") as stream:
+            while len(piece := np.fromfile(stream, dtype=dtype, count=PIECE)):
+                yield piece

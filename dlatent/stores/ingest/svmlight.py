@@ -1,0 +1,144 @@
+"""The svmlight / libsvm text format, as one file or several, with one label, several ("1,5,7 3:0.2") or none per row.
+
+The document collection RCV1 comes in this format twice: with its topics as labels, and (LYRL2004) with the document's
+number in the place of the label and the topics in a file of their own (see `qrels`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.datasets import load_svmlight_file
+
+from dlatent.errors import DataError
+from dlatent.stores.ingest.batches import Batch, LabelSets, Reader, csr
+from dlatent.stores.ingest.source import ByteSource, text_chunk_bytes
+
+IndexBase = Literal["auto", 0, 1]
+
+LARGEST_INDEX = np.iinfo(np.int32).max - 1
+
+
+class SvmlightReader(Reader):
+    """Reads svmlight files one after the other.
+
+    `index_base` is the number of the first feature; "auto" takes 0 where index 0 occurs anywhere and 1 otherwise.
+    `ids_first` says that the identifier of the row stands before the features, not its labels.
+    """
+
+    def __init__(self, locations: Sequence[str], *, index_base: IndexBase = "auto", ids_first: bool = False) -> None:
+        self._sources = [ByteSource(location) for location in locations]
+        super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
+        self._ids_first = ids_first
+        self._base = (0 if any(map(_has_index_zero, self._sources)) else 1) if index_base == "auto" else index_base
+        if index_base == "auto":
+            self.notes.append(f"feature indices start at {self._base} (found by looking for index 0)")
+
+    def batches(self, batch_bytes: int) -> Iterator[Batch]:
+        """The rows in order."""
+        done = 0
+        for source in self._sources:
+            line, before = 1, done
+            for text in source.line_chunks(text_chunk_bytes(batch_bytes)):
+                self.bytes_done = before + source.position
+                batch = self._parse(text, source.name, line)
+                line += text.count(b"\n")
+                if batch.rows:
+                    yield batch
+            done = self.bytes_done = before + source.size
+
+    def _parse(self, text: bytes, name: str, first_line: int) -> Batch:
+        try:
+            features, sets = parse_fast(text, self._base)
+        except ValueError:
+            features, sets = parse_strict(text, self._base, name, first_line)
+        place = _line_namer(text, name, first_line)
+        if not self._ids_first:
+            return Batch(features, place, label_sets=sets)
+        return Batch(features, place, ids=_identifiers(sets, place))
+
+
+def parse_fast(text: bytes, base: int) -> tuple[object, LabelSets]:
+    """Whole lines by scikit-learn's compiled parser; ValueError where a line needs `parse_strict`."""
+    matrix, labels = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
+    if len(matrix.indices) and not base <= int(matrix.indices.min()) <= int(matrix.indices.max()) <= LARGEST_INDEX:
+        raise ValueError("an index is out of range")
+    counts = np.fromiter((len(row) for row in labels), dtype=np.int64, count=len(labels))
+    values = np.fromiter((v for row in labels for v in row), dtype=np.float64, count=int(counts.sum()))
+    return csr(matrix.data, matrix.indices - base, matrix.indptr, None), LabelSets(values, counts)
+
+
+def parse_strict(text: bytes, base: int, name: str, first_line: int) -> tuple[object, LabelSets]:
+    """The same line by line: accepts indices in any order and repeated ones, and names the line of what is wrong."""
+    data: list[float] = []
+    indices: list[int] = []
+    ends: list[int] = [0]
+    labels: list[float] = []
+    counts: list[int] = []
+    for offset, line in enumerate(text.split(b"\n")):
+        tokens = line.partition(b"#")[0].split()
+        if not tokens:
+            continue
+        try:
+            own = [] if b":" in tokens[0] else _row_labels(tokens.pop(0))
+            pairs = [_pair(token, base) for token in tokens if not token.startswith(b"qid:")]
+        except DataError as error:
+            raise DataError(f"{name} line {first_line + offset}: {error}") from None
+        labels += own
+        counts.append(len(own))
+        indices += [index for index, _ in pairs]
+        data += [value for _, value in pairs]
+        ends.append(len(data))
+    matrix = csr(np.array(data, dtype=np.float64), np.array(indices, dtype=np.int64), np.array(ends), None)
+    return matrix, LabelSets(np.array(labels, dtype=np.float64), np.array(counts, dtype=np.int64))
+
+
+def _row_labels(token: bytes) -> list[float]:
+    try:
+        return sorted(float(part) for part in token.split(b","))
+    except ValueError:
+        raise DataError(
+            f"the label {token.decode(errors='replace')!r} is no number or comma-separated numbers; replace class "
+            "names by numbers"
+        ) from None
+
+
+def _pair(token: bytes, base: int) -> tuple[int, float]:
+    index, colon, value = token.partition(b":")
+    shown = token.decode(errors="replace")
+    if not colon or not index.isdigit():
+        raise DataError(f"{shown!r} is not of the form index:value")
+    try:
+        number = float(value)
+    except ValueError:
+        raise DataError(f"the value of {shown!r} is no number") from None
+    if not base <= int(index) <= LARGEST_INDEX:
+        raise DataError(f"the index of {shown!r} is out of the range {base} to {LARGEST_INDEX}; see index_base")
+    return int(index) - base, number
+
+
+def _line_namer(text: bytes, name: str, first_line: int) -> Callable[[int], str]:
+    """Names row i of a piece of text by its line; the lines are looked up only when a message needs them."""
+
+    def place(row: int) -> str:
+        full = (i for i, line in enumerate(text.split(b"\n")) if line.partition(b"#")[0].split())
+        offset = next(line for number, line in enumerate(full) if number == row)
+        return f"{name} line {first_line + offset}"
+
+    return place
+
+
+def _identifiers(sets: LabelSets, place: Callable[[int], str]) -> npt.NDArray[np.str_]:
+    wrong = np.flatnonzero(sets.counts != 1)
+    if len(wrong):
+        raise DataError(f"{place(int(wrong[0]))}: the row must begin with one document number")
+    return sets.values.astype(np.int64).astype(str)
+
+
+def _has_index_zero(source: ByteSource) -> bool:
+    chunks = source.line_chunks(1 << 22)
+    return any(b" 0:" in text or b"\t0:" in text or text.startswith(b"0:") or b"\n0:" in text for text in chunks)
