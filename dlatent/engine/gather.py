@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from dlatent.arrays import Block, add
+from dlatent.engine.machine import memory
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -45,6 +46,11 @@ class Resources:
     threads: int
     worker_memory: int | None
     cache_bytes: int
+
+    @property
+    def driver_memory(self) -> int:
+        """Bytes of memory that the driver's process may use."""
+        return memory()
 
     @property
     def total_threads(self) -> int:

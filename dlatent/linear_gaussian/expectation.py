@@ -92,18 +92,18 @@ def _expect_pattern(
     moved = recentred(found, mean)
     gram_b = moved.gram @ b.T
     first = b @ moved.total
-    second = found.count * covariance + b @ gram_b
+    second = found.instances * covariance + b @ gram_b
     # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over instances.
     cross = np.column_stack([gram_b + np.outer(mean, first), found.total])
     trace = float((np.diag(moved.gram) / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
-    value = -0.5 * (found.count * (len(noise) * LOG_2PI + log_determinant) + trace)
+    value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
     energy = _view_energies(np.diag(found.gram), [specification.sizes[view] for view in pattern])
-    return Latent(_joined(second, first, found.count), cross, energy, value)
+    return Latent(_joined(second, first, found.instances), cross, energy, value)
 
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
     """Posterior means B (x − μ) of rows (n, K); sparse rows are not densified."""
-    if sp.issparse(features):
+    if isinstance(features, sp.csr_array):
         return np.asarray(features @ projected.coefficients.T) - projected.coefficients @ mean
     return np.asarray((features - mean) @ projected.coefficients.T)
 
@@ -111,7 +111,7 @@ def scores(features: Features, projected: Projection, mean: Array) -> Array:
 def _feature_statistics(x: Features, shift: Array, z: Array) -> tuple[Array, float]:
     """Σ (x−s)(z, 1)ᵀ and Σ ‖x−s‖² of rows."""
     joint = np.column_stack([z, np.ones(len(z))])
-    if not sp.issparse(x):
+    if not isinstance(x, sp.csr_array):
         centred = x - shift
         return centred.T @ joint, float(np.einsum("ij,ij->", centred, centred))
     cross = np.asarray(x.T @ joint)
@@ -121,7 +121,12 @@ def _feature_statistics(x: Features, shift: Array, z: Array) -> tuple[Array, flo
 
 
 def _expect_rows(
-    x: Features, y: Array | None, shift: Array, parameters: Parameters, specification: Specification, pattern: tuple[int, ...]
+    x: Features,
+    y: Array | None,
+    shift: Array,
+    parameters: Parameters,
+    specification: Specification,
+    pattern: tuple[int, ...],
 ) -> Latent:
     width, count = x.shape[1], float(x.shape[0])
     at = specification.features_of(pattern)
@@ -147,7 +152,12 @@ def _expect_rows(
 
 
 def _mahalanobis(
-    cross: Array, energy: Array, z: Array, parameters: Parameters, specification: Specification, pattern: tuple[int, ...]
+    cross: Array,
+    energy: Array,
+    z: Array,
+    parameters: Parameters,
+    specification: Specification,
+    pattern: tuple[int, ...],
 ) -> float:
     """Σ (x−μ)ᵀ C⁻¹ (x−μ) = Σ_g ‖x_g−μ_g‖²/σ_g² − Σ zᵀMz, with Mz = WᵀΨ⁻¹(x−μ) for posterior means z."""
     at = specification.features_of(pattern)
@@ -166,6 +176,6 @@ def block_expectation(block: Block, request: tuple[Parameters, Specification, Ar
     parameters, specification, shift = request
     found = []
     for pattern, rows in zip(specification.patterns, row_patterns(block, specification.patterns), strict=True):
-        y = None if block.targets is None or 1 not in pattern else np.asarray(take(block.targets, rows))
+        y = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
         found.append(_expect_rows(take(block.features, rows), y, shift, parameters, specification, pattern))
     return tuple(found)

@@ -40,7 +40,7 @@ def posterior_means(
 
 def squared_distances(features: Features, mean: Array) -> Array:
     """‖x−μ‖² per row; sparse rows are not densified."""
-    if sp.issparse(features):
+    if isinstance(features, sp.csr_array):
         wide = features.astype(np.float64)
         squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
         return squares - 2.0 * np.asarray(wide @ mean) + float(mean @ mean)
@@ -61,7 +61,7 @@ def log_likelihoods(
         size = len(parameters.mean)
     # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
     distance = distance - np.einsum("ij,ij->i", z, np.linalg.solve(about.covariance, z.T).T)
-    return -0.5 * (size * LOG_2PI + about.log_determinant + distance)
+    return np.asarray(-0.5 * (size * LOG_2PI + about.log_determinant + distance))
 
 
 def block_log_likelihood(block: Block, request: tuple[Parameters, Specification]) -> float:
@@ -70,7 +70,7 @@ def block_log_likelihood(block: Block, request: tuple[Parameters, Specification]
     value = 0.0
     for pattern, rows in zip(specification.patterns, row_patterns(block, specification.patterns), strict=True):
         x = take(block.features, rows)
-        y = None if block.targets is None or 1 not in pattern else np.asarray(take(block.targets, rows))
+        y = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
         value += float(log_likelihoods(x, y, parameters, specification).sum()) if x.shape[0] else 0.0
     return value
 

@@ -105,7 +105,7 @@ def spare_log_likelihood(parameters: Parameters, moments: Moments, specification
     value = 0.0
     for view in np.flatnonzero(moments.spare_size):
         seen = zip(specification.patterns, moments.patterns, strict=True)
-        count = sum(found.count for pattern, found in seen if view in pattern)
+        count = sum(found.instances for pattern, found in seen if view in pattern)
         noise = parameters.noise_variance[view]
         value -= 0.5 * count * moments.spare_size[view] * (LOG_2PI + float(np.log(noise)))
         value -= 0.5 * float(moments.spare_energy[view] / noise)

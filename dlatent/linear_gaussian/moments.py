@@ -7,7 +7,7 @@ everything at an offset of 1e8 spreads).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,7 @@ CHUNK_ROWS = 1024
 class PatternMoments(NamedTuple):
     """Σ 1, Σ (x−s) and Σ (x−s)(x−s)ᵀ over the instances of one pattern, for the features that it observes."""
 
-    count: float
+    instances: float
     total: Array
     gram: Array
 
@@ -45,24 +45,46 @@ def require_finite(block: Block, sums: Array) -> None:
     if np.isfinite(sums).all():
         return
     x = block.features
-    if sp.issparse(x):
-        coo = x.tocoo()
-        bad = np.flatnonzero(~np.isfinite(coo.data))
-        places = (coo.row[bad], coo.col[bad])
-        values = coo.data[bad]
+    if isinstance(x, sp.csr_array):
+        bad = np.flatnonzero(~np.isfinite(x.data))
+        rows, columns, values = np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad], x.data[bad]
     else:
-        places = np.nonzero(~np.isfinite(x))
-        values = np.asarray(x)[places]
+        rows, columns = np.nonzero(~np.isfinite(x))
+        values = x[rows, columns]
     if not len(values):
         raise DataError(
             f"the sum of a column overflows {x.dtype} in block {block.index} "
             f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
         )
-    row, column = int(places[0][0]), int(places[1][0])
+    row, column = int(rows[0]), int(columns[0])
     raise DataError(
         f"row {block.start + row}, column {column} (block {block.index}, row {row} of it) is {values[0]}, and "
         f"{len(values)} entries of the block are not finite; fill or remove them (missing entries are not supported yet)"
     )
+
+
+def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
+    """What the first pass asks of every block: finite values and, where asked, no row of zeros."""
+    require_finite(block, sums)
+    if refuse_zero_rows:
+        require_nonzero_rows(block)
+
+
+def require_nonzero_rows(block: Block) -> None:
+    """Refuse rows without a single non-zero entry: usually an empty document or a failed measurement."""
+    x = block.features
+    if isinstance(x, sp.csr_array):
+        filled = np.diff(x.indptr) > 0
+        if not x.data.all():
+            filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
+    else:
+        filled = x.any(axis=1)
+    empty = np.flatnonzero(~filled)
+    if len(empty):
+        raise DataError(
+            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block are; "
+            "drop them (dlatent ingest --zero-rows drop), or fit them all the same with suspect_data='keep'"
+        )
 
 
 def labelled_rows(block: Block) -> np.ndarray | None:
@@ -83,11 +105,14 @@ def row_patterns(block: Block, patterns: tuple[tuple[int, ...], ...]) -> list[np
     return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
 
 
-def take(features: Features, rows: np.ndarray | None) -> Features:
+F = TypeVar("F", bound=Features)
+
+
+def take(features: F, rows: np.ndarray | None) -> F:
     """The given rows, without a copy where that is all of them."""
     if rows is None or len(rows) == features.shape[0]:
         return features
-    return features[rows]
+    return cast(F, features[rows])
 
 
 def _dense_moments(x: Dense, t: Array | None, shift: Array) -> tuple[Array, Array, Array | None]:
@@ -108,19 +133,19 @@ def _dense_moments(x: Dense, t: Array | None, shift: Array) -> tuple[Array, Arra
 def _sparse_gram(x: sp.csr_array) -> tuple[Array, Array]:
     """Σx and Σxxᵀ of sparse rows, about zero, without densifying the rows."""
     wide = x.astype(np.float64)
-    return np.asarray(wide.sum(axis=0)).ravel(), (wide.T @ wide).toarray()
+    return np.asarray(wide.sum(axis=0)).ravel(), np.asarray((wide.T @ wide).toarray(), dtype=np.float64)
 
 
 def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
     """The moments about `shift + offset`: G − t oᵀ − o tᵀ + n o oᵀ."""
     cross = np.outer(moments.total, offset)
-    gram = moments.gram - cross - cross.T + moments.count * np.outer(offset, offset)
-    return PatternMoments(moments.count, moments.total - moments.count * offset, gram)
+    gram = moments.gram - cross - cross.T + moments.instances * np.outer(offset, offset)
+    return PatternMoments(moments.instances, moments.total - moments.instances * offset, gram)
 
 
 def _pattern_moments(x: Features, t: Array | None, shift: Array) -> PatternMoments:
     count = float(x.shape[0])
-    if sp.issparse(x):
+    if isinstance(x, sp.csr_array):
         found = recentred(PatternMoments(count, *_sparse_gram(x)), shift)
         cross = None if t is None else np.asarray(x.T @ t) - np.outer(shift, t.sum(axis=0))
     else:
@@ -137,18 +162,33 @@ def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
     return shift if sparse else shift.astype(dtype).astype(np.float64)
 
 
-def block_moments(block: Block, request: tuple[Array, tuple[tuple[int, ...], ...]]) -> tuple[PatternMoments, ...]:
-    """Moments of a block per pattern, features about the shift (D,), targets as they are; additive, O(n D²).
+class MomentRequest(NamedTuple):
+    """The shift (D,), the patterns of the model, and whether all-zero rows are refused."""
 
-    Raises DataError for NaN or infinity (with row, column and block).
+    shift: Array
+    patterns: tuple[tuple[int, ...], ...]
+    refuse_zero_rows: bool
+
+
+def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments, ...]:
+    """Moments of a block per pattern, features about the shift, targets as they are; additive, O(n D²).
+
+    Raises DataError for NaN or infinity (with row, column and block) and, where asked, for all-zero rows.
     """
-    shift, patterns = request
     found = []
-    for pattern, rows in zip(patterns, row_patterns(block, patterns), strict=True):
+    for pattern, rows in zip(request.patterns, row_patterns(block, request.patterns), strict=True):
         targets = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
-        found.append(_pattern_moments(take(block.features, rows), targets, shift))
-    require_finite(block, sum((p.total[: block.features.shape[1]] for p in found), start=np.zeros(1)))
+        found.append(_pattern_moments(take(block.features, rows), targets, request.shift))
+    totals = [part.total[: block.features.shape[1]] for part in found]
+    check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=request.refuse_zero_rows)
     return tuple(found)
+
+
+def block_mean(block: Block, request: None) -> Array:
+    """Mean of the rows of a block (D,), for a pilot shift. Raises DataError for NaN or infinity."""
+    mean = np.asarray(block.features.mean(axis=0, dtype=np.float64)).ravel()
+    require_finite(block, mean)
+    return mean
 
 
 def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Moments:
@@ -158,7 +198,7 @@ def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int,
     places = [np.concatenate([np.arange(edges[g], edges[g + 1]) for g in p]) for p in patterns]
     for at, found in zip(places, moments.patterns, strict=True):
         total[at] += found.total
-        count[at] += found.count
+        count[at] += found.instances
     offset = total / np.maximum(count, 1.0)
     moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
     return moments._replace(patterns=moved, shift=moments.shift + offset)
@@ -168,7 +208,7 @@ def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: 
     """Number of instances that observe each view."""
     counts = np.zeros(views)
     for pattern, found in zip(patterns, moments.patterns, strict=True):
-        counts[list(pattern)] += found.count
+        counts[list(pattern)] += found.instances
     return counts
 
 

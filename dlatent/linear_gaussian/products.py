@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
-from dlatent.linear_gaussian.moments import CHUNK_ROWS, require_finite, row_patterns, take
+from dlatent.linear_gaussian.moments import CHUNK_ROWS, check_rows, row_patterns, take
 
 
 class PatternSums(NamedTuple):
@@ -21,7 +21,7 @@ class PatternSums(NamedTuple):
     The target sums have L = 0 columns where the pattern or the model has no targets.
     """
 
-    count: float
+    instances: float
     total: Array
     energy: float
     target_total: Array
@@ -37,12 +37,14 @@ class PatternProducts(NamedTuple):
 
 
 class ProductRequest(NamedTuple):
-    """Directions V (D, b), the shift (D,), the patterns of the model, and whether the sums are wanted too."""
+    """Directions V (D, b), the shift (D,), the patterns of the model, whether the sums are wanted too (first pass), and
+    whether that pass refuses all-zero rows."""
 
     directions: Array
     shift: Array
     patterns: tuple[tuple[int, ...], ...]
     sums: bool
+    refuse_zero_rows: bool = False
 
 
 def _sparse_product(x: sp.csr_array, directions: Array, shift: Array) -> Array:
@@ -60,7 +62,7 @@ def _dense_product(x: Dense, directions: Array, shift: Array) -> Array:
 
 def _feature_sums(x: Features, shift: Array, targets: Array) -> tuple[Array, float, Array]:
     """Σ(x−s), Σ‖x−s‖² and Σ(x−s)tᵀ."""
-    if sp.issparse(x):
+    if isinstance(x, sp.csr_array):
         wide = x.astype(np.float64)
         raw = np.asarray(wide.sum(axis=0)).ravel()
         count = x.shape[0]
@@ -79,8 +81,10 @@ def _feature_sums(x: Features, shift: Array, targets: Array) -> tuple[Array, flo
 
 def _pattern_products(x: Features, y: Array, request: ProductRequest) -> PatternProducts:
     shift = request.shift
-    make = _sparse_product if sp.issparse(x) else _dense_product
-    product = make(x, request.directions, shift)
+    if isinstance(x, sp.csr_array):
+        product = _sparse_product(x, request.directions, shift)
+    else:
+        product = _dense_product(x, request.directions, shift)
     if not request.sums:
         return PatternProducts(product, None)
     total, energy, cross = _feature_sums(x, shift, y)
@@ -98,9 +102,9 @@ def block_products(block: Block, request: ProductRequest) -> tuple[PatternProduc
         x = take(block.features, rows)
         targets = np.zeros((x.shape[0], 0))
         if 1 in pattern and block.targets is not None:
-            targets = np.asarray(take(block.targets, rows))
+            targets = take(block.targets, rows)
         found.append(_pattern_products(x, targets, request))
     if request.sums:
         totals = [p.sums.total for p in found if p.sums is not None]
-        require_finite(block, sum(totals, start=np.zeros(1)))
+        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=request.refuse_zero_rows)
     return tuple(found)

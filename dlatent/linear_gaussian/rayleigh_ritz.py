@@ -36,7 +36,7 @@ class Subspace:
     @property
     def offset(self) -> Array:
         """Mean of the features over all instances, relative to the shift (D,)."""
-        return np.asarray(sum(s.total for s in self.sums) / sum(s.count for s in self.sums))
+        return np.asarray(sum(s.total for s in self.sums) / sum(s.instances for s in self.sums))
 
 
 def begin(directions: Array, found: tuple[PatternProducts, ...], shift: Array) -> Subspace:
@@ -67,7 +67,7 @@ def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
         if basis is not None:
             work = work - basis @ (basis.T @ work)
     if not work.shape[1]:
-        return work
+        return np.asarray(work)
     left, values, _ = la.svd(work, full_matrices=False)
     fresh = left[:, values > DROP]
     if basis is not None and fresh.shape[1]:
@@ -87,9 +87,9 @@ def reduced_moments(space: Subspace, specification: Specification) -> Moments:
             cross = space.basis.T @ sums.cross
             inner = np.block([[inner, cross], [cross.T, sums.target_gram]])
             total = np.concatenate([total, sums.target_total])
-        found.append(PatternMoments(sums.count, total, inner))
+        found.append(PatternMoments(sums.instances, total, inner))
     rank, views = space.basis.shape[1], len(specification.views)
-    count = sum(s.count for s in space.sums)
+    count = sum(s.instances for s in space.sums)
     offset = space.offset
     inside = sum(float(np.trace(m.gram[:rank, :rank])) for m in found)
     outside = sum(s.energy for s in space.sums) - inside
@@ -136,7 +136,7 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
             with_z += sums.cross @ b[:, rank:].T
             total = np.concatenate([total, sums.target_total])
         with_z -= np.outer(sums.total, b @ mean)
-        block += with_z - np.outer(space.offset, b @ (total - sums.count * mean))
+        block += with_z - np.outer(space.offset, b @ (total - sums.instances * mean))
     return block
 
 
@@ -144,7 +144,7 @@ def ritz_residuals(space: Subspace, loadings: Array, count: int) -> Array:
     """XᵀXu for the `count` leading principal directions u of the subspace that the loadings do not use yet."""
     total = np.asarray(sum(space.products))
     inner = space.basis.T @ total
-    n, offset = sum(s.count for s in space.sums), space.basis.T @ space.offset
+    n, offset = sum(s.instances for s in space.sums), space.basis.T @ space.offset
     inner = (inner + inner.T) / 2 - n * np.outer(offset, offset)
     used = la.orth(loadings) if loadings.shape[1] else np.zeros((len(inner), 0))
     rest = np.eye(len(inner)) - used @ used.T

@@ -10,6 +10,7 @@ one that lacks the second view.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class Specification:
     def features_of(self, pattern: tuple[int, ...]) -> slice | np.ndarray:
         """Positions of the features observed under `pattern`: a slice where they are contiguous, else indices."""
         slices = [self.slices[view] for view in pattern]
-        if all(a.stop == b.start for a, b in zip(slices[:-1], slices[1:], strict=True)):
+        if all(a.stop == b.start for a, b in pairwise(slices)):
             return slice(slices[0].start, slices[-1].stop)
         return np.concatenate([np.arange(s.start, s.stop) for s in slices])
 

@@ -45,8 +45,8 @@ def ppca(moments: Moments, specification: Specification) -> Solution:
     """
     found = moments.patterns[0]
     k, width = specification.n_components, len(found.gram) + int(moments.spare_size[0])
-    values, vectors = top_eigenpairs(found.gram / found.count, k)
-    energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.count
+    values, vectors = top_eigenpairs(found.gram / found.instances, k)
+    energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.instances
     noise = max((energy - values.sum()) / (width - k), specification.views[0].floor)
     loadings = vectors * np.sqrt(np.maximum(values - noise, 0.0))
     variance = np.array([noise])
@@ -59,7 +59,7 @@ def _profile(
 ) -> float:
     """Log-likelihood at the best loadings for given noise, from the largest eigenvalues of S̃."""
     sizes = np.array(specification.sizes) + moments.spare_size
-    count = moments.patterns[0].count
+    count = moments.patterns[0].instances
     kept = values[values > 1.0]
     explained = float((kept - 1.0 - np.log(kept)).sum())
     constant = float((sizes * (LOG_2PI + np.log(variance)) + energies / variance).sum())
@@ -76,10 +76,10 @@ class Profile:
     def __init__(self, moments: Moments, specification: Specification) -> None:
         found = moments.patterns[0]
         self.moments, self.specification = moments, specification
-        self.second = found.gram / found.count
+        self.second = found.gram / found.instances
         diagonal = np.diag(self.second)
         inside = np.array([diagonal[s].sum() for s in specification.slices])
-        self.energies = inside + moments.spare_energy / found.count
+        self.energies = inside + moments.spare_energy / found.instances
         self.sizes = np.array(specification.sizes) + moments.spare_size
 
     def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
@@ -91,7 +91,7 @@ class Profile:
         """Minus the profile log-likelihood per instance and its gradient."""
         variance = np.exp(log_variance)
         values, vectors, _ = self._eigen(variance)
-        count = self.moments.patterns[0].count
+        count = self.moments.patterns[0].instances
         value = _profile(self.moments, self.specification, variance, energies=self.energies, values=values)
         # Directions with λ > 1 are explained up to the noise, so that a share λ − 1 of their energy is not residual.
         gain = np.maximum(values - 1.0, 0.0)
@@ -122,7 +122,11 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
     found = []
     for guess in guesses:
         best = opt.minimize(
-            profile, guess, jac=True, method="L-BFGS-B", bounds=list(zip(lower, upper, strict=True)),
+            profile,
+            guess,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(lower, upper, strict=True)),
             options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200},
         )
         found.append(profile.solution(best.x))

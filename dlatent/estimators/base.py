@@ -1,0 +1,231 @@
+"""What all estimators of the family share: open, check, plan, fit, and the results as labelled arrays."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from dlatent.arrays import Array, AxisLabels, Block, DataSource
+from dlatent.engine.connect import connect
+from dlatent.engine.gather import PassRecord
+from dlatent.engine.order import group_count
+from dlatent.errors import ConvergenceWarning, DataError, NoiseFloorWarning, NotFittedError, PrecisionWarning
+from dlatent.estimators.by_rows import open_input
+from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.outcome import Options, Outcome, Progress
+from dlatent.fitting.plan import Plan, Problem, make_plan
+from dlatent.fitting.routes import fit
+from dlatent.linear_gaussian.moments import block_mean, representable
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification, View
+
+MAX_PASSES = 60
+MAX_EM_ITERATIONS = 2000
+WARNINGS = {"convergence": ConvergenceWarning, "floor": NoiseFloorWarning, "precision": PrecisionWarning}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who wants to know how a fit goes on: called after each pass, group of blocks (done, all) and line of history."""
+
+    on_pass: Callable[[PassRecord], None] | None = None
+    on_group: Callable[[int, int], None] | None = None
+    on_iteration: Callable[[Progress], None] | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Everything that a fit leaves: the outcome, what the passes cost, the plan, and the labels of the axes."""
+
+    outcome: Outcome
+    passes: tuple[PassRecord, ...]
+    labels: AxisLabels
+    plan: Plan
+
+
+class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The common part of the estimators; see PPCA and SupervisedPPCA."""
+
+    _parameters: Parameters
+    _specification: Specification
+
+    def _target_floors(self) -> tuple[float, ...]:
+        return ()
+
+    def _check_hyperparameters(self) -> None:
+        k = self.n_components
+        if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
+            raise DataError(f"n_components is {k!r}; expected an integer of at least 1")
+        if not self.tol > 0:
+            raise DataError(f"tol is {self.tol!r}; expected a positive number")
+        for name, value in (("noise_floor", self.noise_floor), *((f"{n}", v) for n, v in self._floor_names())):
+            if not 0 <= value < 1:
+                raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
+        if self.solver not in ("auto", "em"):
+            raise DataError(f"solver is {self.solver!r}; expected 'auto' or 'em'")
+        if self.route not in ("auto", "moments", "krylov"):
+            raise DataError(f"route is {self.route!r}; expected 'auto', 'moments' or 'krylov'")
+        if self.suspect_data not in ("refuse", "keep"):
+            raise DataError(f"suspect_data is {self.suspect_data!r}; expected 'refuse' or 'keep'")
+
+    def _floor_names(self) -> tuple[tuple[str, float], ...]:
+        return ()
+
+    def _check_shape(self, source: DataSource) -> None:
+        rows, features = source.shape
+        if rows < 2:
+            raise DataError(f"the {source.description} has {rows} instance; a fit needs at least 2")
+        if self.n_components >= min(rows, features):
+            raise DataError(
+                f"n_components is {self.n_components}, but data of {rows} instances × {features} features allow at most "
+                f"{min(rows, features) - 1}; ask for fewer components"
+            )
+
+    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
+        views: tuple[View, ...] = (View("features", source.shape[1]),)
+        patterns: tuple[tuple[int, ...], ...] = ((0,),)
+        if encoded is not None:
+            views += (View("targets", encoded.encoding.rank),)
+            patterns = ((0, 1),) if encoded.complete else ((0, 1), (0,))
+        return Specification(views, patterns, int(self.n_components))
+
+    def _make_plan(self, source: DataSource, specification: Specification, client: Any) -> Plan:
+        sizes = [block.nbytes for block in source.blocks]
+        problem = Problem(
+            instances=source.shape[0],
+            features=source.shape[1],
+            targets=sum(specification.sizes[1:]),
+            n_components=int(self.n_components),
+            patterns=len(specification.patterns),
+            nbytes=source.nbytes,
+            largest_block=max(sizes),
+            blocks=len(sizes),
+            groups=group_count(sizes),
+            itemsize=source.dtype.itemsize,
+            nnz=source.nnz if source.sparse else None,
+            description=source.description,
+            in_memory=source.in_memory,
+        )
+        exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
+        with connect(source, client=client) as engine:
+            return make_plan(problem, engine.resources, route=self.route, em_passes=exact)
+
+    def _options(self, plan: Plan, source: DataSource) -> Options:
+        most = self.max_iter or (MAX_EM_ITERATIONS if self.solver == "em" else MAX_PASSES)
+        single = plan.route == "moments" and source.dtype == np.float32 and not source.sparse
+        return Options(
+            tolerance=float(self.tol),
+            max_iterations=int(most),
+            random_state=self.random_state,
+            floor_parts=(float(self.noise_floor), *self._target_floors()),
+            max_rank=plan.max_rank,
+            precision=float(np.finfo(np.float32 if single else np.float64).eps),
+            refuse_zero_rows=self.suspect_data == "refuse",
+        )
+
+    def _fit(self, source: DataSource, encoded: EncodedTargets | None, client: Any, watch: Watch) -> None:
+        specification = self._make_specification(source, encoded)
+        plan = self._make_plan(source, specification, client)
+        rows = None if encoded is None else encoded.rows
+        options = self._options(plan, source)
+        shift, passes = _pilot(source, client)
+        hooks = {"on_pass": watch.on_pass, "on_progress": watch.on_group}
+        with connect(source, targets=rows, client=client, **hooks) as engine:
+            outcome = fit(
+                engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration
+            )
+            passes += tuple(engine.passes)
+        self._parameters, self._specification = outcome.parameters, outcome.specification
+        self._fitted = Fitted(outcome, passes, source.labels, plan)
+        self._publish(outcome, passes)
+        for text in outcome.advice:
+            kind, _, words = text.partition(": ")
+            warnings.warn(words, WARNINGS[kind], stacklevel=4)
+
+    def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
+        """The fitted attributes in scikit-learn's manner."""
+        own = outcome.specification.slices[0]
+        self.components_ = outcome.parameters.loadings[own].T
+        self.mean_ = outcome.parameters.mean[own]
+        self.noise_variance_ = float(outcome.parameters.noise_variance[0])
+        self.log_likelihood_ = outcome.log_likelihood
+        self.n_iter_ = outcome.iterations
+        self.n_passes_ = sum(record.name != PILOT for record in passes)
+        self.converged_ = outcome.converged
+        self.at_floor_ = outcome.at_floor
+        self.n_samples_, self.n_features_in_ = outcome.instances, len(self.mean_)
+        self.history_ = history_dataset(outcome.history, passes)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def _require_fitted(self) -> Fitted:
+        if not hasattr(self, "_fitted"):
+            name = type(self).__name__
+            raise NotFittedError(
+                f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
+            )
+        return self._fitted
+
+    @property
+    def component_names_(self) -> npt.NDArray[np.int64]:
+        """Labels of the latent dimension, from 0."""
+        return np.arange(self.components_.shape[0])
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Save the fitted model as a Zarr store with JSON attributes; whole or not at all.
+
+        Errors: StoreError where the path is taken and `overwrite` is False; NotFittedError.
+        """
+        from dlatent.estimators.saved import save_model
+
+        save_model(self, path, overwrite=overwrite)
+
+    @property
+    def result_(self) -> xr.Dataset:
+        """The fitted model as an xarray Dataset with named dimensions and the coordinates of the data."""
+        from dlatent.estimators.saved import result_dataset
+
+        return result_dataset(self)
+
+
+PILOT = "pilot"
+
+
+def _pilot(source: DataSource, client: Any) -> tuple[Array, tuple[PassRecord, ...]]:
+    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (design, "Precision")."""
+    if source.sparse:
+        return np.zeros(source.shape[1]), ()
+    first = replace(source, blocks=source.blocks[:1])
+    with connect(first, client=client, cache_bytes=0) as engine:
+        mean = engine.gather(block_mean, None, name=PILOT)
+        return representable(mean, source.dtype, sparse=False), tuple(engine.passes)
+
+
+def history_dataset(history: tuple[Progress, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:
+    """Iterations and passes of a fit as a Dataset with the dimensions `iteration` and `pass`."""
+    iterations = {
+        "iteration_log_likelihood": [line.log_likelihood for line in history],
+        "iteration_gain": [line.gain for line in history],
+        "iteration_remaining": [line.remaining for line in history],
+        "iteration_rank": [line.rank for line in history],
+    }
+    each = {
+        f"pass_{name}": [getattr(record, name) for record in passes]
+        for name in ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
+    }
+    variables: dict[str, Any] = {name: ("iteration", np.array(values)) for name, values in iterations.items()}
+    variables |= {name: ("pass", np.array(values)) for name, values in each.items()}
+    return xr.Dataset(variables)
+
+
+__all__ = ["Any", "Block", "LatentVariableModel", "Self", "Watch"]

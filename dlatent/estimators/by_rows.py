@@ -1,0 +1,125 @@
+"""A function of rows over any input: numpy in, numpy out; dask in, lazy dask out; xarray in, xarray out; or into a store."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array, Block, DataSource, Features
+from dlatent.engine.connect import connect
+from dlatent.engine.lazy import is_dask, map_rows
+from dlatent.errors import DataError
+from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
+from dlatent.stores.open import open as open_source
+from dlatent.stores.sink import RowSink
+
+RowFunction = Callable[[Features, Array | None], Array]
+"""Rows (n, D) and their targets (n, L') or None → (n, width)."""
+
+
+def open_input(data: Any) -> tuple[DataSource, Unwrapped]:
+    """Open any input, with the labels that xarray or the store gives it."""
+    like = unwrap(data)
+    source = open_source(like.data)
+    return (source if like.labels is None else replace(source, labels=like.labels)), like
+
+
+def require_width(source_shape: tuple[int, ...], features: int) -> None:
+    """Refuse data with another number of features than the model's."""
+    if source_shape[1] != features:
+        raise DataError(
+            f"the data have {source_shape[1]} features; the model was fitted with {features}: pass the same features in "
+            "the same order"
+        )
+
+
+def _collected(block: Block, function: RowFunction) -> tuple[Array, ...]:
+    return (function(block.features, block.targets),)
+
+
+def _written(block: Block, request: tuple[RowFunction, RowSink]) -> int:
+    function, sink = request
+    values = function(block.features, block.targets)
+    return sink.write(block.start, values if values.ndim == 2 else values[:, None])
+
+
+def _without_targets(features: Features, function: RowFunction, single: bool) -> Array:
+    values = function(features, None)
+    return values[:, None] if single else values
+
+
+def by_rows(
+    data: Any,
+    function: RowFunction,
+    features: int,
+    *,
+    columns: str,
+    names: npt.NDArray[Any] | None,
+    name: str,
+    targets: Array | None = None,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    client: Any = None,
+) -> Any:
+    """Apply `function` to the rows of any input.
+
+    Parameters: `features`, expected width; `columns` and `names`, dimension and labels of the result's second axis (names
+    None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory.
+    Returns: an array of the input's kind, or the path of the written store.
+    """
+    like = unwrap(data)
+    if is_dask(like.data) and out is None and targets is None:
+        require_width(like.data.shape, features)
+        width = 1 if names is None else len(names)
+        lazy = map_rows(like.data, partial(_without_targets, function=function, single=names is None), width)
+        return wrap_rows(lazy[:, 0] if names is None else lazy, like, columns, _numbered(names), name=name)
+    source, like = open_input(data)
+    require_width(source.shape, features)
+    if targets is not None and len(targets) != source.shape[0]:
+        raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} instances")
+    if out is not None:
+        return _into_store(source, function, targets, out, columns, names, name, overwrite, client)
+    local = "serial" if source.in_memory else client
+    with connect(source, targets=targets, client=local, cache_bytes=0) as engine:
+        parts = engine.gather(_collected, function, combine=operator.add, name=name)
+    return wrap_rows(np.concatenate(parts), like, columns, _numbered(names), name=name)
+
+
+def _numbered(names: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    return np.zeros(0) if names is None else names
+
+
+def _into_store(
+    source: DataSource,
+    function: RowFunction,
+    targets: Array | None,
+    out: str | os.PathLike[str],
+    columns: str,
+    names: npt.NDArray[Any] | None,
+    name: str,
+    overwrite: bool,
+    client: Any,
+) -> str:
+    labels = source.labels
+    dims = (labels.dims[0], columns)
+    coordinates = {columns: _numbered(names) if names is not None else np.zeros(1, dtype=np.int64)}
+    if labels.instances is not None:
+        coordinates[dims[0]] = labels.instances
+    shape = (source.shape[0], 1 if names is None else len(names))
+    starts = [block.start for block in source.blocks]
+    sink = RowSink.create(out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite)
+    try:
+        with connect(source, targets=targets, client=client, cache_bytes=0) as engine:
+            engine.gather(_written, (function, sink), name=name)
+    except BaseException:
+        sink.abort()
+        raise
+    sink.finish()
+    return os.fspath(out)

@@ -1,0 +1,78 @@
+"""xarray at the door: what an input brings of names and coordinates, and how results carry them on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import AxisLabels
+from dlatent.errors import DataError
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """The plain data of an input, its labels, and the DataArray that it came in (None for other inputs)."""
+
+    data: Any
+    labels: AxisLabels | None
+    original: xr.DataArray | None
+
+
+def unwrap(data: Any) -> Unwrapped:
+    """Take the data out of a DataArray, or of a Dataset with one two-dimensional variable; other inputs pass through.
+
+    Raises DataError for a DataArray that has not two dimensions, or a Dataset with none or several candidates.
+    """
+    if isinstance(data, xr.Dataset):
+        names = [str(name) for name, v in data.data_vars.items() if v.ndim == 2 and v.dtype.kind in "fiub"]
+        if len(names) != 1:
+            raise DataError(
+                f"the Dataset has {len(names)} two-dimensional variables {names}; pass one of them, for example ds[name]"
+            )
+        data = data[names[0]]
+    if not isinstance(data, xr.DataArray):
+        return Unwrapped(data, None, None)
+    if data.ndim != 2:
+        raise DataError(f"the DataArray {data.name!r} has dimensions {data.dims}; expected instances × features")
+    dims = (str(data.dims[0]), str(data.dims[1]))
+    labels = AxisLabels(dims, _coordinate(data, dims[0]), _coordinate(data, dims[1]))
+    return Unwrapped(data.data, labels, data)
+
+
+def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
+    return np.asarray(data.coords[dim].values) if dim in data.coords else None
+
+
+def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
+    """Targets as a plain array; coordinates of a DataArray must be those of the data's instances.
+
+    Raises DataError naming the first instance whose label differs.
+    """
+    if not isinstance(values, xr.DataArray):
+        return values
+    dim = str(values.dims[0])
+    own = _coordinate(values, dim)
+    if own is not None and labels is not None and labels.instances is not None and len(own) == len(labels.instances):
+        differ = np.flatnonzero(own != labels.instances)
+        if len(differ):
+            row = int(differ[0])
+            raise DataError(
+                f"row {row}: the targets are labelled {own[row]!r}, the data {labels.instances[row]!r}; "
+                "align them first, for example y = y.sel({dim}=X[dim])".replace("{dim}", dim)
+            )
+    return values.values
+
+
+def wrap_rows(values: Any, like: Unwrapped, columns: str, names: npt.NDArray[Any], *, name: str) -> Any:
+    """Rows of results as a DataArray with the instances' dimension and coordinates, where the input was one."""
+    if like.original is None:
+        return values
+    dim = str(like.original.dims[0])
+    coords = {str(key): value for key, value in like.original.coords.items() if value.dims == (dim,)}
+    if values.ndim == 1:
+        return xr.DataArray(values, dims=(dim,), coords=coords, name=name)
+    return xr.DataArray(values, dims=(dim, columns), coords={**coords, columns: names}, name=name)

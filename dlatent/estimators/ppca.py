@@ -1,0 +1,208 @@
+"""Probabilistic principal component analysis."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array, Features
+from dlatent.engine.gather import PassRecord
+from dlatent.estimators.base import LatentVariableModel, Watch
+from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.fitting.outcome import Outcome
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+
+def score_rows(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Posterior means of the latent variables (n, K), from features and, where present, targets."""
+    return _per_pattern(x, y, parameters, specification, _means)
+
+
+def likelihood_rows(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Log-likelihood of each row (n,), of features and, where present, targets."""
+    return _per_pattern(x, y, parameters, specification, log_likelihoods)
+
+
+def _means(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    return posterior_means(x, y, parameters, specification)[0]
+
+
+def _per_pattern(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, function: Any
+) -> Array:
+    """Rows with and without targets go their own ways and come back in order."""
+    if y is None:
+        return np.asarray(function(x, None, parameters, specification))
+    present = ~np.isnan(y[:, 0])
+    if present.all():
+        return np.asarray(function(x, y, parameters, specification))
+    without = np.asarray(function(x[~present], None, parameters, specification))
+    found = np.empty((len(present), *without.shape[1:]))
+    found[~present] = without
+    if present.any():
+        found[present] = function(x[present], y[present], parameters, specification)
+    return found
+
+
+class PPCA(LatentVariableModel):
+    """Probabilistic PCA: x = Wz + μ + ε with z ~ N(0, I_K) and ε ~ N(0, σ²I), fitted by maximum likelihood.
+
+    Parameters
+    ----------
+    n_components : K, the number of latent variables; less than the numbers of instances and features.
+    tol : relative distance of the log-likelihood from its maximum at which a fit stops.
+    max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
+    random_state : seed of the first directions.
+    solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
+    route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes, D·K).
+    noise_floor : smallest noise variance, as a part of the mean variance of the features.
+    suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
+
+    Attributes
+    ----------
+    components_ : Wᵀ (K, D), loadings in units of the features; rows in decreasing order of explained variance.
+    mean_ : μ (D,). noise_variance_ : σ². explained_variance_ : (K,), variance along each component, noise included.
+    log_likelihood_ : of all instances, in nats. n_iter_, n_passes_, converged_, at_floor_, history_, result_.
+
+    Source: Tipping and Bishop (1999), equations (7)–(8); project design, "Rayleigh–Ritz EM".
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "moments", "krylov"] = "auto",
+        noise_floor: float = 1e-6,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_components = n_components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.route = route
+        self.noise_floor = noise_floor
+        self.suspect_data = suspect_data
+
+    def plan(self, X: Any, y: Any = None, *, client: Any = None) -> Plan:
+        """What `fit` would do and cost, from metadata alone: route and why, passes, bytes, tasks, memory.
+
+        Errors: PlanError where no route fits in memory, with the way out; DataError for data that cannot be fitted.
+        """
+        self._check_hyperparameters()
+        source, _ = open_input(X)
+        self._check_shape(source)
+        return self._make_plan(source, self._make_specification(source, None), client)
+
+    def fit(self, X: Any, y: Any = None, *, client: Any = None, watch: Watch | None = None) -> Self:
+        """Fit the model to instances × features of any kind that `dlatent.stores.open` takes.
+
+        Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, zarr, or the path or URL of a Zarr store; `y` is
+        ignored; `client` a distributed.Client (None: the active one, or this process's threads); `watch` gets progress.
+        Errors: DataError naming row, column and block; PlanError before data moves; warns ConvergenceWarning,
+        NoiseFloorWarning, PrecisionWarning.
+        """
+        self._check_hyperparameters()
+        source, _ = open_input(X)
+        self._check_shape(source)
+        self._fit(source, None, client, watch or Watch())
+        return self
+
+    def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
+        super()._publish(outcome, passes)
+        self.explained_variance_ = (self.components_**2).sum(axis=1) + self.noise_variance_
+        self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self.n_features_in_)
+
+    def _rows(self, function: Any) -> Any:
+        return partial(function, parameters=self._parameters, specification=self._specification)
+
+    def transform(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
+    ) -> Any:
+        """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
+
+        Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory.
+        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (instance, component)), or the path.
+        Errors: NotFittedError; DataError for another number of features.
+        """
+        self._require_fitted()
+        return by_rows(
+            X,
+            self._rows(score_rows),
+            self.n_features_in_,
+            columns="component",
+            names=self.component_names_,
+            name="scores",
+            out=out,
+            overwrite=overwrite,
+            client=client,
+        )
+
+    def posterior(self, X: Any, *, client: Any = None) -> xr.Dataset:
+        """The distribution of the latent variables: z | x ~ N(scores, covariance).
+
+        Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all rows.
+        """
+        scores = self.transform(X, client=client)
+        about = pattern_projection(self._parameters, self._specification, (0,))
+        return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
+
+    def score_samples(self, X: Any, *, client: Any = None) -> Any:
+        """Log-likelihood log p(x) of each instance (N,), in nats; O(DK) each."""
+        self._require_fitted()
+        return by_rows(
+            X,
+            self._rows(likelihood_rows),
+            self.n_features_in_,
+            columns="",
+            names=None,
+            name="log_likelihood",
+            client=client,
+        )
+
+    def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
+        """Mean log-likelihood per instance, in nats (as scikit-learn's PCA.score)."""
+        return float(np.mean(np.asarray(self.score_samples(X, client=client))))
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """E[x|z] = Wz + μ of scores (n, K): (n, D)."""
+        self._require_fitted()
+        return np.asarray(Z) @ self.components_ + self.mean_
+
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> npt.NDArray[np.float64]:
+        """Draw instances from the model: (n_samples, D)."""
+        self._require_fitted()
+        rng = np.random.default_rng(random_state)
+        z = rng.standard_normal((n_samples, self.components_.shape[0]))
+        noise = rng.standard_normal((n_samples, self.n_features_in_)) * np.sqrt(self.noise_variance_)
+        return np.asarray(z @ self.components_ + self.mean_ + noise)
+
+    def get_covariance(self) -> Array:
+        """The model's covariance WWᵀ + σ²I (D, D)."""
+        self._require_fitted()
+        return self.components_.T @ self.components_ + self.noise_variance_ * np.eye(self.n_features_in_)
+
+
+def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.int64]) -> xr.Dataset:
+    """Scores and posterior covariances as a Dataset; instances of one pattern share a covariance."""
+    if not isinstance(scores, xr.DataArray):
+        scores = xr.DataArray(scores, dims=("instance", "component"), coords={"component": np.arange(scores.shape[1])})
+    both = ("component", "component_2")
+    if len(covariances) == 1:
+        return xr.Dataset({"scores": scores, "covariance": (both, covariances[0])})
+    return xr.Dataset(
+        {"scores": scores, "covariance": (("pattern", *both), covariances), "pattern_of": (scores.dims[0], pattern)}
+    )

@@ -1,0 +1,186 @@
+"""A fitted model as named variables: the Dataset that users see, the store that keeps it, and the way back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dlatent.arrays import AxisLabels
+from dlatent.engine.gather import PassRecord
+from dlatent.errors import StoreError
+from dlatent.estimators.base import Fitted, LatentVariableModel
+from dlatent.estimators.ppca import PPCA
+from dlatent.estimators.supervised import SupervisedPPCA
+from dlatent.estimators.targets import TargetEncoding
+from dlatent.fitting.outcome import Outcome, Progress
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.stores.results import load as load_stored
+from dlatent.stores.results import save as save_stored
+from dlatent.stores.schema import Variable
+
+KINDS: dict[str, type[PPCA]] = {"PPCA": PPCA, "SupervisedPPCA": SupervisedPPCA}
+ITERATION = ("log_likelihood", "gain", "remaining", "rank")
+PASS = ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
+
+
+def _variables(model: PPCA) -> dict[str, Variable]:
+    """The variables of a fitted model; the targets on their rank are kept too, so that loading is exact."""
+    fitted, parameters = model._require_fitted(), model._parameters
+    own = model._specification.slices
+    found = {
+        "loadings": Variable(("feature", "component"), parameters.loadings[own[0]]),
+        "mean": Variable(("feature",), parameters.mean[own[0]]),
+        "noise_variance": Variable(("view",), parameters.noise_variance),
+        "noise_floor": Variable(("view",), model._specification.floors),
+        "at_floor": Variable(("view",), np.array(fitted.outcome.at_floor)),
+        "view_instances": Variable(("view",), np.array(fitted.outcome.view_instances)),
+        "total_variance": Variable(("view",), np.array(fitted.outcome.total_variance)),
+        "view": Variable(("view",), np.array([view.name for view in model._specification.views])),
+        "component": Variable(("component",), model.component_names_),
+    }
+    for dim, values in (("feature", fitted.labels.features),):
+        if values is not None:
+            found[dim] = Variable((dim,), np.asarray(values))
+    for name, array in model.history_.data_vars.items():
+        found[str(name)] = Variable(tuple(str(d) for d in array.dims), array.values)
+    if isinstance(model, SupervisedPPCA):
+        found |= _target_variables(model)
+    return found
+
+
+def _target_variables(model: SupervisedPPCA) -> dict[str, Variable]:
+    own, encoding = model._specification.slices[1], model._encoding
+    found = {
+        "target_loadings": Variable(("target", "component"), model.target_components_.T),
+        "target_mean": Variable(("target",), model.target_mean_),
+        "target_centre": Variable(("target",), encoding.centre),
+        "target_rotation": Variable(("target", "target_rank"), encoding.rotation),
+        "rank_loadings": Variable(("target_rank", "component"), model._parameters.loadings[own]),
+        "rank_mean": Variable(("target_rank",), model._parameters.mean[own]),
+        "target": Variable(("target",), _plain(encoding.names)),
+    }
+    return found
+
+
+def _plain(values: Any) -> Any:
+    """Object arrays of texts as text."""
+    array = np.asarray(values)
+    return array.astype(str) if array.dtype == object else array
+
+
+def _attributes(model: PPCA) -> dict[str, Any]:
+    fitted = model._require_fitted()
+    outcome, plan = fitted.outcome, fitted.plan
+    found: dict[str, Any] = {
+        "parameters": model.get_params(),
+        "log_likelihood": outcome.log_likelihood,
+        "checked_log_likelihood": outcome.checked_log_likelihood,
+        "converged": outcome.converged,
+        "iterations": outcome.iterations,
+        "instances": outcome.instances,
+        "advice": list(outcome.advice),
+        "patterns": [list(pattern) for pattern in outcome.specification.patterns],
+        "dims": list(fitted.labels.dims),
+        "passes": model.n_passes_,
+        "plan": asdict(plan),
+    }
+    if isinstance(model, SupervisedPPCA):
+        found["target_kind"] = model._encoding.kind
+    return found
+
+
+def result_dataset(model: LatentVariableModel) -> xr.Dataset:
+    """The fitted model as a Dataset; see `dlatent.stores.schema` for the meaning of every variable."""
+    assert isinstance(model, PPCA)
+    variables = _variables(model)
+    instance, feature = model._require_fitted().labels.dims
+    attributes = _attributes(model)
+    kept = ("log_likelihood", "converged", "iterations", "passes", "instances")
+    dataset = xr.Dataset(
+        {name: (v.dims, v.values) for name, v in variables.items() if name not in v.dims},
+        coords={name: (v.dims, v.values) for name, v in variables.items() if name in v.dims},
+        attrs={"model": type(model).__name__, **{name: attributes[name] for name in kept}},
+    )
+    return dataset.rename({"feature": feature}) if feature != "feature" else dataset
+
+
+def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Write a fitted model; see `LatentVariableModel.save`."""
+    assert isinstance(model, PPCA)
+    save_stored(
+        path, kind=type(model).__name__, attributes=_attributes(model), variables=_variables(model), overwrite=overwrite
+    )
+
+
+def load(path: str | os.PathLike[str]) -> PPCA:
+    """Open a saved model: what it computes is equal, to the last bit, to what the saved one did.
+
+    Errors: StoreError where the path is no complete model, or one of a newer version.
+    """
+    stored = load_stored(path)
+    if stored.kind not in KINDS:
+        raise StoreError(f"{os.fspath(path)} holds a {stored.kind!r}; this version of dlatent knows {', '.join(KINDS)}")
+    values = {name: v.values for name, v in stored.variables.items()}
+    attributes = stored.attributes
+    model = KINDS[stored.kind](**attributes["parameters"])
+    specification = _specification(values, attributes)
+    parameters = Parameters(values["loadings"], values["mean"], values["noise_variance"])
+    if "rank_loadings" in values:
+        parameters = Parameters(
+            np.vstack([parameters.loadings, values["rank_loadings"]]),
+            np.concatenate([parameters.mean, values["rank_mean"]]),
+            parameters.noise_variance,
+        )
+    history = _records(Progress, values, "iteration", ITERATION, numbered=True)
+    outcome = Outcome(
+        parameters,
+        specification,
+        attributes["log_likelihood"],
+        history,
+        attributes["converged"],
+        attributes["iterations"],
+        tuple(values["at_floor"].tolist()),
+        attributes["instances"],
+        tuple(values["view_instances"].tolist()),
+        tuple(values["total_variance"].tolist()),
+        tuple(attributes["advice"]),
+        attributes["checked_log_likelihood"],
+    )
+    first, second = attributes["dims"]
+    labels = AxisLabels((first, second), None, values.get("feature"))
+    passes = _records(PassRecord, values, "pass", PASS, numbered=False)
+    plan = attributes["plan"]
+    problem = Problem(**plan["problem"])
+    model._parameters, model._specification = parameters, specification
+    model._fitted = Fitted(outcome, passes, labels, Plan(**{**plan, "problem": problem, "alternatives": ()}))
+    model._publish(outcome, passes)
+    if isinstance(model, SupervisedPPCA):
+        names = values["target"]
+        kind = attributes["target_kind"]
+        encoding = TargetEncoding(
+            kind, values["target_centre"], values["target_rotation"], names, names if kind == "class" else None
+        )
+        model._publish_targets(encoding)
+    return model
+
+
+def _specification(values: dict[str, Any], attributes: Any) -> Specification:
+    sizes = [len(values["mean"])] + ([len(values["rank_mean"])] if "rank_mean" in values else [])
+    views = zip(values["view"].tolist(), sizes, values["noise_floor"].tolist(), strict=True)
+    patterns = tuple(tuple(int(view) for view in pattern) for pattern in attributes["patterns"])
+    made = tuple(View(name, size, floor) for name, size, floor in views)
+    return Specification(made, patterns, values["loadings"].shape[1])
+
+
+def _records(kind: Any, values: dict[str, Any], prefix: str, names: tuple[str, ...], *, numbered: bool) -> Any:
+    columns = [values[f"{prefix}_{name}"].tolist() for name in names]
+    rows = zip(*columns, strict=True)
+    if numbered:
+        return tuple(kind(number, *row) for number, row in enumerate(rows, 1))
+    return tuple(kind(**dict(zip(names, row, strict=True))) for row in rows)

@@ -1,0 +1,247 @@
+"""Supervised and semi-supervised probabilistic PCA."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array, DataSource, Features
+from dlatent.errors import DataError
+from dlatent.estimators.base import Watch
+from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.labelled import plain_rows
+from dlatent.estimators.ppca import PPCA, likelihood_rows, posterior_dataset, score_rows
+from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, encode_targets
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.likelihood import predict_targets
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+
+def prediction_rows(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+) -> Array:
+    """Mean of the outputs (n, L) given the features."""
+    return encoding.decode(predict_targets(x, parameters, specification).mean)
+
+
+class SupervisedPPCA(PPCA):
+    """Supervised PPCA: x = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y share the latent z; unlabelled rows welcome.
+
+    With every row labelled this is SPPCA, whose best maximum over loadings and noises is found from eigenvectors and a
+    search over the two noise variances; with unlabelled rows it is S²PPCA, fitted by Rayleigh–Ritz EM.
+
+    Parameters
+    ----------
+    n_components, tol, max_iter, random_state, solver, route, noise_floor, suspect_data : as in PPCA; "refuse" also
+        raises for classes with one labelled instance.
+    target_type : "auto", "class" (labels of any dtype, one-of-C), "multilabel" (0/1 matrix) or "regression".
+    target_noise_floor : smallest noise variance of the targets, as a part of their mean variance.
+
+    Attributes
+    ----------
+    components_ (K, D), mean_ (D,), noise_variance_ : of the features. target_components_ (K, L), target_mean_ (L,),
+    target_noise_variance_ : of the outputs (for classes the one-of-C indicators). classes_ : labels, for classes.
+    log_likelihood_ : of all instances in nats, the targets on their rank. n_iter_, n_passes_, converged_, at_floor_,
+    history_, result_.
+
+    Source: Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means of
+    the semi-supervised model corrected.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        target_type: TargetType = "auto",
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "moments", "krylov"] = "auto",
+        noise_floor: float = 1e-6,
+        target_noise_floor: float = 1e-3,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        super().__init__(
+            n_components,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            solver=solver,
+            route=route,
+            noise_floor=noise_floor,
+            suspect_data=suspect_data,
+        )
+        self.target_type = target_type
+        self.target_noise_floor = target_noise_floor
+
+    def _target_floors(self) -> tuple[float, ...]:
+        return (float(self.target_noise_floor),)
+
+    def _floor_names(self) -> tuple[tuple[str, float], ...]:
+        return (("target_noise_floor", self.target_noise_floor),)
+
+    def _encoded(self, source: DataSource, y: Any, labelled: Any) -> EncodedTargets:
+        if self.target_type not in ("auto", "class", "multilabel", "regression"):
+            raise DataError(
+                f"target_type is {self.target_type!r}; expected 'auto', 'class', 'multilabel' or 'regression'"
+            )
+        values = plain_rows(y, source.labels)
+        mask = plain_rows(labelled, source.labels)
+        return encode_targets(values, source.shape[0], self.target_type, mask=mask, lone_classes=self.suspect_data)
+
+    def plan(self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None) -> Plan:
+        """What `fit` would do and cost, from metadata and the targets alone. Errors: PlanError, DataError."""
+        self._check_hyperparameters()
+        source, _ = open_input(X)
+        self._check_shape(source)
+        encoded = self._encoded(source, y, labelled)
+        return self._make_plan(source, self._make_specification(source, encoded), client)
+
+    def fit(
+        self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None, watch: Watch | None = None
+    ) -> Self:
+        """Fit the model to features and targets.
+
+        Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1; `labelled`
+        (N,) booleans, another way to say which rows have targets; `client`, `watch` as in PPCA.
+        Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
+        """
+        self._check_hyperparameters()
+        source, _ = open_input(X)
+        self._check_shape(source)
+        encoded = self._encoded(source, y, labelled)
+        self._fit(source, encoded, client, watch or Watch())
+        self._publish_targets(encoded.encoding)
+        return self
+
+    def _publish_targets(self, encoding: TargetEncoding) -> None:
+        own = self._specification.slices[1]
+        self._encoding = encoding
+        self.target_components_ = (encoding.rotation @ self._parameters.loadings[own]).T
+        self.target_mean_ = encoding.decode(self._parameters.mean[own])
+        self.target_noise_variance_ = float(self._parameters.noise_variance[1])
+        if encoding.classes is not None:
+            self.classes_ = encoding.classes
+
+    def _encode_new(self, X: Any, y: Any) -> Array | None:
+        if y is None:
+            return None
+        return self._encoding.encode(
+            plain_rows(y, None), int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
+        )
+
+    def transform(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
+
+        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out` as in PPCA.
+        Returns: (N, K) in the kind of the input, or the path of the written store.
+        """
+        self._require_fitted()
+        return by_rows(
+            X,
+            self._rows(score_rows),
+            self.n_features_in_,
+            columns="component",
+            names=self.component_names_,
+            name="scores",
+            targets=self._encode_new(X, y),
+            out=out,
+            overwrite=overwrite,
+            client=client,
+        )
+
+    def posterior(self, X: Any, y: Any = None, *, client: Any = None) -> xr.Dataset:
+        """The distribution of the latent variables given the features and, where present, the targets.
+
+        Returns: Dataset with `scores` (instance, component) and `covariance`; with `y` there are two covariances
+        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (instance) tells which is whose.
+        """
+        scores = self.transform(X, y, client=client)
+        patterns: tuple[tuple[int, ...], ...] = ((0,),) if y is None else ((0, 1), (0,))
+        covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]
+        rows = np.zeros(scores.shape[0], dtype=np.int64)
+        encoded = self._encode_new(X, y)
+        if encoded is not None:
+            rows = np.isnan(encoded[:, 0]).astype(np.int64)
+        return posterior_dataset(scores, np.stack(covariances), rows)
+
+    def decision_function(self, X: Any, *, client: Any = None) -> Any:
+        """Mean of the outputs E[y|x] (N, L): regression values, or scores of the classes or labels."""
+        self._require_fitted()
+        from functools import partial
+
+        function = partial(self._rows(prediction_rows), encoding=self._encoding)
+        return by_rows(
+            X,
+            function,
+            self.n_features_in_,
+            columns="target",
+            names=self._encoding.names,
+            name="outputs",
+            client=client,
+        )
+
+    def predict(self, X: Any, *, return_variance: bool = False, client: Any = None) -> Any:
+        """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²I).
+
+        Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½), or means
+        (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same for all rows.
+        """
+        means = self.decision_function(X, client=client)
+        if self._encoding.kind == "class":
+            values: Any = self.classes_[np.asarray(means).argmax(axis=1)]
+        elif self._encoding.kind == "multilabel":
+            values = (np.asarray(means) > 0.5).astype(np.int64)
+        else:
+            values = means[:, 0] if means.shape[1] == 1 else means
+        return (values, self.predictive_variance()) if return_variance else values
+
+    def predictive_variance(self) -> Array:
+        """Variance of each output given the features (L,): the diagonal of V (W_y M⁻¹W_yᵀ + σ_y²I) Vᵀ."""
+        self._require_fitted()
+        about = pattern_projection(self._parameters, self._specification, (0,))
+        explained = np.einsum("kl,kj,jl->l", self.target_components_, about.covariance, self.target_components_)
+        return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
+
+    def score_samples(self, X: Any, y: Any = None, *, client: Any = None) -> Any:
+        """Log-likelihood of each instance (N,) in nats: log p(x, y) where targets are given, log p(x) elsewhere."""
+        self._require_fitted()
+        return by_rows(
+            X,
+            self._rows(likelihood_rows),
+            self.n_features_in_,
+            columns="",
+            names=None,
+            name="log_likelihood",
+            targets=self._encode_new(X, y),
+            client=client,
+        )
+
+    def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
+        """Mean log-likelihood per instance, in nats."""
+        return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
+
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
+        """Draw instances from the model: features (n_samples, D) and outputs (n_samples, L)."""
+        self._require_fitted()
+        rng = np.random.default_rng(random_state)
+        own, p = self._specification.slices, self._parameters
+        z = rng.standard_normal((n_samples, p.loadings.shape[1]))
+        noise = np.sqrt(self._specification.per_feature(p.noise_variance))
+        both = z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise
+        return both[:, own[0]], self._encoding.decode(both[:, own[1]])

@@ -1,0 +1,279 @@
+"""Targets as users have them, and as the model wants them: centred, one-of-C, on their rank, NaN where unlabelled.
+
+One-of-C indicators of C classes, centred, have rank C − 1; on all C columns the likelihood of a supervised model is
+unbounded (design, errata 13).  Rotating them onto their rank changes nothing else, because the noise is isotropic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+
+from dlatent.arrays import Array, Integers
+from dlatent.engine.targets import ArrayTargets, CodedTargets
+from dlatent.errors import DataError
+from dlatent.linear_gaussian.canonical import column_signs
+
+TargetType = Literal["auto", "class", "multilabel", "regression"]
+RANK_TOLERANCE = 1e-12
+"""Directions of the targets with less than this part of the largest variance are constants."""
+
+
+@dataclass(frozen=True)
+class TargetEncoding:
+    """How targets y (L outputs) become the second view: (y − centre) · rotation, of L' columns.
+
+    `classes` are the labels of a class model in the order of the one-of-C columns; `names` label the outputs.
+    """
+
+    kind: str
+    centre: Array
+    rotation: Array
+    names: npt.NDArray[Any]
+    classes: npt.NDArray[Any] | None
+
+    @property
+    def rank(self) -> int:
+        """Columns of the second view."""
+        return int(self.rotation.shape[1])
+
+    def decode(self, values: Array) -> Array:
+        """Outputs (n, L) from rows of the second view (n, L')."""
+        return values @ self.rotation.T + self.centre
+
+    def table(self) -> Array:
+        """The second view of each class (C, L')."""
+        return (np.eye(len(self.centre)) - self.centre) @ self.rotation
+
+    def encode(self, targets: Any, instances: int) -> Array:
+        """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if unlabelled."""
+        if self.classes is None:
+            values = _matrix(targets, instances)
+            if values.shape[1] != len(self.centre):
+                raise DataError(
+                    f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
+                )
+            return (values - self.centre) @ self.rotation
+        codes = self.codes(targets, instances)
+        rows = self.table()[codes]
+        rows[codes < 0] = np.nan
+        return rows
+
+    def codes(self, targets: Any, instances: int) -> Integers:
+        """The class number of each row, −1 where unlabelled; DataError names a label that the model does not know."""
+        assert self.classes is not None
+        values, present = _labels(targets, instances)
+        codes = np.full(len(values), -1, dtype=np.int64)
+        known = {label: number for number, label in enumerate(self.classes.tolist())}
+        for row in np.flatnonzero(present).tolist():
+            label = values[row].item() if isinstance(values[row], np.generic) else values[row]
+            if label not in known:
+                raise DataError(f"row {row}: the label {label!r} is not among the model's classes {list(known)[:10]}")
+            codes[row] = known[label]
+        return codes
+
+
+@dataclass(frozen=True)
+class EncodedTargets:
+    """The encoding, the rows for the engine, which of them are labelled, and the counts of the classes."""
+
+    encoding: TargetEncoding
+    rows: ArrayTargets | CodedTargets
+    labelled: npt.NDArray[np.bool_]
+    class_counts: Integers | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every instance has its targets."""
+        return bool(self.labelled.all())
+
+
+def encode_targets(
+    targets: Any, instances: int, kind: TargetType, *, mask: Any = None, lone_classes: str = "refuse"
+) -> EncodedTargets:
+    """Find out what the targets are, and encode them.
+
+    Parameters: `targets` (N,) labels or numbers, or (N, L) outputs; unlabelled rows by NaN, None, −1 (class labels) or `mask`
+    (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text, integers, booleans and
+    whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is multi-label.
+    Raises DataError: wrong length, no labelled row, one class, a class with one labelled instance, constant targets.
+    """
+    if targets is None:
+        raise DataError("a supervised model needs targets: fit(X, y); for data without labels use PPCA")
+    if getattr(targets, "ndim", None) is None:
+        targets = _from_sequence(targets)
+    targets = _to_numpy(targets)
+    if targets.ndim not in (1, 2) or len(targets) != instances:
+        raise DataError(
+            f"y has shape {targets.shape}; the data have {instances} instances, so y needs {instances} rows"
+        )
+    targets = _masked(targets, mask, instances)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    chosen = _kind_of(targets) if kind == "auto" else kind
+    if chosen == "class":
+        return _encode_classes(targets, instances, lone_classes)
+    return _encode_outputs(targets, instances, chosen)
+
+
+def _from_sequence(targets: Any) -> npt.NDArray[Any]:
+    """A list as an array; lists that mix text and None must not become text."""
+    values = list(targets)
+    mixed = any(v is None for v in values) or any(isinstance(v, str) for v in values)
+    return np.array(values, dtype=object) if mixed else np.asarray(values)
+
+
+def _to_numpy(targets: Any) -> npt.NDArray[Any]:
+    if hasattr(targets, "__dask_graph__"):
+        targets = targets.compute()
+    if hasattr(targets, "toarray"):
+        targets = targets.toarray()
+    return np.asarray(targets)
+
+
+def _masked(targets: npt.NDArray[Any], mask: Any, instances: int) -> npt.NDArray[Any]:
+    if mask is None:
+        return targets
+    keep = np.asarray(mask)
+    if keep.shape != (instances,) or keep.dtype != bool:
+        raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {instances} booleans")
+    hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()
+    hidden[~keep] = np.nan if hidden.dtype.kind == "f" else None
+    return hidden
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+
+
+def _kind_of(targets: npt.NDArray[Any]) -> str:
+    if targets.ndim == 2:
+        numbers = _numbers(targets, "y")
+        seen = numbers[np.isfinite(numbers)]
+        return "multilabel" if targets.dtype.kind != "f" and np.isin(seen, (0, 1)).all() else "regression"
+    if targets.dtype.kind in "USbiu":
+        return "class"
+    values = [v for v in targets.tolist() if not _is_missing(v)]
+    if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
+        return "class"
+    return "class" if all(float(v).is_integer() for v in values) else "regression"
+
+
+def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
+    """Numbers with NaN for what is missing."""
+    if targets.dtype == object:
+        flat = [np.nan if _is_missing(v) else v for v in targets.ravel().tolist()]
+        targets = np.array(flat, dtype=object).reshape(targets.shape)
+    try:
+        return targets.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} must be numbers for this target type: {error}") from error
+
+
+def _matrix(targets: Any, instances: int) -> Array:
+    values = _numbers(_to_numpy(targets), "y")
+    values = values[:, None] if values.ndim == 1 else values
+    if len(values) != instances:
+        raise DataError(f"y has {len(values)} rows; the data have {instances} instances")
+    return values
+
+
+def _labels(targets: Any, instances: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Class labels and which rows have one: None, NaN and −1 are no labels."""
+    values = _to_numpy(targets) if getattr(targets, "ndim", None) is not None else _from_sequence(targets)
+    if values.ndim != 1 or len(values) != instances:
+        raise DataError(f"class labels have shape {values.shape}; expected {instances} of them")
+    if values.dtype.kind in "USb":
+        return values, np.ones(len(values), dtype=bool)
+    if values.dtype.kind == "f":
+        present = np.isfinite(values) & (values != -1)
+        whole = np.where(present, values, 0)
+        values = whole.astype(np.int64) if (whole == np.floor(whole)).all() else values
+        return values, present
+    if values.dtype.kind in "iu":
+        return values, values != -1
+    present = np.array([not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in values.tolist()])
+    return values, present
+
+
+def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str) -> EncodedTargets:
+    if targets.ndim != 1:
+        raise DataError(f"class labels have shape {targets.shape}; expected one label per instance")
+    values, present = _labels(targets, instances)
+    if not present.any():
+        raise DataError("no row of y is labelled (all are None, NaN or -1); label some instances, or use PPCA")
+    seen = values[present]
+    try:
+        classes, inverse = np.unique(seen, return_inverse=True)
+    except TypeError as error:
+        raise DataError(
+            f"the class labels mix types that cannot be ordered ({error}); use labels of one type"
+        ) from error
+    if classes.dtype == object and all(isinstance(c, str) for c in classes.tolist()):
+        classes = classes.astype(str)
+    counts = np.bincount(inverse)
+    if len(classes) < 2:
+        raise DataError(
+            f"all {len(seen)} labelled rows have the class {classes[0]!r}; a supervised model needs two or more"
+        )
+    if lone_classes == "refuse" and (counts == 1).any():
+        lone = int(np.flatnonzero(counts == 1)[0])
+        row = int(np.flatnonzero(present)[np.flatnonzero(inverse == lone)[0]])
+        raise DataError(
+            f"{int((counts == 1).sum())} of {len(classes)} classes have one labelled instance, for example "
+            f"{classes[lone]!r} (row {row}); merge or unlabel them, pass target_type='regression' if y are numbers, or "
+            "suspect_data='keep' to fit all the same"
+        )
+    codes = np.full(instances, -1, dtype=np.int32)
+    codes[present] = inverse
+    share = counts / counts.sum()
+    rotation = _rotation(np.diag(share) - np.outer(share, share))
+    encoding = TargetEncoding("class", share, rotation, classes, classes)
+    return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), present, counts)
+
+
+def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str) -> EncodedTargets:
+    values = _matrix(targets, instances)
+    missing = np.isnan(values)
+    partly = missing.any(axis=1) & ~missing.all(axis=1)
+    if partly.any():
+        row = int(np.flatnonzero(partly)[0])
+        column = int(np.flatnonzero(missing[row])[0])
+        raise DataError(
+            f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole row unlabelled"
+        )
+    present = ~missing[:, 0]
+    if not present.any():
+        raise DataError("no row of y is labelled (all are NaN); label some instances, or use PPCA")
+    seen = values[present]
+    if not np.isfinite(seen).all():
+        row = int(np.flatnonzero(present)[np.flatnonzero(~np.isfinite(seen).all(axis=1))[0]])
+        raise DataError(f"row {row}: y is infinite; targets must be finite, or NaN for unlabelled rows")
+    if kind == "multilabel" and not np.isin(seen, (0.0, 1.0)).all():
+        raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+    centre = seen.mean(axis=0)
+    moved = seen - centre
+    covariance = moved.T @ moved / len(moved)
+    if not np.trace(covariance) > 0.0:
+        raise DataError(f"all {len(seen)} labelled rows have the same targets; there is nothing to learn from them")
+    rotation = _rotation(covariance)
+    names = np.arange(values.shape[1])
+    encoding = TargetEncoding(kind, centre, rotation, names, None)
+    rows = np.ascontiguousarray((values - centre) @ rotation)
+    return EncodedTargets(encoding, ArrayTargets(rows), present, None)
+
+
+def _rotation(covariance: Array) -> Array:
+    """An orthonormal basis (L, L') of the directions in which the targets vary; the identity where all do."""
+    values, vectors = la.eigh(covariance)
+    keep = values > RANK_TOLERANCE * values[-1]
+    if keep.all():
+        return np.eye(len(values))
+    basis = vectors[:, keep][:, ::-1]
+    return np.asarray(basis * column_signs(basis))

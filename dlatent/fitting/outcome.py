@@ -1,0 +1,72 @@
+"""What a fit returns: a value whose text is advice, never an exception for a fit that merely did not finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from dlatent.arrays import Block
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+S = TypeVar("S")
+P = TypeVar("P")
+
+
+class Gather(Protocol):
+    """One pass over the data: the sum over blocks of a block function (see the engine's protocol)."""
+
+    def __call__(self, function: Callable[[Block, P], S], parameters: P, *, name: str = "pass") -> S: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of a fit's history: the iteration, its log-likelihood in nats, the gain over the one before (NaN at first),
+    the estimated relative distance to the optimum (NaN while unknown), and the width of the subspace (0 for EM)."""
+
+    iteration: int
+    log_likelihood: float
+    gain: float
+    remaining: float
+    rank: int
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a fit.
+
+    `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all instances; `at_floor` per view;
+    `advice` is what a user should know or do, one sentence each; `starts` counts the maxima that were compared.
+    """
+
+    parameters: Parameters
+    specification: Specification
+    log_likelihood: float
+    history: tuple[Progress, ...]
+    converged: bool
+    iterations: int
+    at_floor: tuple[bool, ...]
+    instances: int
+    view_instances: tuple[int, ...]
+    total_variance: tuple[float, ...]
+    advice: tuple[str, ...] = ()
+    checked_log_likelihood: float | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations, the seed, the
+    noise floors as parts of the views' mean variances, and the widest subspace the driver may hold."""
+
+    tolerance: float
+    max_iterations: int
+    random_state: Any
+    floor_parts: tuple[float, ...]
+    max_rank: int
+    precision: float
+    verify: bool = True
+    refuse_zero_rows: bool = True

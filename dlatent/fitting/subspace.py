@@ -1,0 +1,170 @@
+"""Rayleigh–Ritz EM: one pass for the products of new directions, everything else on the driver.
+
+The loop is the same whether the products come from the data (route krylov) or from a Gram matrix that one pass has
+collected (route moments with many features).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError
+from dlatent.fitting.inner import Warm, solve
+from dlatent.fitting.outcome import Options, Progress, Report
+from dlatent.linear_gaussian import rayleigh_ritz as ritz
+from dlatent.linear_gaussian.moments import Moments, centred, view_variances
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import PatternProducts
+from dlatent.linear_gaussian.rayleigh_ritz import Subspace
+from dlatent.linear_gaussian.specification import Specification
+
+Products = Callable[[Array, bool], tuple[PatternProducts, ...]]
+"""Products of directions (D, b) per pattern, with the sums where the flag says so."""
+
+
+def require_variation(variances: Array) -> Array:
+    """Refuse constant data: without variance there is no likelihood to maximise."""
+    if not variances[0] > 0.0:
+        raise DataError("all instances are equal: the data are constant and have no principal components")
+    return variances
+
+
+class Climb:
+    """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
+
+    def __init__(self, space: Subspace, specification: Specification, options: Options) -> None:
+        self.space, self.options = space, options
+        self.specification = self._with_floors(specification)
+        self.history: list[Progress] = []
+        self.warm: Warm | None = None
+        self.solved_rank = 0
+
+    def _with_floors(self, specification: Specification) -> Specification:
+        variances = require_variation(self.variances(specification))
+        return specification.with_floors(np.array(self.options.floor_parts) * variances)
+
+    def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
+        return ritz.reduced_moments(self.space, specification), ritz.reduced_specification(self.space, specification)
+
+    def variances(self, specification: Specification) -> Array:
+        """Mean variance per feature of each view."""
+        moments, reduced = self._reduced(specification)
+        middle = centred(moments, reduced.sizes, reduced.patterns)
+        return view_variances(middle, reduced.sizes, reduced.patterns)
+
+    def solve(self, *, thorough: bool = False) -> float:
+        """Solve the model inside the subspace and write a line of history; the log-likelihood."""
+        moments, reduced = self._reduced(self.specification)
+        rank = self.space.basis.shape[1]
+        solution, self.warm = solve(
+            moments, reduced, warm=self.warm, rank_grown=rank - self.solved_rank, thorough=thorough
+        )
+        self.solved_rank = rank
+        return solution.log_likelihood
+
+    def record(self, value: float, report: Report | None) -> Progress:
+        """Add a line of history with the estimated relative distance to the optimum."""
+        before = self.history[-1].log_likelihood if self.history else np.nan
+        gain = value - before
+        remaining = _remaining(gain, self.history[-1].gain if self.history else np.nan)
+        scale = max(abs(value), self.instances)
+        line = Progress(len(self.history) + 1, value, gain, remaining / scale, self.space.basis.shape[1])
+        self.history.append(line)
+        if report is not None:
+            report(line)
+        return line
+
+    @property
+    def instances(self) -> float:
+        return float(sum(s.instances for s in self.space.sums))
+
+    @property
+    def solution(self) -> Parameters:
+        """The current parameters inside the subspace, mean about the shift."""
+        assert self.warm is not None
+        return self.warm.parameters
+
+    def directions(self, extra: int) -> Array:
+        """Where the subspace has to grow: the gradient's part outside it, and `extra` Krylov directions."""
+        rank = self.space.basis.shape[1]
+        candidates = [ritz.gradient_block(self.space, self.solution, self.specification)]
+        candidates.append(ritz.ritz_residuals(self.space, self.solution.loadings[:rank], extra))
+        if len(self.history) == 1:
+            candidates += [s.cross for s in self.space.sums if s.cross.shape[1]]
+        return ritz.orthonormal(np.hstack(candidates), self.space.basis)
+
+    def restart(self, width: int) -> None:
+        """Thick restart: keep the loadings' span and the leading principal directions."""
+        rank = self.space.basis.shape[1]
+        used = la.orth(self.solution.loadings[:rank])
+        total = self.space.basis.T @ np.asarray(sum(self.space.products))
+        rest = np.eye(rank) - used @ used.T
+        _, vectors = la.eigh(rest @ (total + total.T) @ rest / 2)
+        keep, _ = la.qr(np.hstack([used, vectors[:, ::-1][:, : width - used.shape[1]]]), mode="economic")
+        parameters = self.solution
+        inside = Parameters(
+            np.vstack([keep.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
+            np.concatenate([keep.T @ parameters.mean[:rank], parameters.mean[rank:]]),
+            parameters.noise_variance,
+        )
+        assert self.warm is not None
+        self.warm = Warm(inside, self.warm.noises, self.warm.converged)
+        self.space = ritz.restarted(self.space, keep)
+        self.solved_rank = keep.shape[1]
+
+
+def _remaining(gain: float, before: float) -> float:
+    """What a geometric series of gains would still add; NaN while two gains are not known."""
+    if not np.isfinite(before):
+        return float("nan")
+    if gain <= 0.0:
+        return 0.0
+    ratio = min(gain / before, 0.95) if before > 0 else 0.95
+    return gain * ratio / (1.0 - ratio)
+
+
+def extra_directions(n_components: int) -> int:
+    """Directions beyond the components in every pass: they cost a fraction of a pass and save several."""
+    return min(max(5, n_components // 2), 25)
+
+
+def climb(
+    products: Products, specification: Specification, shift: Array, options: Options, report: Report | None = None
+) -> tuple[Climb, bool]:
+    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it is."""
+    features, k = specification.sizes[0], specification.n_components
+    extra = extra_directions(k)
+    width = min(features, k + extra)
+    if features <= 2 * width:
+        directions = np.eye(features)
+    else:
+        rng = np.random.default_rng(options.random_state)
+        directions = ritz.orthonormal(rng.standard_normal((features, width)))
+    state = Climb(ritz.begin(directions, products(directions, True), shift), specification, options)
+    converged = False
+    while True:
+        line = state.record(state.solve(), report)
+        whole = state.space.basis.shape[1] == features
+        if whole or line.remaining <= options.tolerance:
+            improved = state.solve(thorough=True)
+            converged = True
+            if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
+                break
+            state.history[-1] = Progress(line.iteration, improved, line.gain, float("nan"), line.rank)
+            converged = whole
+            if whole:
+                break
+        if len(state.history) >= options.max_iterations:
+            break
+        if state.space.basis.shape[1] + width > max(options.max_rank, 3 * width):
+            state.restart(max(options.max_rank, 3 * width) // 2)
+        fresh = state.directions(extra)
+        if not fresh.shape[1]:
+            converged = True
+            break
+        state.space = ritz.extend(state.space, fresh, products(fresh, False))
+    return state, converged
