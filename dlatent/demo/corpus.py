@@ -79,8 +79,8 @@ def build_corpus(
 def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
     """Write the corpus as the plain parts of a CSR matrix, the layout that `dlatent ingest` reads.
 
-    Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; modules; edges (E, 2).  The file
-    is written beside its place and renamed, so that no half of it can be read.
+    Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; ids, the modules' names; edges (E, 2).
+    The file is written beside its place and renamed, so that no half of it can be read.
     """
     target = Path(path)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -92,7 +92,7 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
         "y": corpus.labels,
         "class_names": corpus.class_names,
         "terms": corpus.terms,
-        "modules": corpus.modules,
+        "ids": corpus.modules,
         "edges": corpus.links,
     }
     try:

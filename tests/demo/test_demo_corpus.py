@@ -8,6 +8,8 @@ import scipy.sparse as sp
 
 from dlatent.demo.corpus import Corpus, build_corpus, write_npz
 from dlatent.errors import DataError
+from dlatent.stores import open as door
+from dlatent.stores.ingest import ingest
 
 FILLER = "# alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima\n"
 TREE = {
@@ -134,8 +136,21 @@ def test_the_file_holds_the_plain_parts_of_a_csr_matrix(tree: Path, tmp_path: Pa
         assert parts["class_names"].tolist() == ["big"]
         assert parts["terms"].tolist() == corpus.terms.tolist()
         assert parts["edges"].tolist() == corpus.links.tolist()
-        assert parts["modules"].tolist() == corpus.modules.tolist()
+        assert parts["ids"].tolist() == corpus.modules.tolist()
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["corpus.npz"]
+
+
+def test_ingest_reads_the_file(tree: Path, tmp_path: Path) -> None:
+    corpus = build(tree)
+    write_npz(corpus, tmp_path / "corpus.npz")
+    report = ingest(tmp_path / "corpus.npz", tmp_path / "corpus.zarr")
+    assert report.shape == corpus.counts.shape
+    assert report.nnz == corpus.counts.nnz
+    stored = door.open(tmp_path / "corpus.zarr")
+    (block,) = stored.blocks
+    assert np.array_equal(sp.csr_array(block.load()).toarray(), corpus.counts.toarray())
+    assert list(stored.labels.instances) == list(corpus.modules)
+    assert list(stored.labels.features) == list(corpus.terms)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(
