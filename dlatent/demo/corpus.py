@@ -15,7 +15,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from dlatent.demo.reading import ModuleText, choose, find_modules, installed_folders, read_modules
+from dlatent.demo.processes import read_modules
+from dlatent.demo.reading import ModuleText, choose, find_modules, installed_folders
 from dlatent.errors import DataError
 
 Names: TypeAlias = npt.NDArray[np.str_]
@@ -79,7 +80,7 @@ def build_corpus(
 def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
     """Write the corpus as the plain parts of a CSR matrix, the layout that `dlatent ingest` reads.
 
-    Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; ids, the modules' names; edges (E, 2).
+    Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; ids (the modules); edges (E, 2).
     The file is written beside its place and renamed, so that no half of it can be read.
     """
     target = Path(path)
@@ -105,7 +106,7 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
 
 def _usable(texts: Sequence[ModuleText], left_out: Counter[str]) -> list[ModuleText]:
     """The texts that could be read, say enough and are no copy; the shortest dotted path is the original."""
-    originals: dict[bytes, str] = {}
+    originals: dict[str, str] = {}
     for text in sorted(texts, key=lambda text: (text.name.count("."), text.name)):
         originals.setdefault(text.digest, text.name)
     usable = []

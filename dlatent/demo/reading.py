@@ -1,6 +1,7 @@
 """Find the Python modules installed on this machine and read each as words and imports, without importing any of them.
 
-Only the standard library is needed here, so that the processes that read start fast.
+Only the standard library is needed here, and the file can be run by itself: `processes` starts it so, because a process
+that had to import the package first would spend its time on that.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import functools
 import gc
 import hashlib
 import io
+import json
 import re
 import site
+import sys
 import sysconfig
 import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 LARGEST_FILE = 1 << 20
@@ -61,7 +62,7 @@ class ModuleText:
     """
 
     name: str
-    digest: bytes = b""
+    digest: str = ""
     words: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     imports: tuple[str, ...] = ()
@@ -110,15 +111,6 @@ def choose(modules: Sequence[ModuleFile], at_most: int) -> list[ModuleFile]:
     return sorted(drawn, key=lambda module: module.name)
 
 
-def read_modules(modules: Sequence[ModuleFile], *, processes: int = 1) -> list[ModuleText]:
-    """Read every module, in the order given; the result does not depend on the number of processes."""
-    if processes <= 1 or len(modules) < 2:
-        return [read_module(module) for module in modules]
-    # Spawned on every platform: a fork would copy the locks of a cluster's threads as they happen to be.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(read_module, modules, chunksize=max(1, min(64, len(modules) // (4 * processes)))))
-
-
 def read_module(module: ModuleFile) -> ModuleText:
     """Words and imports of one module; a file that cannot be read is a value that says why, not an error."""
     try:
@@ -142,7 +134,7 @@ def read_module(module: ModuleFile) -> ModuleText:
     counts = _count_words(texts)
     return ModuleText(
         module.name,
-        digest=hashlib.sha256(raw).digest(),
+        digest=hashlib.sha256(raw).hexdigest(),
         words=tuple(counts),
         counts=tuple(counts.values()),
         imports=tuple(sorted(imports)),
@@ -150,7 +142,9 @@ def read_module(module: ModuleFile) -> ModuleText:
 
 
 def split_words(name: str) -> list[str]:
-    """Lower-case ASCII words of an identifier: `read_HTTPHeader2` gives read, http, header; 3 to 25 letters each."""
+    """Lower-case words of an identifier: `read_HTTPHeader2` gives read, http, header; 3 to 25 letters, ASCII only."""
+    if not name.isascii():
+        return []
     return [word.lower() for word in _CAPITALS.findall(name) if 3 <= len(word) <= 25]
 
 
@@ -222,3 +216,13 @@ def _imported_from(node: ast.ImportFrom, module: ModuleFile) -> Iterator[str]:
         origin = ".".join(filter(None, [*parts[:keep], origin]))
     for alias in node.names:
         yield origin if alias.name == "*" else f"{origin}.{alias.name}"
+
+
+def serve() -> None:
+    """Read a JSON list of (name, path) from standard input and write the list of what they say to standard output."""
+    modules = [ModuleFile(name, Path(path)) for name, path in json.load(sys.stdin)]
+    json.dump([astuple(read_module(module)) for module in modules], sys.stdout)
+
+
+if __name__ == "__main__":
+    serve()

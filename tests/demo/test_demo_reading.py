@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.demo import reading
-from dlatent.demo.reading import ModuleFile, choose, find_modules, installed_folders, read_module, read_modules
+from dlatent.demo.processes import read_modules
+from dlatent.demo.reading import ModuleFile, choose, find_modules, installed_folders, read_module
+from dlatent.errors import DataError
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -37,6 +39,7 @@ def read(path: Path, text: str | bytes, name: str = "pack.mod") -> reading.Modul
         ("a" * 25, ["a" * 25]),
         ("a" * 26, []),
         ("größe", []),
+        ("café_menu", []),
     ],
 )
 def test_identifiers_are_split_into_words(name: str, words: list[str]) -> None:
@@ -176,8 +179,23 @@ def test_names_and_comments_are_those_of_the_tokenizer() -> None:
         assert ours == by_tokenizer(source), path
 
 
-def test_two_processes_read_what_one_reads(tmp_path: Path) -> None:
-    modules = [ModuleFile(f"m{i}", write(tmp_path / f"m{i}.py", f"value_{'abcdefgh'[i]}xyz = {i}\n")) for i in range(7)]
+def test_several_processes_read_what_one_reads(tmp_path: Path) -> None:
+    sources = [f"value_{letter}xyz = 1  # caf\u00e9 remark\nimport {letter}.b\n" for letter in "abcdef"]
+    modules = [
+        ModuleFile(f"m{i}", write(tmp_path / f"m{i}.py", source)) for i, source in enumerate([*sources, "def ("])
+    ]
     alone = read_modules(modules)
     assert [text.name for text in alone] == [module.name for module in modules]
-    assert read_modules(modules, processes=2) == alone
+    assert alone[0].words == ("axyz", "import", "remark", "value")
+    assert alone[-1].problem == "syntax"
+    assert read_modules(modules, processes=2) == read_modules(modules, processes=3) == alone
+    assert read_modules(modules[:1], processes=8) == alone[:1]
+    assert read_modules([], processes=2) == []
+
+
+def test_a_reader_that_dies_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = write(tmp_path / "reading.py", "raise SystemExit('out of luck')\n")
+    monkeypatch.setattr(reading, "__file__", str(broken))
+    modules = [ModuleFile(f"m{i}", tmp_path / f"m{i}.py") for i in range(4)]
+    with pytest.raises(DataError, match=r"2 modules from m0 to m2 ended with status 1 \(out of luck\).*processes=1"):
+        read_modules(modules, processes=2)
