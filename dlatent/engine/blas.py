@@ -5,49 +5,87 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from threading import Lock
-from typing import Any
+from threading import Lock, local
+from typing import Any, NamedTuple
 
-import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, so that the controller finds it)
+import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, so that the search finds it)
 from threadpoolctl import ThreadpoolController
 
+
+class _Limited:
+    """Libraries held to one thread while anybody is inside; the last to leave restores what was before."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def enter(self, libraries: tuple[Any, ...]) -> None:
+        if self.depth == 0:
+            self._before = [(library, library.get_num_threads()) for library in libraries]
+            for library in libraries:
+                _set_threads(library, 1)
+        self.depth += 1
+
+    def leave(self) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            for library, threads in self._before:
+                _set_threads(library, threads)
+
+
+class _Libraries(NamedTuple):
+    """BLAS libraries with one pool for the process, and those (over OpenMP) with a limit for each calling thread."""
+
+    of_process: tuple[Any, ...]
+    of_thread: tuple[Any, ...]
+
+
+class _Thread(local):
+    def __init__(self) -> None:
+        self.limited = _Limited()
+
+
 _lock = Lock()
-_depth = 0
-_limit: Any = None
+_process = _Limited()
+_thread = _Thread()
 
 
 @lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
+def _libraries() -> _Libraries:
     """The BLAS libraries of this process, looked up once (the search costs milliseconds)."""
-    return ThreadpoolController()
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    over_openmp = [getattr(library, "threading_layer", None) == "openmp" for library in found]
+    return _Libraries(
+        tuple(library for library, own in zip(found, over_openmp, strict=True) if not own),
+        tuple(library for library, own in zip(found, over_openmp, strict=True) if own),
+    )
 
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Hold every BLAS library of this process to one thread while any caller is inside.
+    """Hold every BLAS library to one thread while any caller is inside, from whichever threads they come.
 
-    The limit belongs to the process, not to a thread: the first to enter sets it and the last to leave restores what
-    was there before. OpenMP and the threads of decoders (blosc, zarr) are left alone.
+    Most libraries have one limit for the process: the first to enter sets it, the last to leave restores it. OpenMP
+    outside BLAS and the threads of decoders (blosc, zarr) are left alone.
     """
-    _enter()
+    with _lock:
+        libraries = _libraries()
+        _process.enter(libraries.of_process)
+    _thread.limited.enter(libraries.of_thread)
     try:
         yield
     finally:
-        _leave()
+        _thread.limited.leave()
+        with _lock:
+            _process.leave()
 
 
-def _enter() -> None:
-    global _depth, _limit
-    with _lock:
-        if _depth == 0:
-            _limit = _controller().limit(limits=1, user_api="blas")
-        _depth += 1
-
-
-def _leave() -> None:
-    global _depth, _limit
-    with _lock:
-        _depth -= 1
-        if _depth == 0:
-            limit, _limit = _limit, None
-            limit.restore_original_limits()
+def _set_threads(library: Any, threads: int) -> None:
+    # Newer versions of threadpoolctl (3.8 is one) let one thread own a library's limit and silently ignore all others.
+    # Here the first to enter and the last to leave are different threads, so ownership is cleared before and after.
+    disown = getattr(library, "clear_controlling_thread", None)
+    if disown is not None:
+        disown(force=True)
+    library.set_num_threads(threads)
+    if disown is not None:
+        disown(force=True)

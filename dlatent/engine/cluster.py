@@ -88,7 +88,7 @@ class ClusterRunner:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""
         threads = {address: int(info["nthreads"]) for address, info in workers_of(self._client).items()}
         self._homes = place(self.groups, threads, self._homes)
-        if self._staged:
+        if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
         graph, token = Graph(), uuid4().hex
         keys = [self._stage(graph, token, group) for group in range(self.groups)]

@@ -70,9 +70,11 @@ def _apply(
 def _features(chunk: Any) -> Features:
     """A computed chunk as features: float32 or float64, dense or canonical CSR."""
     dtype = chunk.dtype if chunk.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    if not sp.issparse(chunk):
-        return np.ascontiguousarray(chunk, dtype=dtype)
-    matrix: sp.csr_array = sp.csr_array(chunk).astype(dtype, copy=False)
+    return _canonical(chunk, dtype) if sp.issparse(chunk) else np.ascontiguousarray(chunk, dtype=dtype)
+
+
+def _canonical(chunk: Any, dtype: Any) -> sp.csr_array:
+    matrix = sp.csr_array(chunk, dtype=dtype)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the chunk may belong to somebody else
         matrix.sum_duplicates()

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+
+def _cluster(**options):
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        LocalCluster(threads_per_worker=1, dashboard_address=None, memory_limit="1GiB", **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="session")
+def one_worker():
+    yield from _cluster(n_workers=1, processes=False)
+
+
+@pytest.fixture(scope="session")
+def two_processes():
+    yield from _cluster(n_workers=2, processes=True)
+
+
+@pytest.fixture(scope="session")
+def seven_workers():
+    yield from _cluster(n_workers=7, processes=False)
+
+
+@pytest.fixture
+def mortal_processes():
+    """Workers that tests may kill."""
+    yield from _cluster(n_workers=2, processes=True)

@@ -1,0 +1,167 @@
+"""Small data sources and block functions for the tests of the engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import DataSource
+from dlatent.errors import DataError
+
+COLUMNS = 12
+
+
+class Gram(NamedTuple):
+    """A statistic of the kinds that models use: matrices, a number, nothing."""
+
+    second: np.ndarray
+    product: np.ndarray
+    rows: float
+    nothing: None = None
+
+
+@dataclass(eq=False)
+class DrawnRows:
+    """Rows that are drawn anew whenever they are loaded, as a store would read them."""
+
+    start: int
+    stop: int
+    seed: int = 0
+    sparse: bool = False
+    delayed: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return (self.stop - self.start) * COLUMNS * 4
+
+    @property
+    def collection(self) -> tuple[Any, ...] | None:
+        if not self.delayed:
+            return None
+        half = COLUMNS // 2
+        draw = dask.delayed(draw_columns, pure=False)
+        return (
+            draw(self.start, self.stop, self.seed, self.sparse, 0, half),
+            draw(self.start, self.stop, self.seed, self.sparse, half, COLUMNS),
+        )
+
+    def load(self):
+        return draw_columns(self.start, self.stop, self.seed, self.sparse, 0, COLUMNS)
+
+    def assemble(self, parts):
+        return sp.hstack(parts, format="csr") if self.sparse else np.concatenate(parts, axis=1)
+
+    def without_collection(self) -> DrawnRows:
+        return DrawnRows(self.start, self.stop, self.seed, self.sparse)
+
+
+def draw_columns(start, stop, seed, sparse, first, last):
+    random = np.random.default_rng([seed, start])
+    values = random.normal(size=(stop - start, COLUMNS)).astype(np.float32) * 1e3
+    if sparse:
+        values[random.random(values.shape) < 0.7] = 0
+    part = np.ascontiguousarray(values[:, first:last])
+    return sp.csr_array(part) if sparse else part
+
+
+@dataclass(eq=False)
+class HeldRows:
+    """Rows that are in memory already."""
+
+    start: int
+    stop: int
+    values: np.ndarray
+    collection: None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    def load(self):
+        return self.values
+
+    def assemble(self, parts):
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class FailingRows(DrawnRows):
+    """Rows whose chunk is damaged."""
+
+    def load(self):
+        raise DataError(f"chunk of rows {self.start} to {self.stop} is damaged")
+
+
+def edges(sizes):
+    return np.concatenate([[0], np.cumsum(sizes)]).tolist()
+
+
+def drawn(sizes, *, key="drawn", **kind) -> DataSource:
+    ends = edges(sizes)
+    blocks = tuple(DrawnRows(a, b, **kind) for a, b in pairwise(ends))
+    return DataSource((ends[-1], COLUMNS), np.dtype(np.float32), blocks, (key, tuple(sizes), str(kind)))
+
+
+def held(values, sizes) -> DataSource:
+    ends = edges(sizes)
+    blocks = tuple(HeldRows(a, b, values[a:b]) for a, b in pairwise(ends))
+    return DataSource(values.shape, values.dtype, blocks, ("held", id(values)), in_memory=True)
+
+
+def parameters(seed=5):
+    return np.random.default_rng(seed).normal(size=(COLUMNS, 3)).astype(np.float32)
+
+
+def gram(block, weights) -> Gram:
+    """Float32 sums, so that another order of adding shows in the bits."""
+    features = block.features
+    second = features.T @ features
+    second = second.toarray() if sp.issparse(second) else second
+    return Gram(second, features.T @ (features @ weights), float(block.rows))
+
+
+def same(left: Gram, right: Gram) -> bool:
+    """Equal to the last bit."""
+    pairs = zip(left[:2], right[:2], strict=True)
+    return left.rows == right.rows and all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def label(block, _parameters) -> str:
+    return f"{block.index}"
+
+
+def nest(left: str, right: str) -> str:
+    return f"({left} {right})"
+
+
+def kill_once(block, at):
+    """Kill the worker at one block, the first time it comes there."""
+    index, flag, weights = at
+    if block.index == index and not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return gram(block, weights)
+
+
+def kill_always(block, index):
+    if block.index == index:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(block.rows)
+
+
+def refuse_at(block, index):
+    if block.index == index:
+        raise DataError(f"row {block.start}, column 0 is NaN")
+    return float(block.rows)
+
+
+def rows_and_targets(block, _parameters):
+    return float(block.rows), block.targets.sum(axis=0), block.targets[:1] * block.start

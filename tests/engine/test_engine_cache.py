@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import scipy.sparse as sp
+from dask.sizeof import sizeof
+from engine_cases import drawn, held
+
+import dlatent.engine.sizes  # noqa: F401
+from dlatent.engine.cache import BlockCache, measured
+from dlatent.engine.part import parts_of
+
+
+def test_sizes_are_measured():
+    matrix = sp.random_array((50, 40), density=0.1, format="csr", dtype=np.float32)
+    assert measured(matrix) == matrix.nnz * (4 + matrix.indices.itemsize) + 51 * matrix.indptr.itemsize
+    assert measured(np.zeros((3, 5), np.float32)) == 60
+
+
+def test_blocks_are_admitted_while_there_is_room_and_then_stay():
+    cache = BlockCache()
+    block = np.zeros((10, 10))
+    admitted = [cache.admit("a", index, block, 2500) for index in range(5)]
+    assert admitted == [True, True, True, False, False]
+    assert cache.admit("a", 1, block, 2500)  # it is there already
+    assert cache.nbytes == 2400
+    assert [cache.get("a", index) is None for index in range(5)] == [False, False, False, True, True]
+
+
+def test_release_forgets_one_source_only():
+    cache = BlockCache()
+    for key in "ab":
+        cache.admit(key, 0, np.zeros(10), 10**6)
+    cache.release("a")
+    assert cache.get("a", 0) is None
+    assert cache.get("b", 0) is not None
+    assert cache.nbytes == 80
+
+
+def test_the_cap_holds_under_threads():
+    cache = BlockCache()
+    with ThreadPoolExecutor(8) as pool:
+        kept = list(pool.map(lambda index: cache.admit("a", index, np.zeros(100), 80_000), range(1000)))
+    assert sum(kept) == 100
+    assert cache.nbytes == 80_000
+
+
+def test_dask_weighs_sparse_arrays_and_parts():
+    matrix = sp.random_array((500, 400), density=0.1, format="csr")
+    assert sizeof(matrix) == measured(matrix)
+    assert sizeof(matrix.tocsc()) > 12 * matrix.nnz
+    assert sizeof(matrix.tocoo()) > 12 * matrix.nnz
+    (part,) = parts_of(held(np.zeros((1000, 100)), [1000]), None, 0)
+    assert sizeof(part) > 800_000
+    (part,) = parts_of(drawn([1000]), None, 0)
+    assert sizeof(part) < 10_000

@@ -1,0 +1,252 @@
+"""The laws of `gather` on clusters: the same bits as the serial engine, whatever the workers and whatever befalls them."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from engine_cases import (
+    COLUMNS,
+    drawn,
+    gram,
+    held,
+    kill_always,
+    kill_once,
+    label,
+    nest,
+    parameters,
+    refuse_at,
+    rows_and_targets,
+    same,
+)
+
+from dlatent.engine.connect import connect
+from dlatent.engine.on_dask import DaskEngine
+from dlatent.engine.serial import SerialEngine
+from dlatent.errors import DataError, EngineError
+
+SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
+ROWS = sum(SIZES)
+ALL = ["one_worker", "two_processes", "seven_workers"]
+
+
+def serial(source, **options):
+    with SerialEngine(source, **options) as engine:
+        return engine.gather(gram, parameters())
+
+
+@pytest.fixture(params=ALL)
+def client(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("cache_bytes", [0, 2000, None])
+def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
+    source = drawn(SIZES, sparse=sparse)
+    expected = serial(source)
+    with DaskEngine(source, client=client, cache_bytes=cache_bytes) as engine:
+        for _ in range(3):
+            assert same(engine.gather(gram, parameters()), expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("cache_bytes", [0, None], ids=["computed every pass", "held"])
+def test_same_bits_as_serial_for_dask_chunks(client, sparse, cache_bytes):
+    expected = serial(drawn(SIZES, sparse=sparse))
+    source = drawn(SIZES, sparse=sparse, delayed=True)
+    with DaskEngine(source, client=client, cache_bytes=cache_bytes) as engine:
+        for _ in range(2):
+            assert same(engine.gather(gram, parameters()), expected)
+        first, second = engine.passes
+    if not sparse:
+        assert first.bytes_read == ROWS * COLUMNS * 4
+        assert second.bytes_read == (0 if cache_bytes is None else first.bytes_read)
+
+
+def test_same_bits_as_serial_for_arrays_in_memory(client):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    source = held(values, SIZES)
+    with DaskEngine(source, client=client) as engine:
+        assert same(engine.gather(gram, parameters()), serial(source))
+        assert same(engine.gather(gram, parameters()), serial(source))
+        assert [record.bytes_read for record in engine.passes] == [values.nbytes, 0]
+
+
+def test_same_order_as_serial(client):
+    for blocks in (1, 15, 16, 17, 70):
+        source = drawn([1] * blocks)
+        with SerialEngine(source) as reference, DaskEngine(source, client=client) as engine:
+            assert engine.gather(label, None, combine=nest) == reference.gather(label, None, combine=nest)
+
+
+def test_targets_come_with_their_rows(client):
+    targets = np.random.default_rng(1).normal(size=(ROWS, 2))
+    source = drawn(SIZES)
+    with SerialEngine(source, targets=targets) as reference:
+        expected = reference.gather(rows_and_targets, None)
+    with DaskEngine(source, targets=targets, client=client) as engine:
+        found = engine.gather(rows_and_targets, None)
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_the_second_pass_reads_nothing(two_processes):
+    with DaskEngine(drawn(SIZES, key="homes"), client=two_processes) as engine:
+        for _ in range(4):
+            engine.gather(gram, parameters())
+        records = engine.passes
+    assert records[0].bytes_read == ROWS * COLUMNS * 4
+    # Homes are preferences: a stolen group is read once more by the thief, then it is cached there, too.
+    assert records[-1].bytes_read < records[0].bytes_read / 2
+    assert records[-1].blocks == len(SIZES)
+    assert records[-1].tasks < 30
+
+
+def test_close_frees_the_workers(two_processes):
+    source = drawn(SIZES, key="freed")
+    engine = DaskEngine(source, client=two_processes)
+    engine.gather(gram, parameters())
+    assert sum(two_processes.run(cached_blocks, source.key).values()) >= len(SIZES)
+    engine.close()
+    assert sum(two_processes.run(cached_blocks, source.key).values()) == 0
+    deadline = time.monotonic() + 5
+    while (
+        two_processes.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) and time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+    assert two_processes.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
+
+
+def cached_blocks(key):
+    from dlatent.engine.cache import CACHE
+
+    return sum(CACHE.get(key, index) is not None for index in range(1000))
+
+
+def test_block_functions_run_with_one_blas_thread(client):
+    with DaskEngine(drawn([2] * 20), client=client) as engine:
+        assert engine.gather(blas_threads, None, combine=max) == 1
+
+
+def blas_threads(_block, _parameters):
+    from threadpoolctl import threadpool_info
+
+    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+
+def test_parameters_larger_than_a_message_and_data_larger_than_the_warning_travel_quietly(two_processes):
+    values = np.random.default_rng(0).normal(size=(20_000, 100))
+    source = held(values, [1000] * 20)
+    weights = np.random.default_rng(1).normal(size=(100, 20_000))
+    with warnings.catch_warnings(), DaskEngine(source, client=two_processes) as engine:
+        warnings.simplefilter("error")
+        total = engine.gather(lambda block, w: (block.features[:5] @ w).sum(axis=1), weights)
+    with SerialEngine(source) as reference:
+        expected = reference.gather(lambda block, w: (block.features[:5] @ w).sum(axis=1), weights)
+    assert total.tobytes() == expected.tobytes()
+
+
+def test_exceptions_reach_the_caller_soon_and_the_engine_goes_on(client):
+    with DaskEngine(drawn(SIZES), client=client) as engine:
+        for _ in range(2):
+            started = time.monotonic()
+            with pytest.raises(DataError, match="row 51, column 0 is NaN"):
+                engine.gather(refuse_at, 4)
+            assert time.monotonic() - started < 5
+            assert engine.gather(refuse_at, -1) == ROWS
+
+
+def test_a_failed_pass_stops_on_the_workers(two_processes):
+    def slow(block, _):
+        if block.index == 0:
+            raise DataError("first block")
+        time.sleep(0.05)
+        return 0.0
+
+    with DaskEngine(drawn([1] * 1600), client=two_processes) as engine:  # 100 blocks in a group: 5 s
+        with pytest.raises(DataError, match="first block"):
+            engine.gather(slow, None)
+        started = time.monotonic()
+        assert engine.gather(refuse_at, -1) == 1600
+        assert time.monotonic() - started < 3
+
+
+def test_damaged_chunks_fail_alike_and_are_tried_again(two_processes, tmp_path):
+    source = drawn([4] * 20, delayed=True, key="damaged")
+    source.blocks[3].stop += 1
+    source.blocks[3].assemble = lambda parts: np.concatenate(parts, axis=1)[:-1]
+    with DaskEngine(source, client=two_processes) as engine:
+        for _ in range(2):
+            with pytest.raises(DataError, match="were announced"):
+                engine.gather(gram, parameters())
+
+
+@pytest.mark.parametrize("kind", ["store", "memory", "dask held", "dask every pass"])
+def test_a_killed_worker_does_not_change_a_bit(mortal_processes, tmp_path, kind):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    source = held(values, SIZES) if kind == "memory" else drawn(SIZES, delayed=kind.startswith("dask"), key=kind)
+    options = {"cache_bytes": 0} if kind == "dask every pass" else {}
+    expected = serial(held(values, SIZES) if kind == "memory" else drawn(SIZES))
+    with DaskEngine(source, client=mortal_processes, **options) as engine:
+        assert same(engine.gather(gram, parameters()), expected)
+        workers = set(mortal_processes.run(os.getpid).values())
+        found = engine.gather(kill_once, (20, str(tmp_path / "killed"), parameters()))
+        assert same(found, expected)
+        assert (tmp_path / "killed").exists()
+        assert same(engine.gather(gram, parameters()), expected)
+        mortal_processes.wait_for_workers(2, timeout=30)
+        assert set(mortal_processes.run(os.getpid).values()) != workers
+
+
+def test_a_block_that_kills_every_worker_is_an_engine_error(mortal_processes):
+    with DaskEngine(drawn(SIZES), client=mortal_processes) as engine:
+        with pytest.raises(EngineError, match="ran out of memory"):
+            engine.gather(kill_always, 4)
+        assert engine.gather(kill_always, -1) == ROWS
+
+
+def test_a_lost_scheduler_is_an_engine_error():
+    cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=None)
+    client = Client(cluster, set_as_default=False)
+    engine = DaskEngine(drawn(SIZES), client=client)
+    engine.gather(gram, parameters())
+    cluster.close()
+    with pytest.raises(EngineError, match="Start a cluster"):
+        engine.gather(gram, parameters())
+    engine.close()
+    client.close()
+
+
+def test_restarted_workers_get_their_parts_again(one_worker):
+    source = drawn(SIZES)
+    with DaskEngine(source, client=one_worker) as engine:
+        engine.gather(gram, parameters())
+        one_worker.cancel(engine._runner._staged, force=True)
+        assert same(engine.gather(gram, parameters()), serial(source))
+
+
+def test_progress_counts_groups(two_processes):
+    seen = []
+    with DaskEngine(drawn([2] * 50), client=two_processes, on_progress=lambda *done: seen.append(done)) as engine:
+        engine.gather(gram, parameters())
+        deadline = time.monotonic() + 5
+        while len(seen) < 16 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert seen == [(done, 16) for done in range(1, 17)]
+
+
+def test_connect_takes_the_active_client_and_knows_its_memory():
+    source = drawn(SIZES)
+    options = {"n_workers": 2, "threads_per_worker": 3, "processes": False, "dashboard_address": None}
+    with LocalCluster(memory_limit="1GiB", **options) as cluster, Client(cluster), connect(source) as engine:
+        resources = engine.resources
+        assert (resources.kind, resources.workers, resources.threads) == ("cluster", 2, 3)
+        assert resources.worker_memory == 2**30
+        assert resources.cache_bytes == int(0.4 * 2**30)
+        assert same(engine.gather(gram, parameters()), serial(source))
+        assert connect(source, client="serial").resources.kind == "serial"
+    assert connect(source).resources.kind == "threads"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dlatent.engine.lazy import is_dask, map_rows, row_chunks
+from dlatent.errors import DataError
+
+VALUES = np.where(np.random.default_rng(0).random((50, 12)) < 0.3, np.random.default_rng(1).normal(size=(50, 12)), 0)
+WEIGHTS = np.random.default_rng(2).normal(size=(12, 3))
+CHUNKS = ((20, 7, 23), (5, 7))
+
+
+def project(features):
+    return features @ WEIGHTS
+
+
+@pytest.mark.parametrize(
+    "kind", [np.asarray, sp.csr_array, sp.csr_matrix, sp.coo_array], ids=lambda kind: kind.__name__
+)
+def test_rows_are_mapped_lazily(kind):
+    array = da.from_array(VALUES, chunks=CHUNKS).map_blocks(kind)
+    lazy = map_rows(array, project, 3)
+    assert is_dask(lazy)
+    assert lazy.shape == (50, 3)
+    assert lazy.chunks == ((20, 7, 23), (3,))
+    np.testing.assert_allclose(lazy.compute(scheduler="threads"), VALUES @ WEIGHTS)
+
+
+def test_nothing_is_computed_before_it_is_asked_for():
+    called = []
+
+    def note(block):
+        called.append(block.shape)
+        return block
+
+    array = da.from_array(VALUES, chunks=CHUNKS).map_blocks(note, dtype=float, meta=np.empty((0, 0)))
+    lazy = map_rows(array, project, 3)
+    assert called == []
+    lazy[:5].compute(scheduler="threads")
+    assert called == [(20, 5), (20, 7)]
+
+
+def test_unknown_row_chunks_stay_unknown():
+    array = da.from_array(VALUES, chunks=CHUNKS)
+    array = array[da.from_array(np.arange(50) % 2 == 0, chunks=(CHUNKS[0],))]
+    lazy = map_rows(array, project, 3)
+    assert row_chunks(lazy) == (None, None, None)
+    np.testing.assert_allclose(lazy.compute(scheduler="threads"), VALUES[::2] @ WEIGHTS)
+    assert row_chunks(da.from_array(VALUES, chunks=CHUNKS)) == (20, 7, 23)
+
+
+def test_integers_become_float64_and_float32_stays():
+    seen = []
+
+    def note(features):
+        seen.append(features.dtype)
+        return np.zeros((features.shape[0], 1))
+
+    for dtype in (np.int16, np.float32):
+        result = map_rows(da.from_array(VALUES.astype(dtype), chunks=CHUNKS), note, 1, np.float32)
+        assert result.compute(scheduler="synchronous").dtype == np.float32
+    assert {*seen[:3]} == {np.dtype(np.float64)}
+    assert {*seen[3:]} == {np.dtype(np.float32)}
+
+
+def test_sparse_chunks_arrive_canonical_and_the_input_stays():
+    twice = sp.csr_array((np.ones(4), np.array([3, 1, 3, 0]), np.array([0, 3, 4])), shape=(2, 4))
+    array = da.map_blocks(lambda _: twice, da.zeros((2, 4), chunks=(2, 4)), dtype=float, meta=sp.csr_array((0, 0)))
+
+    def canonical(features):
+        assert features.has_canonical_format
+        return features.toarray()
+
+    result = map_rows(array, canonical, 4).compute(scheduler="synchronous")
+    np.testing.assert_array_equal(result, [[0, 1, 0, 2], [1, 0, 0, 0]])
+    assert twice.nnz == 4
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(DataError, match="1 dimensions"):
+        map_rows(da.zeros(5), project, 3)
+    with pytest.raises(DataError, match=r"\(20, 3\) where \(20, 4\)"):
+        map_rows(da.from_array(VALUES, chunks=CHUNKS), project, 4).compute(scheduler="synchronous")
+
+
+def test_is_dask_needs_a_graph_and_chunks():
+    assert is_dask(da.zeros((2, 2)))
+    assert not is_dask(np.zeros((2, 2)))
+    assert not is_dask(sp.csr_array((2, 2)))

@@ -1,0 +1,323 @@
+"""The laws of `gather` on the serial engine and on local threads."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import time
+import weakref
+from functools import reduce
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from engine_cases import (
+    COLUMNS,
+    DrawnRows,
+    FailingRows,
+    drawn,
+    gram,
+    held,
+    label,
+    nest,
+    parameters,
+    refuse_at,
+    rows_and_targets,
+    same,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlatent.arrays import Block, DataSource
+from dlatent.engine.connect import connect
+from dlatent.engine.on_dask import DaskEngine
+from dlatent.engine.order import groups, reduce_tree
+from dlatent.engine.part import owned, parts_of, settled
+from dlatent.engine.serial import SerialEngine
+from dlatent.engine.targets import CodedTargets
+from dlatent.errors import DataError, EngineError
+
+SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
+ENGINES = [SerialEngine, DaskEngine]
+block_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=60)
+
+
+@pytest.fixture(params=ENGINES, ids=["serial", "threads"])
+def engine_of(request):
+    made = []
+
+    def make(source, **options):
+        made.append(request.param(source, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def by_hand(source, weights):
+    """The fold written out: groups from left to right, then the tree."""
+
+    def fold(group):
+        values = [gram(Block(i, source.blocks[i].start, source.blocks[i].load()), weights) for i in group]
+        return reduce(add_grams, values)
+
+    cut = groups([block.nbytes for block in source.blocks])
+    return reduce_tree(lambda g: fold(cut[g]), lambda nodes: reduce(add_grams, nodes), len(cut))
+
+
+def add_grams(left, right):
+    return type(left)(left.second + right.second, left.product + right.product, left.rows + right.rows)
+
+
+@settings(max_examples=25, deadline=None)
+@given(block_sizes, st.integers(0, 3000), st.booleans())
+def test_serial_and_threads_equal_the_fold_by_hand(sizes, cache_bytes, sparse):
+    source = drawn(sizes, sparse=sparse)
+    expected = by_hand(source, parameters())
+    for kind in ENGINES:
+        with kind(source, cache_bytes=cache_bytes) as engine:
+            for _ in range(2):  # the second pass finds some blocks in the cache
+                assert same(engine.gather(gram, parameters()), expected)
+
+
+@given(st.integers(1, 70))
+@settings(max_examples=20, deadline=None)
+def test_combine_meets_neighbours_only_and_in_order(blocks):
+    source = drawn([1] * blocks)
+    with SerialEngine(source) as serial, DaskEngine(source) as threads:
+        order = serial.gather(label, None, combine=nest)
+        assert order == threads.gather(label, None, combine=nest)
+        assert order.replace("(", "").replace(")", "").split() == [str(index) for index in range(blocks)]
+
+
+def test_another_order_would_show_in_the_bits():
+    source = drawn([8] * 60)
+    blocks = [gram(Block(i, b.start, b.load()), parameters()) for i, b in enumerate(source.blocks)]
+    assert not same(reduce(add_grams, blocks), by_hand(source, parameters()))
+
+
+def test_a_second_pass_reads_nothing_when_everything_fits(engine_of):
+    source = drawn(SIZES)
+    engine = engine_of(source)
+    engine.gather(gram, parameters(), name="first")
+    engine.gather(gram, parameters(), name="second")
+    first, second = engine.passes
+    assert (first.name, first.bytes_read, first.cached) == ("first", sum(SIZES) * COLUMNS * 4, 0)
+    assert (second.name, second.bytes_read, second.cached, second.blocks) == ("second", 0, len(SIZES), len(SIZES))
+    assert second.tasks >= 16
+    assert second.busy_seconds > 0
+    assert second.seconds > 0
+
+
+def test_what_does_not_fit_is_read_in_every_pass(engine_of):
+    block = 10 * COLUMNS * 4
+    engine = engine_of(drawn([10] * 30), cache_bytes=12 * block)
+    for _ in range(3):
+        engine.gather(gram, parameters())
+    assert [record.bytes_read for record in engine.passes] == [30 * block, 18 * block, 18 * block]
+    assert [record.cached for record in engine.passes] == [0, 12, 12]
+
+
+def test_blocks_in_memory_count_once_and_are_not_copied(engine_of):
+    values = np.ones((100, COLUMNS))
+    engine = engine_of(held(values, [30, 30, 40]))
+    seen = []
+    engine.gather(lambda block, _: float(seen.append(np.shares_memory(block.features, values)) or 0), None)
+    engine.gather(gram, parameters())
+    assert seen == [True] * 3
+    assert [record.bytes_read for record in engine.passes] == [values.nbytes, 0]
+
+
+def test_block_functions_cannot_write_into_the_data(engine_of):
+    values = np.ones((10, COLUMNS))
+
+    def scribble(block, _):
+        block.features[:] = 0
+
+    with pytest.raises(ValueError, match="read-only"):
+        engine_of(held(values, [10])).gather(scribble, None)
+    assert np.all(values == 1)
+
+
+def test_a_statistic_that_aliases_block_or_parameters_is_copied(engine_of):
+    values = np.ones((40, COLUMNS))
+    shared = np.ones(3)
+    engine = engine_of(held(values, [1] * 40))
+    rows, alias = engine.gather(lambda block, p: (block.features, p), shared)
+    assert np.all(rows == 40)
+    assert np.all(alias == 40)
+    assert np.all(values == 1)
+    assert np.all(shared == 1)
+    one = engine_of(held(values, [40])).gather(lambda block, p: p, shared)
+    one += 1
+    assert np.all(shared == 1)
+
+
+def test_close_frees_the_cache_and_ends_the_engine(engine_of):
+    from dlatent.engine.cache import CACHE
+
+    source = drawn(SIZES, key="closing")
+    engine = engine_of(source)
+    engine.gather(gram, parameters())
+    assert CACHE.get(source.key, 0) is not None
+    engine.close()
+    assert CACHE.get(source.key, 0) is None
+    with pytest.raises(EngineError, match="closed"):
+        engine.gather(gram, parameters())
+
+
+def test_exceptions_of_block_functions_reach_the_caller(engine_of):
+    engine = engine_of(drawn(SIZES))
+    with pytest.raises(DataError, match="row 51, column 0 is NaN"):
+        engine.gather(refuse_at, 4)
+    assert engine.passes == []
+    assert engine.gather(refuse_at, -1) == sum(SIZES)
+
+
+def test_exceptions_of_loading_reach_the_caller(engine_of):
+    blocks = (DrawnRows(0, 5), DrawnRows(5, 9), FailingRows(9, 12))
+    source = DataSource((12, COLUMNS), np.dtype(np.float32), blocks, "failing")
+    with pytest.raises(DataError, match="rows 9 to 12 is damaged"):
+        engine_of(source).gather(gram, parameters())
+
+
+def test_a_failed_pass_stops_before_the_other_blocks():
+    done = []
+
+    def slow(block, _):
+        done.append(block.index)
+        if len(done) == 20:
+            raise DataError("twentieth block")
+        time.sleep(0.01)
+        return 0.0
+
+    with DaskEngine(drawn([1] * 400)) as engine:
+        with pytest.raises(DataError, match="twentieth block"):
+            engine.gather(slow, None)
+        time.sleep(0.1)
+        assert len(done) < 40
+
+
+def test_blocks_of_another_length_are_refused(engine_of):
+    values = np.ones((10, COLUMNS))
+    source = held(values, [10])
+    source.blocks[0].values = values[:7]
+    with pytest.raises(DataError, match=r"7 rows where 10 were announced \(rows 0 to 10\)"):
+        engine_of(source).gather(gram, parameters())
+
+
+def test_targets_come_with_their_rows(engine_of):
+    targets = np.random.default_rng(1).normal(size=(sum(SIZES), 2))
+    rows, total, marks = engine_of(drawn(SIZES), targets=targets).gather(rows_and_targets, None)
+    starts = np.concatenate([[0], np.cumsum(SIZES)[:-1]])
+    assert rows == sum(SIZES)
+    np.testing.assert_allclose(total, targets.sum(axis=0))
+    np.testing.assert_allclose(marks, (targets[starts] * starts[:, None]).sum(axis=0, keepdims=True))
+
+
+def test_coded_targets_equal_the_array_they_stand_for(engine_of):
+    codes = np.arange(sum(SIZES)) % 4 - 1
+    table = np.eye(3)
+    dense = np.where(codes[:, None] < 0, np.nan, table[codes])
+
+    def known(block, _):
+        return np.nansum(block.targets, axis=0), int(np.isnan(block.targets).sum()), np.nan_to_num(block.targets)[:1]
+
+    source = drawn(SIZES)
+    coded = engine_of(source, targets=CodedTargets(codes, table)).gather(known, None)
+    array = engine_of(source, targets=dense).gather(known, None)
+    assert all(np.array_equal(a, b) for a, b in zip(coded, array, strict=True))
+
+
+def test_targets_of_another_length_are_refused(engine_of):
+    with pytest.raises(DataError, match=rf"\(3, 2\); {sum(SIZES)} rows"):
+        engine_of(drawn(SIZES), targets=np.zeros((3, 2)))
+
+
+def test_a_part_carries_only_its_own_targets():
+    targets = CodedTargets(np.zeros(100_000, dtype=np.int32), np.eye(3))
+    parts = parts_of(drawn([1000] * 100), targets, 0)
+    assert max(len(pickle.dumps(part)) for part in parts) < 10 * 4 * 1000
+
+
+def test_arrays_of_a_travelled_part_are_aligned():
+    values = np.arange(1200.0).reshape(100, COLUMNS)
+    (part,) = parts_of(held(values, [100]), None, 0)
+    arrived = pickle.loads(pickle.dumps(part, protocol=5, buffer_callback=[].append))
+    assert arrived.blocks[0].values.flags.aligned
+    assert np.array_equal(arrived.blocks[0].values, values)
+
+
+def test_features_are_brought_into_one_form():
+    odd = np.frombuffer(bytes(8 * 6 + 1), np.uint8)[1:].view(np.float64).reshape(2, 3)
+    assert not odd.flags.aligned
+    for given_form in (odd, np.asfortranarray(np.zeros((2, 3)))):
+        form = settled(DrawnRows(0, 2), given_form)
+        assert form.flags.aligned
+        assert form.flags.c_contiguous
+        assert not form.flags.writeable
+    matrix = sp.csr_array(np.eye(2))
+    form = settled(DrawnRows(0, 2), matrix)
+    assert np.shares_memory(form.data, matrix.data)
+    assert not form.data.flags.writeable
+    assert matrix.data.flags.writeable
+
+
+def test_owned_copies_arrays_and_keeps_the_rest():
+    shared = np.ones(2)
+    copied = owned((shared, (shared, 3.0), None, "text"))
+    copied[0][:] = 5
+    assert np.all(shared == 1)
+    assert np.all(copied[1][0] == 1)
+    assert copied[1][1:] == (3.0,)
+    assert copied[2:] == (None, "text")
+
+
+def test_at_most_two_blocks_are_in_memory():
+    count, most = [], []
+
+    class Tracked(np.ndarray):
+        """An array of a class that can be watched until its memory is freed."""
+
+    class Rows(DrawnRows):
+        def load(self):
+            values = Tracked((self.stop - self.start, COLUMNS), np.float32)
+            values[:] = super().load()
+            count.append(1)
+            weakref.finalize(values, count.pop)
+            most.append(len(count))
+            return values
+
+    ends = range(0, 660, 20)
+    blocks = tuple(Rows(a, a + 20) for a in ends)
+    source = DataSource((660, COLUMNS), np.dtype(np.float32), blocks, "tracked")
+    gc.collect()
+    with SerialEngine(source, cache_bytes=0) as engine:
+        engine.gather(lambda block, _: time.sleep(0.01) or float(block.rows), None)
+    assert len(most) == 33
+    assert max(most) == 2  # one in use, one read ahead
+
+
+def test_progress_and_records_are_told(engine_of):
+    progress, records = [], []
+    engine = engine_of(drawn([2] * 50), on_progress=lambda *done: progress.append(done), on_pass=records.append)
+    engine.gather(gram, parameters())
+    assert progress == [(done, 16) for done in range(1, 17)]
+    assert records == engine.passes
+
+
+def test_connect_chooses_threads_without_a_client_and_serial_only_when_asked():
+    source = drawn([5])
+    assert connect(source).resources.kind == "threads"
+    resources = connect(source, client="serial").resources
+    assert (resources.kind, resources.total_threads) == ("serial", 1)
+    assert 0 < resources.cache_bytes < resources.worker_memory
+    assert connect(source, cache_bytes=77).resources.cache_bytes == 77
+    with pytest.raises(ValueError, match="client must be"):
+        connect(source, client="tcp://nowhere:1")
+
+
+def test_a_source_without_rows_is_refused(engine_of):
+    with pytest.raises(EngineError, match="no rows"):
+        engine_of(DataSource((0, 3), np.dtype(float), (), "empty"))

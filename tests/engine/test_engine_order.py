@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlatent.engine.order import GROUP_BYTES, group_count, groups, reduce_tree
+from dlatent.engine.placement import place
+
+sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
+
+
+@given(sizes)
+def test_groups_are_consecutive_and_hold_every_block_once(nbytes):
+    cut = groups(nbytes)
+    assert [index for group in cut for index in group] == list(range(len(nbytes)))
+    assert all(len(group) for group in cut)
+    assert len(cut) == group_count(nbytes)
+
+
+@given(sizes)
+def test_groups_are_balanced_to_one_block(nbytes):
+    weights = [max(size, 1) for size in nbytes]
+    fair = sum(weights) / group_count(nbytes)
+    assert all(len(group) == 1 or sum(weights[i] for i in group) <= fair + 2 * max(weights) for group in groups(nbytes))
+
+
+def test_number_of_groups():
+    assert group_count([1] * 5) == 5
+    assert group_count([1] * 4096) == 16
+    assert group_count([GROUP_BYTES // 2] * 100) == 50
+    assert group_count([GROUP_BYTES] * 5000) == 1024
+
+
+def test_groups_of_an_example():
+    assert groups([10] * 20)[:5] == [range(2), range(2, 3), range(3, 4), range(4, 5), range(5, 7)]
+    assert [len(group) for group in groups([100, *[1] * 19])] == [1, *[1] * 14, 5]
+
+
+def test_tree_of_six_groups_is_this_one():
+    tree = reduce_tree(str, lambda nodes: f"({' '.join(nodes)})", 6)
+    assert tree == "((0 1 2 3) (4 5))"
+
+
+def test_a_lone_last_node_is_passed_up():
+    assert reduce_tree(str, lambda nodes: f"({' '.join(nodes)})", 5) == "((0 1 2 3) 4)"
+    assert reduce_tree(str, lambda nodes: "never", 1) == "0"
+
+
+@given(st.integers(1, 400))
+def test_tree_keeps_the_order_and_few_nodes_alive(leaves):
+    alive, most = 0, 0
+
+    def leaf(group):
+        nonlocal alive, most
+        alive += 1
+        most = max(most, alive)
+        return [group]
+
+    def join(nodes):
+        nonlocal alive
+        alive -= len(nodes) - 1
+        return [group for node in nodes for group in node]
+
+    assert reduce_tree(leaf, join, leaves) == list(range(leaves))
+    assert most <= 20
+
+
+@given(st.integers(1, 60), st.dictionaries(st.text("abcdef", min_size=1), st.integers(1, 4), min_size=1, max_size=9))
+def test_homes_are_shared_out_by_threads(count, workers):
+    homes = place(count, workers, [])
+    assert homes == sorted(homes)
+    threads = sum(workers.values())
+    for worker, own in workers.items():
+        assert abs(homes.count(worker) - count * own / threads) < 1
+
+
+def test_homes_stay_when_another_worker_is_replaced():
+    before = place(16, {"a": 1, "b": 1, "c": 1, "d": 1}, [])
+    after = place(16, {"a": 1, "bb": 1, "c": 1, "d": 1}, before)
+    assert after == ["bb" if home == "b" else home for home in before]
