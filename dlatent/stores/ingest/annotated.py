@@ -75,7 +75,8 @@ class AnnotatedReader(Reader):
         if frame not in self._root or "_index" not in self._root[frame].attrs:
             return None
         stored = self._root[frame][self._root[frame].attrs["_index"]]
-        return np.asarray(needed("anndata.io", self.description).read_elem(stored)).astype(str)
+        # By way of objects: NumPy does not turn its own variable-length strings into fixed-width text directly.
+        return np.asarray(needed("anndata.io", self.description).read_elem(stored)).astype(object).astype(str)
 
     def _open_h5ad(self) -> Any:
         try:

@@ -35,7 +35,9 @@ def clean(batch: Batch, reader: Reader, repairs: Repairs) -> Any:
             "ingested, convert them first"
         )
     if is_sparse(features):
-        made = _canonical(features.astype(_sparse_dtype(features.dtype), copy=False), repairs)
+        # Not csr.astype: it adds up repeated entries on the way, unseen and in the old type.
+        features.data = features.data.astype(_sparse_dtype(features.dtype), copy=False)
+        made = _canonical(features, repairs)
         _check_finite(made.data, batch, reader, made)
         return made
     dense = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))

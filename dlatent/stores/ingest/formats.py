@@ -131,8 +131,9 @@ def _detect_one(location: str) -> str:
 
 
 def _is_there(location: str) -> bool:
+    """Whether a name is that of a file of labels or names, or of a store, and not of a column or key."""
     path = local_path(location)
-    return path is not None and path.exists()
+    return path is not None and (path.is_file() or is_node(zarr_location(location)))
 
 
 def _is_key(features: object) -> bool:

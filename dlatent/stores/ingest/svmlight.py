@@ -54,7 +54,7 @@ class SvmlightReader(Reader):
     def _parse(self, text: bytes, name: str, first_line: int) -> Batch:
         try:
             features, sets = parse_fast(text, self._base)
-        except ValueError:
+        except (ValueError, OverflowError):
             features, sets = parse_strict(text, self._base, name, first_line)
         place = _line_namer(text, name, first_line)
         if not self._ids_first:

@@ -31,9 +31,10 @@ class TableReader(Reader):
         self._labels = [labels] if isinstance(labels, str) else list(labels or ())
         self._ids = ids
         given = self._column_names(self._sources[0])
-        aside = {*self._labels, *([ids] if ids else ())}
+        aside = {*self._labels, *([self._ids] if self._ids else ())}
         chosen = list(features) if features is not None else [name for name in given if name not in aside]
-        self._check_present([*chosen, *aside], given)
+        for source in self._sources:
+            self._check_present([*chosen, *aside], source)
         if not chosen:
             raise DataError(f"{self.description} has no column left for the features")
         self.column_names, self.columns = np.array(chosen, dtype=str), len(chosen)
@@ -78,11 +79,12 @@ class TableReader(Reader):
             ids=frame[self._ids].astype(str).to_numpy() if self._ids else None,
         )
 
-    def _check_present(self, wanted: list[str], given: list[str]) -> None:
+    def _check_present(self, wanted: list[str], source: ByteSource) -> None:
+        given = self._column_names(source)
         missing = [repr(name) for name in wanted if name not in given]
         if missing:
             shown = ", ".join(given[:20]) + (", ..." if len(given) > 20 else "")
-            raise DataError(f"{self.description} has no column {', '.join(missing)}; it has {shown}")
+            raise DataError(f"{source.name} has no column {', '.join(missing)}; it has {shown}")
 
 
 class CsvReader(TableReader):
@@ -128,9 +130,7 @@ class ParquetReader(TableReader):
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
         assert self.column_names is not None
         file = self._file(source)
-        names = [str(name) for name in file.schema_arrow.names]
         wanted = [*map(str, self.column_names), *self._labels, *([self._ids] if self._ids else ())]
-        self._check_present(wanted, names)
         seen, total = 0, max(file.metadata.num_rows, 1)
         for batch in file.iter_batches(batch_size=rows, columns=wanted):
             seen += batch.num_rows

@@ -1,0 +1,134 @@
+import importlib
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+from ingest_checks import matrix, names
+
+from dlatent.errors import DataError
+from dlatent.stores.ingest import ingest
+from dlatent.stores.label_files import read_labels
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    rows = 57
+    numbers = {"height": rng.normal(size=rows), "age": rng.integers(0, 90, rows), "member": rng.random(rows) < 0.5}
+    groups = rng.choice(["b", "a"], rows)
+    return pd.DataFrame({"id": [f"p{i}" for i in range(rows)], **numbers, "group": groups, "score": rng.normal(size=rows)})
+
+
+WRITERS = {
+    "csv": lambda frame, path: frame.to_csv(path, index=False),
+    "csv.gz": lambda frame, path: frame.to_csv(path, index=False),
+    "tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "parquet": lambda frame, path: frame.to_parquet(path, row_group_size=20),
+}
+
+
+@pytest.mark.parametrize("kind", list(WRITERS))
+@pytest.mark.parametrize("block_bytes", [1000, 1 << 25])
+def test_columns_by_name(tmp_path, frame, kind, block_bytes):
+    WRITERS[kind](frame, tmp_path / f"a.{kind}")
+    report = ingest(tmp_path / f"a.{kind}", tmp_path / "a.zarr", labels="group", ids="id", block_bytes=block_bytes)
+    expected = frame[["height", "age", "member", "score"]].to_numpy(dtype=np.float64)
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), expected)
+    assert names(tmp_path / "a.zarr", "var") == ["height", "age", "member", "score"]
+    assert names(tmp_path / "a.zarr", "obs") == frame["id"].tolist()
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.zarr", "group"), frame["group"])
+    assert report.label_column == "group"
+    assert anndata.read_zarr(tmp_path / "a.zarr").obs["group"].tolist() == frame["group"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_several_label_columns_and_chosen_features(tmp_path, frame, kind):
+    frame.loc[3, "score"] = np.nan
+    WRITERS[kind](frame, tmp_path / f"a.{kind}")
+    ingest(tmp_path / f"a.{kind}", tmp_path / "a.zarr", labels=["score", "age"], features=["height", "member"])
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.zarr"), frame[["score", "age"]].to_numpy())
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), frame[["height", "member"]].to_numpy(dtype=float))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_several_files_continue_one_another(tmp_path, frame, kind):
+    paths = [tmp_path / f"{number}.{kind}" for number in range(2)]
+    for path, part in zip(paths, (frame[:20], frame[20:]), strict=True):
+        WRITERS[kind](part, path)
+    ingest(paths, tmp_path / "a.zarr", labels="group", features=["height"])
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr")[:, 0], frame["height"])
+    WRITERS[kind](frame.drop(columns="height"), paths[1])
+    with pytest.raises(DataError, match=rf"1\.{kind} has no column 'height'; it has id, age"):
+        ingest(paths, tmp_path / "b.zarr", labels="group", features=["height"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1", "2", "-1"], [1, 2, -1]),
+        (["1", "", "2.5"], [1, np.nan, 2.5]),
+        (["1", "", "x"], ["1", None, "x"]),
+        (["NA", "x", "y"], [None, "x", "y"]),
+    ],
+)
+def test_labels_in_text_are_numbers_where_all_are(tmp_path, values, expected):
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"1,{value}\n" for value in values))
+    ingest(tmp_path / "a.csv", tmp_path / "a.zarr", labels="y", block_bytes=1)
+    found = read_labels(tmp_path / "a.zarr")
+    assert len(found) == 3
+    for left, right in zip(found, expected, strict=True):
+        assert left == right or (left != left and right != right)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_is_wrong_is_named(tmp_path, frame, kind):
+    path = tmp_path / f"a.{kind}"
+    WRITERS[kind](frame, path)
+    with pytest.raises(DataError, match=rf"a\.{kind} row 1, column 'id': 'p0' is not a number; name the columns"):
+        ingest(path, tmp_path / "a.zarr", labels="group")
+    with pytest.raises(DataError, match=rf"a\.{kind} has no column 'grup'; it has id, height"):
+        ingest(path, tmp_path / "a.zarr", labels="grup")
+    frame.loc[41, "age"] = np.nan
+    WRITERS[kind](frame, path)
+    with pytest.raises(DataError, match=rf"a\.{kind} row 42, column 2 \('age'\): the value is nan; missing"):
+        ingest(path, tmp_path / "a.zarr", labels="group", ids="id", block_bytes=500)
+    with pytest.raises(DataError, match="no column left"):
+        ingest(path, tmp_path / "a.zarr", features=[])
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"a.{kind}"]
+
+
+def test_csv_that_is_no_table(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match="line 1 holds numbers, not the names"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
+    (tmp_path / "b.csv").write_text("a,b\n1,2\n1,2,3\n")
+    with pytest.raises(DataError, match=r"b\.csv is no readable table: .*line 3"):
+        ingest(tmp_path / "b.csv", tmp_path / "a.zarr")
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n1,4x\n")
+    with pytest.raises(DataError, match=r"c\.csv row 2, column 'b': '4x' is not a number"):
+        ingest(tmp_path / "c.csv", tmp_path / "a.zarr")
+    (tmp_path / "d.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(DataError, match=r"d\.parquet is no readable Parquet"):
+        ingest(tmp_path / "d.parquet", tmp_path / "a.zarr")
+
+
+def test_parquet_index_names_the_rows(tmp_path, frame):
+    frame.set_index("id")[["height", "score"]].to_parquet(tmp_path / "a.parquet")
+    ingest(tmp_path / "a.parquet", tmp_path / "a.zarr")
+    assert names(tmp_path / "a.zarr", "obs") == frame["id"].tolist()
+
+
+def test_missing_packages_are_named_with_the_way_to_install_them(tmp_path, frame, monkeypatch):
+    WRITERS["parquet"](frame, tmp_path / "a.parquet")
+    original = importlib.import_module
+
+    def without(name, package=None):
+        if name == "pyarrow":
+            raise ImportError("No module named 'pyarrow'")
+        return original(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(DataError, match=r"a\.parquet needs the package pyarrow: pip install 'dlatent\[files\]'"):
+        ingest(tmp_path / "a.parquet", tmp_path / "a.zarr")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.parquet"]
