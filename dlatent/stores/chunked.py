@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,12 @@ from dlatent.errors import StoreError
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
+
+WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
+"""Array configuration under which chunks of zeros are written too."""
+
+ALL_CHUNKS: Final[dict[str, Any]] = {"all_chunks_written": True}
+"""Attribute of arrays that were written under `WRITE_ALL`: a chunk that is not there is damage, and not zeros."""
 
 
 def read_rows(array: ZarrArray, start: int, stop: int) -> npt.NDArray[Any]:
@@ -31,6 +37,20 @@ def read_rows(array: ZarrArray, start: int, stop: int) -> npt.NDArray[Any]:
             f"{array.store_path}: cannot read rows {start}:{stop}{chunk}: {error}; "
             "the file is damaged or out of reach, write the store again or copy it once more"
         ) from error
+
+
+def lacking_chunks(array: ZarrArray) -> int:
+    """Number of chunks that are not in the store; Zarr reads them silently as fill values."""
+    return int(array.nchunks - array.nchunks_initialized) if array.size else 0
+
+
+def check_chunks(array: ZarrArray) -> None:
+    """Refuse an array of which chunks were lost, as far as its writer left word that all were written."""
+    if array.attrs.get("all_chunks_written") is True and (lacking := lacking_chunks(array)):
+        raise StoreError(
+            f"{place_of(array)} lacks {lacking} of its {array.nchunks} chunks; the store was not copied as a whole "
+            "or is damaged, copy it again or write it again"
+        )
 
 
 def process_local(array: ZarrArray) -> bool:

@@ -14,7 +14,7 @@ import zarr
 
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, place_of, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, place_of, process_local, read_rows
 from dlatent.stores.partition import loaded_dtype, sparse_edges
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 
@@ -108,6 +108,7 @@ def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
         member = group.get(name)
         if not isinstance(member, zarr.Array) or member.ndim != 1:
             raise StoreError(f"{place}: the member {name!r} is missing or no one-dimensional array; write it again")
+        check_chunks(member)
         members[name] = member
     rows, columns = (int(n) for n in shape)  # type: ignore[arg-type]
     if members["indptr"].shape != (rows + 1,):

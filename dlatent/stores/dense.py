@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.stores.chunked import ZarrArray, place_of, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, place_of, process_local, read_rows
 from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 
@@ -45,6 +45,7 @@ def open_zarr_array(array: ZarrArray, block_bytes: int, labels: AxisLabels) -> D
             f"{place} holds packed values (attribute {min(packed)!r}); open it with xarray, which unpacks them, "
             "and pass the variable"
         )
+    check_chunks(array)
     dtype = loaded_dtype(array.dtype)
     row_bytes = columns * dtype.itemsize
     edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, block_bytes), block_bytes)

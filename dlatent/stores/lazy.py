@@ -85,7 +85,8 @@ class LazyChunkRow(ChunkRow):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Only this row of chunks travels, not the graph of the whole array."""
-        return ChunkRow, (self.start, self.stop, self.nbytes, self.collection, self.widths, self.sparse)
+        parts = tuple(_culled(part) for part in self.collection)
+        return ChunkRow, (self.start, self.stop, self.nbytes, parts, self.widths, self.sparse)
 
 
 def is_dask_array(data: Any) -> bool:
@@ -117,6 +118,11 @@ def open_dask(array: Any, labels: AxisLabels) -> DataSource:
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, sparse, None, labels, f"Dask array with {kind} chunks"
     )
+
+
+def _culled(part: Any) -> Any:
+    """A Delayed object without the tasks that it does not need, which Dask keeps where many arrays were joined."""
+    return type(part)(part.key, dict(part.__dask_optimize__(part.__dask_graph__(), part.__dask_keys__())))
 
 
 def _nbytes(rows: int, columns: int, dtype: np.dtype[Any], sparse: bool) -> int:

@@ -59,9 +59,9 @@ def open_scipy(matrix: Any, block_bytes: int, labels: AxisLabels) -> DataSource:
 def _rows(whole: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     """Rows of a canonical matrix whose data and indices are views, where slicing would copy."""
     first, last = int(whole.indptr[start]), int(whole.indptr[stop])
-    pointers = whole.indptr[start : stop + 1] - whole.indptr[start]
-    part = sp.csr_array(
-        (whole.data[first:last], whole.indices[first:last], pointers), shape=(stop - start, whole.shape[1])
-    )
+    part = sp.csr_array((stop - start, whole.shape[1]), dtype=whole.dtype)
+    # Set one by one: the constructor copies arrays that are small parts of others.
+    part.data, part.indices = whole.data[first:last], whole.indices[first:last]
+    part.indptr = whole.indptr[start : stop + 1] - whole.indptr[start]
     part.has_canonical_format = True
     return part

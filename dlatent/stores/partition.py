@@ -46,8 +46,7 @@ def dense_edges(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) ->
     if fitting >= chunk_rows:
         step = fitting // chunk_rows * chunk_rows
         return RowEdges((*range(0, rows, step), rows))
-    parts = -(-chunk_rows * row_bytes // (STRETCH * block_bytes))
-    parts = min(parts, chunk_rows)
+    parts = -(-chunk_rows // max(1, STRETCH * block_bytes // row_bytes))
     piece = -(-chunk_rows // parts)
     starts = [s for c in range(0, rows, chunk_rows) for s in range(c, min(c + chunk_rows, rows), piece)]
     return RowEdges((*starts, rows), rereads=-(-chunk_rows // piece))

@@ -18,12 +18,12 @@ import zarr
 
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
-from dlatent.stores.chunked import ZarrArray, place_of
+from dlatent.stores.chunked import WRITE_ALL, ZarrArray, lacking_chunks, place_of
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
 from dlatent.stores.schema import Variable, check
-from dlatent.stores.sparse import WRITE_ALL, fast_codec
+from dlatent.stores.sparse import fast_codec
 
 JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A value that JSON can hold; NaN and infinities are allowed and travel by name."""
@@ -116,11 +116,8 @@ def _read(array: ZarrArray) -> Variable:
     names = getattr(array.metadata, "dimension_names", None)
     if names is None or not all(isinstance(name, str) for name in names):
         raise StoreError(f"{place} has no dimension names; it was not written by dlatent, or is damaged")
-    if array.size and array.nchunks_initialized != array.nchunks:
-        raise StoreError(
-            f"{place} lacks {array.nchunks - array.nchunks_initialized} of its {array.nchunks} chunks; "
-            "the store is damaged, copy it again or save the result again"
-        )
+    if lacking := lacking_chunks(array):
+        raise StoreError(f"{place} lacks {lacking} of {array.nchunks} chunks; copy the store again or save it anew")
     try:
         values = read_text(array)
     except Exception as error:

@@ -20,9 +20,9 @@ import zarr
 
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
-from dlatent.stores.chunked import ZarrArray
+from dlatent.stores.chunked import ALL_CHUNKS, WRITE_ALL, ZarrArray
 from dlatent.stores.location import child_location, zarr_location
-from dlatent.stores.sparse import WRITE_ALL, fast_codec
+from dlatent.stores.sparse import fast_codec
 
 CHUNK_BYTES = 4 * 2**20
 """Wanted size of a chunk; it becomes smaller where blocks are."""
@@ -61,7 +61,7 @@ class RowSink:
         """Begin a store with one array, invisible until `finish`.
 
         Parameters: `path` or URL of the store; `shape` (instances, columns); `starts`, first rows of the blocks that
-        will be written; `dims`, names of the two dimensions; `coordinates`, one-dimensional arrays by name of dimension.
+        will be written; `dims`, names of the two dimensions; `coordinates`, vectors by name of dimension.
         Returns: the sink. Errors: StoreError where the path is taken; DataError for coordinates of another length.
         """
         lengths = dict(zip(dims, shape, strict=True))
@@ -124,6 +124,7 @@ class RowSink:
             chunks=(self.row_chunk, self.shape[1]),
             dimension_names=dims,
             compressors=fast_codec(),
+            attributes=dict(ALL_CHUNKS),
             config=WRITE_ALL,
         )
         root.create_group(_FRAGMENTS)
@@ -177,8 +178,8 @@ def _values(group: zarr.Group, name: str) -> npt.NDArray[Any]:
 def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:
     """Rows of a chunk of `SMALLEST_CHUNK` to `CHUNK_BYTES` bytes.
 
-    A divisor of all block starts where one has this size, so that no chunk is shared; otherwise half a typical block, so
-    that most chunks lie inside one block; small blocks share chunks, which `finish` then joins.
+    A divisor of all block starts where one has this size, so that no chunk is shared; otherwise half a typical block,
+    so that most chunks lie inside one block; small blocks share chunks, which `finish` then joins.
     """
     least, most = (max(1, min(rows, size // max(row_bytes, 1))) for size in (SMALLEST_CHUNK, CHUNK_BYTES))
     common = gcd(*starts)

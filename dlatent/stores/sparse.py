@@ -7,7 +7,7 @@ anndata package opens it, and the door of this room opens what anndata wrote.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from dlatent.errors import DataError
+from dlatent.stores.chunked import ALL_CHUNKS, WRITE_ALL
 
 CHUNK_ELEMENTS = 1 << 19
 """Elements per chunk of `data` and `indices`: 2 MiB of 32-bit numbers."""
@@ -24,9 +25,6 @@ INDPTR_ELEMENTS = 1 << 17
 """Elements per chunk of `indptr`: 1 MiB."""
 
 ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
-WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
-"""Array configuration under which chunks of zeros are written too, so that a missing chunk is always damage."""
-
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
@@ -130,7 +128,7 @@ class GrowingVector:
             dtype=dtype,
             chunks=(chunk,),
             compressors=fast_codec(),
-            attributes=dict(ARRAY_ENCODING),
+            attributes={**ARRAY_ENCODING, **ALL_CHUNKS},
             config=WRITE_ALL,
         )
         self._chunk = chunk

@@ -1,0 +1,139 @@
+"""A store is whole, or it is not there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from dlatent.errors import StoreError
+from dlatent.stores.atomic import MARKER, new_store
+from dlatent.stores.open import open as open_data
+
+
+def write(target: str | Path, value: float, **options: bool) -> None:
+    with new_store(target, **options) as group:
+        group.create_array("x", data=np.full((4, 3), value))
+
+
+def first(target: str | Path) -> float:
+    return float(open_data(target).blocks[0].load()[0, 0])
+
+
+@pytest.fixture(params=["local", "memory"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "s.zarr") if request.param == "local" else f"memory://{tmp_path.name}/s.zarr"
+
+
+def test_a_finished_store_says_so(target: str) -> None:
+    with new_store(target, kind="matrix", version=1) as group:
+        group.create_array("x", data=np.ones((2, 2)))
+        assert group.attrs[MARKER]["complete"] is False
+    root = zarr.open_group(target, mode="r")
+    assert root.attrs[MARKER] == {"kind": "matrix", "version": 1, "complete": True}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_a_failed_writer_leaves_nothing(target: str, tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error), new_store(target) as group:
+        group.create_array("x", data=np.ones((2, 2)))
+        raise error
+    with pytest.raises(StoreError):
+        open_data(target)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_existing_store_is_not_touched_unasked(target: str) -> None:
+    write(target, 1.0)
+    with pytest.raises(StoreError, match="overwrite=True"):
+        write(target, 2.0)
+    assert first(target) == 1.0
+
+
+def test_overwrite_replaces(target: str, tmp_path: Path) -> None:
+    write(target, 1.0)
+    write(target, 2.0, overwrite=True)
+    assert first(target) == 2.0
+    assert set(os.listdir(tmp_path)) <= {"s.zarr"}
+
+
+def test_a_failed_overwrite_keeps_the_old_local_store(tmp_path: Path) -> None:
+    path = tmp_path / "s.zarr"
+    write(path, 1.0)
+    with pytest.raises(ZeroDivisionError), new_store(path, overwrite=True) as group:
+        group.create_array("x", data=np.zeros((2, 2)))
+        raise ZeroDivisionError
+    assert first(path) == 1.0
+    assert os.listdir(tmp_path) == ["s.zarr"]
+
+
+def test_a_failed_rename_brings_the_old_store_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s.zarr"
+    write(path, 1.0)
+    rename = Path.rename
+
+    def failing(self: Path, goal: Path) -> Path:
+        if ".partial-" in self.name and goal == path and zarr.open_group(self)["x"][0, 0] == 2.0:
+            raise OSError("no rename today")
+        return rename(self, goal)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="no rename today"):
+        write(path, 2.0, overwrite=True)
+    assert first(path) == 1.0
+    assert os.listdir(tmp_path) == ["s.zarr"]
+
+
+def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreError, match="no Zarr store"):
+        write(tmp_path, 1.0, overwrite=True)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_store_written_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "s.zarr"
+    with pytest.raises(StoreError, match="already exists"), new_store(path) as group:
+        group.create_array("x", data=np.zeros((2, 2)))
+        write(path, 1.0)
+    assert first(path) == 1.0
+    assert os.listdir(tmp_path) == ["s.zarr"]
+
+
+def test_what_a_killed_writer_leaves_does_not_open(tmp_path: Path) -> None:
+    script = f"""
+        import numpy as np
+        from dlatent.stores.atomic import new_store
+        with new_store({str(tmp_path / "s.zarr")!r}) as group:
+            group.create_array("x", data=np.ones((2, 2)))
+            print("ready", flush=True)
+            input()
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline().strip() == "ready"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    (leftover,) = tmp_path.iterdir()
+    for place in (leftover, leftover / "x"):
+        with pytest.raises(StoreError, match="unfinished"):
+            open_data(place)
+    renamed = leftover.rename(tmp_path / "s.zarr")
+    for place in (renamed, renamed / "x"):
+        with pytest.raises(StoreError, match="half-written"):
+            open_data(place)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write a store"):
+        write(tmp_path / "file" / "s.zarr", 1.0)

@@ -1,0 +1,62 @@
+"""Where blocks begin and end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlatent.errors import StoreError
+from dlatent.stores.partition import STRETCH, dense_edges, sparse_edges
+
+sizes = st.integers(1, 500)
+
+
+@given(rows=sizes, row_bytes=sizes, chunk=sizes, block=st.integers(1, 5000))
+def test_dense_blocks_are_whole_chunks_unless_those_are_far_too_large(
+    rows: int, row_bytes: int, chunk: int, block: int
+) -> None:
+    found = dense_edges(rows, row_bytes, chunk, block)
+    assert found.edges[0] == 0
+    assert found.edges[-1] == rows
+    assert all(a < b for a, b in found.pairs())
+    largest = max(b - a for a, b in found.pairs()) * row_bytes
+    inner = found.edges[1:-1]
+    if found.rereads == 1:
+        assert all(edge % min(chunk, rows) == 0 for edge in inner)
+        assert largest <= max(block, STRETCH * block, row_bytes)
+    else:
+        assert min(chunk, rows) * row_bytes > STRETCH * block
+        assert largest <= max(STRETCH * block, row_bytes)
+    if min(chunk, rows) * row_bytes <= block:
+        assert largest <= block
+
+
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=80),
+    block=st.integers(1, 600),
+    piece=st.integers(1, 20),
+)
+def test_sparse_blocks_do_not_depend_on_how_indptr_is_read(counts: list[int], block: int, piece: int) -> None:
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    pieces = [indptr[s : s + piece + 1] for s in range(0, len(counts), piece)]
+    streamed = sparse_edges(pieces, entry_bytes=12, block_bytes=block, place="test")
+    assert streamed == sparse_edges([indptr], entry_bytes=12, block_bytes=block, place="test")
+    assert streamed.rows[0] == 0
+    assert streamed.rows[-1] == len(counts)
+    for start, stop, first, last in streamed.blocks():
+        assert (first, last) == (indptr[start], indptr[stop])
+        assert stop > start
+        cost = 12 * (last - first) + 4 * (stop - start)
+        assert cost <= block or stop == start + 1
+        if stop < len(counts):  # no block could have held one more row
+            assert cost + 12 * counts[stop] + 4 > block
+
+
+@pytest.mark.parametrize(
+    ("indptr", "words"), [([1, 2, 3], "starts at 1"), ([0, 2, 1, 4], "decreases at row 1"), ([0, 0, -1], "at row 1")]
+)
+def test_damaged_pointers_are_named(indptr: list[int], words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        sparse_edges([np.array(indptr)], entry_bytes=8, block_bytes=100, place="test")
