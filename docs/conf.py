@@ -1,7 +1,9 @@
 """Sphinx builds the documentation from this file: `make docs`, without the network and with warnings as errors."""
 
+import re
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -26,6 +28,7 @@ autodoc_typehints_description_target = "documented"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = True
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "dlatent"
@@ -39,6 +42,43 @@ def drop_patterns_without_pages(app: Sphinx, page: str, source: list[str]) -> No
         source[0] = "\n".join(line for line in lines if "*" not in line or any(Path(app.srcdir).glob(line + ".md")))
 
 
+def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """What a class inherits from another library or from Python is documented there."""
+    owner = getattr(member, "__objclass__", None) or getattr(member, "fget", None) or member
+    home = getattr(owner, "__module__", None)
+    return True if isinstance(home, str) and home.split(".")[0] != "dlatent" else None
+
+
+def describe_entries(app: Sphinx, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
+    """Write the entries `name : description` of a section as napoleon reads them, and end the section at a blank line.
+
+    Napoleon takes what follows the colon for a type; here types are annotations, and the text describes.
+    """
+    written: list[str] = []
+    inside = False
+    for number, line in enumerate(lines):
+        underlined = number + 1 < len(lines) and lines[number + 1].startswith("---")
+        inside = (inside or line.startswith("---")) and not underlined
+        entry, colon, text = line.partition(" : ")
+        if inside and colon and not line.startswith(" "):
+            written += [entry, "    " + text]
+        elif inside and not line and number + 1 < len(lines):
+            written += ["", ""]
+            inside = False
+        else:
+            written.append(line)
+    lines[:] = written
+
+
+def mark_fitted_attributes(app: Sphinx, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
+    """The names of fitted attributes end in an underscore, which reStructuredText takes for a link: make them code."""
+    for number, line in enumerate(lines):
+        lines[number] = re.sub(r"(?<![\w`])([A-Za-z]\w*)\\?_(?![\w`])", r"``\1_``", line)
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this once, before it reads the pages."""
     app.connect("source-read", drop_patterns_without_pages)
+    app.connect("autodoc-skip-member", skip_foreign_members)
+    app.connect("autodoc-process-docstring", describe_entries, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", mark_fitted_attributes, priority=600)  # after napoleon
