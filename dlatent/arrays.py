@@ -109,5 +109,5 @@ def add(left: Statistic, right: Statistic) -> Statistic:
         return cast(Statistic, made)
     if isinstance(left, np.ndarray) and left.flags.writeable and left.ndim:
         left += right
-        return cast(Statistic, left)
+        return left
     return cast(Statistic, left + right)  # type: ignore[operator]

@@ -15,7 +15,9 @@ from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import Solution, complete, top_eigenpairs
 
 TOLERANCE = 1e-13
-"""Relative change of the log-likelihood at which the driver's iterations stop: their cost is small."""
+"""Relative change of the log-likelihood at which the driver's iterations stop: as far as rounding lets them go."""
+COARSE = 1e-8
+"""The same while the subspace is still far from its end, where more would be wasted."""
 MAX_EVALUATIONS = 3000
 KEPT_MAXIMA = 3
 
@@ -36,6 +38,7 @@ def solve(
     warm: Warm | None = None,
     rank_grown: int = 0,
     thorough: bool = False,
+    tolerance: float = TOLERANCE,
 ) -> tuple[Solution, Warm]:
     """The maximum-likelihood parameters, mean about `moments.shift`, from the last solution or from scratch.
 
@@ -53,7 +56,7 @@ def solve(
         candidates = [] if warm is None else [_moved(_widened(warm.parameters, specification, rank_grown), -offset)]
         if warm is None or thorough:
             candidates += _starts(middle, specification)
-        runs = [_climb(start, middle, specification) for start in candidates]
+        runs = [_climb(start, middle, specification, tolerance) for start in candidates]
         runs.sort(key=lambda run: -run[0].log_likelihood)
         found, converged = [run[0] for run in runs], runs[0][1]
     best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
@@ -72,12 +75,14 @@ def _widened(parameters: Parameters, specification: Specification, grown: int) -
     return Parameters(loadings, np.insert(parameters.mean, [at] * grown, 0.0), parameters.noise_variance)
 
 
-def _climb(start: Parameters, moments: Moments, specification: Specification) -> tuple[Solution, bool]:
+def _climb(
+    start: Parameters, moments: Moments, specification: Specification, tolerance: float
+) -> tuple[Solution, bool]:
     floors = specification.floors
     run = accelerate(
         lambda p: em_step(p, moments, specification),
         start,
-        tolerance=TOLERANCE,
+        tolerance=tolerance,
         max_evaluations=MAX_EVALUATIONS,
         project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
     )

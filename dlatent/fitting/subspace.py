@@ -13,7 +13,7 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.fitting.inner import Warm, solve
+from dlatent.fitting.inner import COARSE, TOLERANCE, Warm, solve
 from dlatent.fitting.outcome import Options, Progress, Report
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
@@ -59,28 +59,33 @@ class Climb:
     def solve(self, *, thorough: bool = False) -> float:
         """Solve the model inside the subspace and write a line of history; the log-likelihood."""
         moments, reduced = self._reduced(self.specification)
-        rank = self.space.basis.shape[1]
+        rank = self.space.rank
+        grown = rank - self.solved_rank
+        tolerance = TOLERANCE if thorough or rank == len(self.space.basis) else self._tolerance()
         solution, self.warm = solve(
-            moments, reduced, warm=self.warm, rank_grown=rank - self.solved_rank, thorough=thorough
+            moments, reduced, warm=self.warm, rank_grown=grown, thorough=thorough, tolerance=tolerance
         )
         self.solved_rank = rank
         return solution.log_likelihood
+
+    def _tolerance(self) -> float:
+        """Solve much closer than the last gain; closer still is wasted on a subspace that will grow."""
+        if len(self.history) < 2:
+            return COARSE
+        last = self.history[-1]
+        return float(np.clip(1e-5 * abs(last.gain / last.log_likelihood), TOLERANCE, COARSE))
 
     def record(self, value: float, report: Report | None) -> Progress:
         """Add a line of history with the estimated relative distance to the optimum."""
         before = self.history[-1].log_likelihood if self.history else np.nan
         gain = value - before
         remaining = _remaining(gain, self.history[-1].gain if self.history else np.nan)
-        scale = max(abs(value), self.instances)
-        line = Progress(len(self.history) + 1, value, gain, remaining / scale, self.space.basis.shape[1])
+        scale = max(abs(value), self.space.instances)
+        line = Progress(len(self.history) + 1, value, gain, remaining / scale, self.space.rank)
         self.history.append(line)
         if report is not None:
             report(line)
         return line
-
-    @property
-    def instances(self) -> float:
-        return float(sum(s.instances for s in self.space.sums))
 
     @property
     def solution(self) -> Parameters:
@@ -90,7 +95,7 @@ class Climb:
 
     def directions(self, extra: int) -> Array:
         """Where the subspace has to grow: the gradient's part outside it, and `extra` Krylov directions."""
-        rank = self.space.basis.shape[1]
+        rank = self.space.rank
         candidates = [ritz.gradient_block(self.space, self.solution, self.specification)]
         candidates.append(ritz.ritz_residuals(self.space, self.solution.loadings[:rank], extra))
         if len(self.history) == 1:
@@ -99,12 +104,9 @@ class Climb:
 
     def restart(self, width: int) -> None:
         """Thick restart: keep the loadings' span and the leading principal directions."""
-        rank = self.space.basis.shape[1]
+        rank = self.space.rank
         used = la.orth(self.solution.loadings[:rank])
-        total = self.space.basis.T @ np.asarray(sum(self.space.products))
-        rest = np.eye(rank) - used @ used.T
-        _, vectors = la.eigh(rest @ (total + total.T) @ rest / 2)
-        keep, _ = la.qr(np.hstack([used, vectors[:, ::-1][:, : width - used.shape[1]]]), mode="economic")
+        keep = np.hstack([used, ritz.principal_inside(self.space, used, width - used.shape[1])])
         parameters = self.solution
         inside = Parameters(
             np.vstack([keep.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
@@ -148,7 +150,7 @@ def climb(
     converged = False
     while True:
         line = state.record(state.solve(), report)
-        whole = state.space.basis.shape[1] == features
+        whole = state.space.rank == features
         if whole or line.remaining <= options.tolerance:
             improved = state.solve(thorough=True)
             converged = True
@@ -160,7 +162,7 @@ def climb(
                 break
         if len(state.history) >= options.max_iterations:
             break
-        if state.space.basis.shape[1] + width > max(options.max_rank, 3 * width):
+        if state.space.rank + width > max(options.max_rank, 3 * width):
             state.restart(max(options.max_rank, 3 * width) // 2)
         fresh = state.directions(extra)
         if not fresh.shape[1]:

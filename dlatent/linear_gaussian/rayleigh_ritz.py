@@ -22,38 +22,76 @@ from dlatent.linear_gaussian.specification import Specification
 
 DROP = 1e-10
 """A new direction shorter than this part of its length before projection holds nothing but rounding."""
+DEPENDENT = 1e-13
+"""New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
 
 
 @dataclass(frozen=True)
 class Subspace:
-    """Q (D, r), P_p = Σ(x−s)((x−s)ᵀQ) per pattern, and the sums per pattern."""
+    """Q (D, r), and per pattern P = Σ(x−s)((x−s)ᵀQ) (D, r), QᵀP (r, r) and the sums; s is the shift (D,)."""
 
     basis: Array
     products: tuple[Array, ...]
+    inner: tuple[Array, ...]
     sums: tuple[PatternSums, ...]
     shift: Array
 
     @property
+    def rank(self) -> int:
+        """Width of the subspace."""
+        return int(self.basis.shape[1])
+
+    @property
+    def instances(self) -> float:
+        """Number of instances of all patterns."""
+        return float(sum(s.instances for s in self.sums))
+
+    @property
     def offset(self) -> Array:
         """Mean of the features over all instances, relative to the shift (D,)."""
-        return np.asarray(sum(s.total for s in self.sums) / sum(s.instances for s in self.sums))
+        return np.asarray(sum(s.total for s in self.sums) / self.instances)
+
+
+def appended(columns: Array, fresh: Array) -> Array:
+    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for as many again.
+
+    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive. Earlier views stay valid.
+    """
+    width, more = columns.shape[1], fresh.shape[1]
+    buffer = columns.base
+    if buffer is None or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
+        buffer = np.empty((len(columns), 2 * (width + more)), order="F")
+        buffer[:, :width] = columns
+    buffer[:, width : width + more] = fresh
+    return buffer[:, : width + more]
+
+
+def _symmetric(matrix: Array) -> Array:
+    return (matrix + matrix.T) / 2
 
 
 def begin(directions: Array, found: tuple[PatternProducts, ...], shift: Array) -> Subspace:
     """The subspace after the first pass, which asked for the sums too."""
     sums = tuple(part.sums for part in found if part.sums is not None)
-    return Subspace(directions, tuple(part.product for part in found), sums, shift)
+    products = tuple(part.product for part in found)
+    return Subspace(directions, products, tuple(_symmetric(directions.T @ p) for p in products), sums, shift)
 
 
 def extend(space: Subspace, directions: Array, found: tuple[PatternProducts, ...]) -> Subspace:
-    """Add directions (orthonormal, orthogonal to Q) and their products."""
-    products = tuple(np.hstack([old, new.product]) for old, new in zip(space.products, found, strict=True))
-    return Subspace(np.hstack([space.basis, directions]), products, space.sums, space.shift)
+    """Add directions (orthonormal, orthogonal to Q) and their products; QᵀP grows by what is new, O(D r b)."""
+    inner = []
+    for old, new in zip(space.inner, found, strict=True):
+        side = space.basis.T @ new.product
+        inner.append(np.block([[old, side], [side.T, _symmetric(directions.T @ new.product)]]))
+    products = tuple(appended(old, new.product) for old, new in zip(space.products, found, strict=True))
+    return Subspace(appended(space.basis, directions), products, tuple(inner), space.sums, space.shift)
 
 
 def restarted(space: Subspace, keep: Array) -> Subspace:
     """Thick restart: the subspace Q·keep for orthonormal `keep` (r, r'), with no access to the data."""
-    return Subspace(space.basis @ keep, tuple(p @ keep for p in space.products), space.sums, space.shift)
+    products = tuple(p @ keep for p in space.products)
+    inner = tuple(_symmetric(keep.T @ g @ keep) for g in space.inner)
+    return Subspace(space.basis @ keep, products, inner, space.sums, space.shift)
 
 
 def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
@@ -61,39 +99,37 @@ def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
 
     Projected twice and re-orthogonalised, without which Q decays silently and the likelihood becomes nonsense.
     """
-    lengths = np.linalg.norm(candidates, axis=0)
-    work = candidates[:, lengths > 0] / lengths[lengths > 0]
-    for _ in range(2):
-        if basis is not None:
-            work = work - basis @ (basis.T @ work)
+    before = np.linalg.norm(candidates, axis=0)
+    work = candidates if basis is None else candidates - basis @ (basis.T @ candidates)
+    after = np.linalg.norm(work, axis=0)
+    kept = after > DROP * before
+    work = work[:, kept] / after[kept]
     if not work.shape[1]:
-        return np.asarray(work)
-    left, values, _ = la.svd(work, full_matrices=False)
-    fresh = left[:, values > DROP]
-    if basis is not None and fresh.shape[1]:
-        fresh = fresh - basis @ (basis.T @ fresh)
-        fresh, _ = la.qr(fresh, mode="economic")
+        return work
+    values, vectors = la.eigh(work.T @ work)
+    used = values > DEPENDENT * values[-1]
+    work = work @ (vectors[:, used] / np.sqrt(values[used]))
+    if basis is not None:
+        work = work - basis @ (basis.T @ work)
+    fresh, _ = la.qr(work, mode="economic")
+    if basis is not None:
+        fresh, _ = la.qr(fresh - basis @ (basis.T @ fresh), mode="economic")
     return np.asarray(fresh)
 
 
 def reduced_moments(space: Subspace, specification: Specification) -> Moments:
     """Moments of (Qᵀx, y) per pattern about the shift, with the energy of x outside the span."""
     found = []
-    for pattern, product, sums in zip(specification.patterns, space.products, space.sums, strict=True):
-        inner = space.basis.T @ product
-        inner = (inner + inner.T) / 2
+    for pattern, inner, sums in zip(specification.patterns, space.inner, space.sums, strict=True):
         total = space.basis.T @ sums.total
         if 1 in pattern:
             cross = space.basis.T @ sums.cross
             inner = np.block([[inner, cross], [cross.T, sums.target_gram]])
             total = np.concatenate([total, sums.target_total])
         found.append(PatternMoments(sums.instances, total, inner))
-    rank, views = space.basis.shape[1], len(specification.views)
-    count = sum(s.instances for s in space.sums)
-    offset = space.offset
-    inside = sum(float(np.trace(m.gram[:rank, :rank])) for m in found)
-    outside = sum(s.energy for s in space.sums) - inside
-    outside -= count * float(offset @ offset - np.sum((space.basis.T @ offset) ** 2))
+    rank, views, offset = space.rank, len(specification.views), space.offset
+    outside = sum(s.energy for s in space.sums) - sum(float(np.trace(inner)) for inner in space.inner)
+    outside -= space.instances * float(offset @ offset - np.sum((space.basis.T @ offset) ** 2))
     spare_size, spare_energy = np.zeros(views), np.zeros(views)
     spare_size[0], spare_energy[0] = len(space.basis) - rank, max(outside, 0.0)
     width = rank + sum(specification.sizes[1:])
@@ -102,7 +138,7 @@ def reduced_moments(space: Subspace, specification: Specification) -> Moments:
 
 def reduced_specification(space: Subspace, specification: Specification) -> Specification:
     """The model whose first view is the subspace."""
-    return specification.resized((space.basis.shape[1], *specification.sizes[1:]))
+    return specification.resized((space.rank, *specification.sizes[1:]))
 
 
 def lifted(parameters: Parameters, space: Subspace) -> Parameters:
@@ -110,8 +146,7 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
 
     Outside the span the loadings are zero, so the best mean there is the mean of the data.
     """
-    rank = space.basis.shape[1]
-    offset = space.offset
+    rank, offset = space.rank, space.offset
     outside = offset - space.basis @ (space.basis.T @ offset)
     mean = space.shift + outside + space.basis @ parameters.mean[:rank]
     loadings = space.basis @ parameters.loadings[:rank]
@@ -129,7 +164,7 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
     for pattern, product, sums in zip(specification.patterns, space.products, space.sums, strict=True):
         b = pattern_projection(parameters, reduced, pattern).coefficients
         mean = parameters.mean[reduced.features_of(pattern)]
-        rank = space.basis.shape[1]
+        rank = space.rank
         with_z = product @ b[:, :rank].T
         total = space.basis.T @ sums.total
         if 1 in pattern:
@@ -140,14 +175,19 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
     return block
 
 
-def ritz_residuals(space: Subspace, loadings: Array, count: int) -> Array:
-    """XᵀXu for the `count` leading principal directions u of the subspace that the loadings do not use yet."""
-    total = np.asarray(sum(space.products))
-    inner = space.basis.T @ total
-    n, offset = sum(s.instances for s in space.sums), space.basis.T @ space.offset
-    inner = (inner + inner.T) / 2 - n * np.outer(offset, offset)
-    used = la.orth(loadings) if loadings.shape[1] else np.zeros((len(inner), 0))
+def principal_inside(space: Subspace, loadings: Array, count: int) -> Array:
+    """The `count` leading principal directions (r, count) of the subspace, outside the span of the loadings (r, K)."""
+    offset = space.basis.T @ space.offset
+    inner = np.asarray(sum(space.inner)) - space.instances * np.outer(offset, offset)
+    used = la.orth(loadings)
     rest = np.eye(len(inner)) - used @ used.T
-    _, vectors = la.eigh(rest @ inner @ rest)
-    chosen = vectors[:, ::-1][:, : max(min(count, len(inner) - used.shape[1]), 0)]
-    return np.asarray(total @ chosen - n * np.outer(space.offset, offset @ chosen))
+    room = max(min(count, len(inner) - used.shape[1]), 0)
+    _, vectors = la.eigh(rest @ inner @ rest, subset_by_index=(len(inner) - max(room, 1), len(inner) - 1))
+    return np.asarray(vectors[:, ::-1][:, :room])
+
+
+def ritz_residuals(space: Subspace, loadings: Array, count: int) -> Array:
+    """XᵀXu (D, count) for the leading principal directions u that the loadings do not use yet. No data access."""
+    chosen = principal_inside(space, loadings, count)
+    product = np.asarray(sum(part @ chosen for part in space.products))
+    return product - space.instances * np.outer(space.offset, (space.basis.T @ space.offset) @ chosen)
