@@ -8,7 +8,7 @@ preference, so that a group finds its blocks in the cache of its worker, and goe
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,7 +20,7 @@ from dlatent.arrays import DataSource
 from dlatent.engine import tasks
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
-from dlatent.engine.failures import result_of, translated, workers_of
+from dlatent.engine.failures import result_of, threads_of, translated
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Graph, Key, chunks_of
 from dlatent.engine.held import shell
@@ -81,13 +81,11 @@ class ClusterRunner:
             future.release()
         self._staged = []
         release(self._key)
-        with suppress(Exception):  # a cluster that is gone keeps no blocks
-            self._client.run(release, self._key, on_error="ignore")
+        self._everywhere(release, self._key)
 
     def _settle(self) -> int:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""
-        threads = {address: int(info["nthreads"]) for address, info in workers_of(self._client).items()}
-        self._homes = place(self.groups, threads, self._homes)
+        self._homes = place(self.groups, threads_of(self._client), self._homes)
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
         graph, token = Graph(), uuid4().hex
@@ -152,9 +150,15 @@ class ClusterRunner:
 
     def _stop(self, work: Work, running: _Pass) -> None:
         """Withdraw a failed pass: waiting tasks are forgotten, running ones stop before their next block."""
-        with suppress(Exception):
+        with suppress(Exception):  # the failure itself is what the caller must see
             self._client.cancel([running.root, *running.watched], force=True)
-            self._client.run(halt, work.token, on_error="ignore", wait=False)
+        self._everywhere(halt, work.token)
+
+    def _everywhere(self, function: Callable[[Any], None], value: Any) -> None:
+        """Call a function in every worker process; a cluster that is gone has nothing to be told."""
+        if self._client.status == "running":
+            with suppress(Exception):
+                self._client.run(function, value, on_error="ignore")
 
 
 def _tell(done: Future, progress: Progress) -> None:
@@ -165,11 +169,11 @@ def _tell(done: Future, progress: Progress) -> None:
 
 
 def _resources(client: Any, cache_bytes: int | None) -> Resources:
-    workers = list(workers_of(client).values())
-    limits = [int(info["memory_limit"]) for info in workers if info["memory_limit"]]
-    limit = min(limits) if limits else None
+    threads = threads_of(client)
+    limits = [info["memory_limit"] for info in client.scheduler_info()["workers"].values()]
+    limit = min((int(limit) for limit in limits if limit), default=None)
     cap = cache_share(limit) if cache_bytes is None else cache_bytes
-    return Resources("cluster", len(workers), max(int(info["nthreads"]) for info in workers), limit, cap)
+    return Resources("cluster", len(threads), max(threads.values()), limit, cap)
 
 
 @contextmanager

@@ -18,22 +18,31 @@ PATIENCE_SECONDS = 60.0
 """How long a pass waits for a worker to come (back) before it gives up."""
 
 
-def workers_of(client: Any) -> dict[str, Any]:
-    """Address and description of every worker; waits a minute for the first.
+def threads_of(client: Any) -> dict[str, int]:
+    """Address and number of threads of every worker; waits a minute for the first.
 
-    Errors: EngineError where none comes.
+    Errors: EngineError where none comes, or where the scheduler is gone.
     """
-    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    if not workers:
+    threads = _threads(client)
+    if not threads:
         with suppress(TimeoutError):
             client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-    if not workers:
+        threads = _threads(client)
+    if not threads:
         raise EngineError(
             f"The cluster {_address(client)} has had no worker for {PATIENCE_SECONDS:.0f} s. Start workers "
             "(`dask worker ADDRESS`), or look in their logs why they ended; then run again."
         )
-    return workers
+    return threads
+
+
+def _threads(client: Any) -> dict[str, int]:
+    if client.status != "running":
+        raise _lost(client, f"its client is {client.status}")
+    try:
+        return dict(client.nthreads())
+    except OSError as error:
+        raise _lost(client, type(error).__name__) from error
 
 
 def result_of(client: Any, future: Any) -> Any:
@@ -44,7 +53,7 @@ def result_of(client: Any, future: Any) -> Any:
         except TimeoutError:
             if future.done():  # then it is the block function that raised it
                 raise
-            workers_of(client)
+            threads_of(client)
 
 
 @contextmanager
@@ -59,11 +68,14 @@ def translated(client: Any) -> Iterator[None]:
             f"The cluster said: {error}"
         ) from error
     except (FutureCancelledError, FuturesCancelledError, CommClosedError, NoValidWorkerError) as error:
-        raise EngineError(
-            f"The cluster {_address(client)} lost the computation ({type(error).__name__}): its scheduler or the "
-            "connection to it ended, and with it all intermediate state. Start a cluster, connect a new client and fit "
-            "again."
-        ) from error
+        raise _lost(client, type(error).__name__) from error
+
+
+def _lost(client: Any, reason: str) -> EngineError:
+    return EngineError(
+        f"The cluster {_address(client)} lost the computation ({reason}): its scheduler or the connection to it ended, "
+        "and with it all intermediate state. Start a cluster, connect a new client and fit again."
+    )
 
 
 def _address(client: Any) -> str:

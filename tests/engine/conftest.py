@@ -8,7 +8,7 @@ from distributed import Client, LocalCluster
 def _cluster(**options):
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        LocalCluster(threads_per_worker=1, dashboard_address=None, memory_limit="1GiB", **options) as cluster,
+        LocalCluster(threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB", **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -27,9 +27,3 @@ def two_processes():
 @pytest.fixture(scope="session")
 def seven_workers():
     yield from _cluster(n_workers=7, processes=False)
-
-
-@pytest.fixture
-def mortal_processes():
-    """Workers that tests may kill."""
-    yield from _cluster(n_workers=2, processes=True)

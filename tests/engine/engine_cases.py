@@ -63,6 +63,19 @@ class DrawnRows:
         return DrawnRows(self.start, self.stop, self.seed, self.sparse)
 
 
+class ShortRows(DrawnRows):
+    """Rows of which the last is missing."""
+
+    def load(self):
+        return super().load()[:-1]
+
+    def assemble(self, parts):
+        return super().assemble(parts)[:-1]
+
+    def without_collection(self) -> ShortRows:
+        return ShortRows(self.start, self.stop)
+
+
 def draw_columns(start, stop, seed, sparse, first, last):
     random = np.random.default_rng([seed, start])
     values = random.normal(size=(stop - start, COLUMNS)).astype(np.float32) * 1e3

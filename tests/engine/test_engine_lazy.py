@@ -40,7 +40,7 @@ def test_nothing_is_computed_before_it_is_asked_for():
     lazy = map_rows(array, project, 3)
     assert called == []
     lazy[:5].compute(scheduler="threads")
-    assert called == [(20, 5), (20, 7)]
+    assert sorted(called) == [(20, 5), (20, 7)]
 
 
 def test_unknown_row_chunks_stay_unknown():
@@ -82,7 +82,7 @@ def test_sparse_chunks_arrive_canonical_and_the_input_stays():
 def test_wrong_shapes_are_refused():
     with pytest.raises(DataError, match="1 dimensions"):
         map_rows(da.zeros(5), project, 3)
-    with pytest.raises(DataError, match=r"\(20, 3\) where \(20, 4\)"):
+    with pytest.raises(DataError, match=r", 3\) where \(\d+, 4\)"):
         map_rows(da.from_array(VALUES, chunks=CHUNKS), project, 4).compute(scheduler="synchronous")
 
 
