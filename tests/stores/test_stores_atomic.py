@@ -23,13 +23,30 @@ def write(target: str | Path, value: float, **options: bool) -> None:
         group.create_array("x", data=np.full((4, 3), value))
 
 
+def write_and_fail(target: str | Path, error: type[BaseException], **options: bool) -> None:
+    with new_store(target, **options) as group:
+        group.create_array("x", data=np.zeros((2, 2)))
+        raise error
+
+
+def write_twice_at_once(target: str | Path) -> None:
+    with new_store(target) as group:
+        group.create_array("x", data=np.zeros((2, 2)))
+        write(target, 1.0)
+
+
 def first(target: str | Path) -> float:
     return float(open_data(target).blocks[0].load()[0, 0])
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["path", "memory", "remote"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "s.zarr") if request.param == "local" else f"memory://{tmp_path.name}/s.zarr"
+    """A local path, this process's memory, and files reached through fsspec alone, as those of an object store are."""
+    return {
+        "path": str(tmp_path / "s.zarr"),
+        "memory": f"memory://{tmp_path.name}/s.zarr",
+        "remote": f"local://{tmp_path}/s.zarr",
+    }[request.param]
 
 
 def test_a_finished_store_says_so(target: str) -> None:
@@ -42,9 +59,8 @@ def test_a_finished_store_says_so(target: str) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_a_failed_writer_leaves_nothing(target: str, tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), new_store(target) as group:
-        group.create_array("x", data=np.ones((2, 2)))
-        raise error
+    with pytest.raises(error):
+        write_and_fail(target, error)
     with pytest.raises(StoreError):
         open_data(target)
     assert os.listdir(tmp_path) == []
@@ -67,9 +83,8 @@ def test_overwrite_replaces(target: str, tmp_path: Path) -> None:
 def test_a_failed_overwrite_keeps_the_old_local_store(tmp_path: Path) -> None:
     path = tmp_path / "s.zarr"
     write(path, 1.0)
-    with pytest.raises(ZeroDivisionError), new_store(path, overwrite=True) as group:
-        group.create_array("x", data=np.zeros((2, 2)))
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail(path, ZeroDivisionError, overwrite=True)
     assert first(path) == 1.0
     assert os.listdir(tmp_path) == ["s.zarr"]
 
@@ -100,9 +115,8 @@ def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
 
 def test_a_store_written_meanwhile_is_not_replaced_unasked(tmp_path: Path) -> None:
     path = tmp_path / "s.zarr"
-    with pytest.raises(StoreError, match="already exists"), new_store(path) as group:
-        group.create_array("x", data=np.zeros((2, 2)))
-        write(path, 1.0)
+    with pytest.raises(StoreError, match="already exists"):
+        write_twice_at_once(path)
     assert first(path) == 1.0
     assert os.listdir(tmp_path) == ["s.zarr"]
 

@@ -93,6 +93,8 @@ INPUTS: dict[str, Callable[[Path], Any]] = {
     "csr store": lambda tmp: csr_store(tmp / "c.zarr"),
     "csr group": lambda tmp: zarr.open_group(csr_store(tmp / "c.zarr"), mode="r"),
     "csr URL": lambda tmp: csr_store(f"memory://{tmp.name}/c.zarr"),
+    "remote csr": lambda tmp: csr_store(f"local://{tmp}/c.zarr"),
+    "remote zarr": lambda tmp: f"local://{zarr_array(tmp / 'a')}",
 } | {
     f"scipy {form} {kind.__name__}": lambda _, form=form, kind=kind: kind(MATRIX).asformat(form)  # type: ignore[misc]
     for form in ("csr", "csc", "coo", "lil", "dok", "bsr")
@@ -225,6 +227,7 @@ def test_a_lost_chunk_is_found_when_opening(tmp_path: Path) -> None:
 def test_sources_load_in_another_process(tmp_path: Path) -> None:
     sources = [open_data(zarr_array(tmp_path / "a")), open_data(csr_store(tmp_path / "c.zarr"))]
     sources.append(open_data(csr_store(f"memory://{tmp_path.name}/c.zarr")))
+    sources.append(open_data(csr_store(f"local://{tmp_path}/d.zarr")))
     (tmp_path / "sources").write_bytes(pickle.dumps(sources))
     script = (
         "import pickle, sys; sources = pickle.load(open(sys.argv[1], 'rb'));"
@@ -233,7 +236,7 @@ def test_sources_load_in_another_process(tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "sources")], capture_output=True, text=True, check=True
     )
-    np.testing.assert_allclose(json.loads(said.stdout), [DENSE.sum()] * 3)
+    np.testing.assert_allclose(json.loads(said.stdout), [DENSE.sum()] * 4)
 
 
 def test_wide_chunks_are_split_and_the_description_says_so(tmp_path: Path) -> None:
