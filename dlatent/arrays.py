@@ -1,7 +1,7 @@
 """Named array types, and the values that travel between the rooms.
 
-A fit sees its data as a list of *block sources*: small, picklable descriptions of a contiguous range of rows that can be
-loaded anywhere.  The stores make them, the engine loads them, and the mathematics receives the loaded `Block`.
+A fit sees its data as a list of *block sources*: small, picklable descriptions of a contiguous range of rows that can
+be loaded anywhere.  The stores make them, the engine loads them, and the mathematics receives the loaded `Block`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Block:
 class BlockSource(Protocol):
     """A picklable description of rows `[start, stop)`; `load` may run in any process.
 
-    `nbytes` is the size of the loaded block in bytes as far as it is known beforehand (exact for dense data), the number
-    that the planner and the caches count with.  `collection` is None, or the Dask collections (one per chunk of the
-    feature axis, left to right) that an engine may compute itself instead of calling `load`; `assemble` turns their
-    computed values into the block.
+    `nbytes` is the size of the loaded block in bytes as far as it is known beforehand (exact for dense data), the
+    number that the planner and the caches count with.  `collection` is None, or the Dask collections (one per chunk
+    of the feature axis, left to right) that an engine may compute itself instead of calling `load`; `assemble` turns
+    their computed values into the block.
     """
 
     start: int
@@ -55,11 +55,17 @@ class BlockSource(Protocol):
     nbytes: int
 
     @property
-    def collection(self) -> tuple[Any, ...] | None: ...
+    def collection(self) -> tuple[Any, ...] | None:
+        """The Dask collections that hold the block's values, or None."""
+        ...
 
-    def load(self) -> Features: ...
+    def load(self) -> Features:
+        """Read the block."""
+        ...
 
-    def assemble(self, parts: Sequence[Any]) -> Features: ...
+    def assemble(self, parts: Sequence[Any]) -> Features:
+        """Make the block from the computed collections."""
+        ...
 
 
 @dataclass(frozen=True)

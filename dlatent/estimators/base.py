@@ -6,19 +6,18 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource
+from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import group_count
 from dlatent.errors import ConvergenceWarning, DataError, NoiseFloorWarning, NotFittedError, PrecisionWarning
-from dlatent.estimators.by_rows import open_input
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem, make_plan
@@ -85,8 +84,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             raise DataError(f"the {source.description} has {rows} instance; a fit needs at least 2")
         if self.n_components >= min(rows, features):
             raise DataError(
-                f"n_components is {self.n_components}, but data of {rows} instances × {features} features allow at most "
-                f"{min(rows, features) - 1}; ask for fewer components"
+                f"n_components is {self.n_components}, but data of {rows} instances × {features} features allow at "
+                f"most {min(rows, features) - 1}; ask for fewer components"
             )
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
@@ -137,8 +136,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
         shift, passes = _pilot(source, client)
-        hooks = {"on_pass": watch.on_pass, "on_progress": watch.on_group}
-        with connect(source, targets=rows, client=client, **hooks) as engine:
+        with connect(source, targets=rows, client=client, on_pass=watch.on_pass, on_progress=watch.on_group) as engine:
             outcome = fit(
                 engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration
             )
@@ -226,6 +224,3 @@ def history_dataset(history: tuple[Progress, ...], passes: tuple[PassRecord, ...
     variables: dict[str, Any] = {name: ("iteration", np.array(values)) for name, values in iterations.items()}
     variables |= {name: ("pass", np.array(values)) for name, values in each.items()}
     return xr.Dataset(variables)
-
-
-__all__ = ["Any", "Block", "LatentVariableModel", "Self", "Watch"]

@@ -1,4 +1,5 @@
-"""A function of rows over any input: numpy in, numpy out; dask in, lazy dask out; xarray in, xarray out; or into a store."""
+"""A function of rows over any input: numpy in, numpy out; dask in, lazy dask out; xarray in, xarray out; or into a
+store."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ def require_width(source_shape: tuple[int, ...], features: int) -> None:
     """Refuse data with another number of features than the model's."""
     if source_shape[1] != features:
         raise DataError(
-            f"the data have {source_shape[1]} features; the model was fitted with {features}: pass the same features in "
-            "the same order"
+            f"the data have {source_shape[1]} features; the model was fitted with {features}: pass the same "
+            "features in the same order"
         )
 
 
@@ -70,8 +71,8 @@ def by_rows(
 ) -> Any:
     """Apply `function` to the rows of any input.
 
-    Parameters: `features`, expected width; `columns` and `names`, dimension and labels of the result's second axis (names
-    None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory.
+    Parameters: `features`, expected width; `columns` and `names`, dimension and labels of the result's second axis
+    (names None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory.
     Returns: an array of the input's kind, or the path of the written store.
     """
     like = unwrap(data)

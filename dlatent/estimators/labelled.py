@@ -31,7 +31,7 @@ def unwrap(data: Any) -> Unwrapped:
         names = [str(name) for name, v in data.data_vars.items() if v.ndim == 2 and v.dtype.kind in "fiub"]
         if len(names) != 1:
             raise DataError(
-                f"the Dataset has {len(names)} two-dimensional variables {names}; pass one of them, for example ds[name]"
+                f"the Dataset has {len(names)} two-dimensional variables {names}; pass one of them, as ds[name]"
             )
         data = data[names[0]]
     if not isinstance(data, xr.DataArray):

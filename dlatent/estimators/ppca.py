@@ -63,7 +63,8 @@ class PPCA(LatentVariableModel):
     max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.
     solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
-    route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes, D·K).
+    route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes,
+    D·K).
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
     suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
 
@@ -135,7 +136,8 @@ class PPCA(LatentVariableModel):
         """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
 
         Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory.
-        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (instance, component)), or the path.
+        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (instance, component)), or the
+        path.
         Errors: NotFittedError; DataError for another number of features.
         """
         self._require_fitted()
@@ -154,7 +156,8 @@ class PPCA(LatentVariableModel):
     def posterior(self, X: Any, *, client: Any = None) -> xr.Dataset:
         """The distribution of the latent variables: z | x ~ N(scores, covariance).
 
-        Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all rows.
+        Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all
+        rows.
         """
         scores = self.transform(X, client=client)
         about = pattern_projection(self._parameters, self._specification, (0,))

@@ -56,7 +56,7 @@ def _variables(model: PPCA) -> dict[str, Variable]:
 
 def _target_variables(model: SupervisedPPCA) -> dict[str, Variable]:
     own, encoding = model._specification.slices[1], model._encoding
-    found = {
+    return {
         "target_loadings": Variable(("target", "component"), model.target_components_.T),
         "target_mean": Variable(("target",), model.target_mean_),
         "target_centre": Variable(("target",), encoding.centre),
@@ -65,7 +65,6 @@ def _target_variables(model: SupervisedPPCA) -> dict[str, Variable]:
         "rank_mean": Variable(("target_rank",), model._parameters.mean[own]),
         "target": Variable(("target",), _plain(encoding.names)),
     }
-    return found
 
 
 def _plain(values: Any) -> Any:
@@ -99,7 +98,7 @@ def result_dataset(model: LatentVariableModel) -> xr.Dataset:
     """The fitted model as a Dataset; see `dlatent.stores.schema` for the meaning of every variable."""
     assert isinstance(model, PPCA)
     variables = _variables(model)
-    instance, feature = model._require_fitted().labels.dims
+    feature = model._require_fitted().labels.dims[1]
     attributes = _attributes(model)
     kept = ("log_likelihood", "converged", "iterations", "passes", "instances")
     dataset = xr.Dataset(

@@ -50,8 +50,8 @@ class SupervisedPPCA(PPCA):
     log_likelihood_ : of all instances in nats, the targets on their rank. n_iter_, n_passes_, converged_, at_floor_,
     history_, result_.
 
-    Source: Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means of
-    the semi-supervised model corrected.
+    Source: Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means
+    of the semi-supervised model corrected.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class SupervisedPPCA(PPCA):
     ) -> Self:
         """Fit the model to features and targets.
 
-        Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1; `labelled`
-        (N,) booleans, another way to say which rows have targets; `client`, `watch` as in PPCA.
+        Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
+        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `watch` as in PPCA.
         Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
         """
         self._check_hyperparameters()
@@ -148,7 +148,8 @@ class SupervisedPPCA(PPCA):
     ) -> Any:
         """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
 
-        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out` as in PPCA.
+        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out` as in
+        PPCA.
         Returns: (N, K) in the kind of the input, or the path of the written store.
         """
         self._require_fitted()
@@ -169,7 +170,8 @@ class SupervisedPPCA(PPCA):
         """The distribution of the latent variables given the features and, where present, the targets.
 
         Returns: Dataset with `scores` (instance, component) and `covariance`; with `y` there are two covariances
-        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (instance) tells which is whose.
+        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (instance) tells which is
+        whose.
         """
         scores = self.transform(X, y, client=client)
         patterns: tuple[tuple[int, ...], ...] = ((0,),) if y is None else ((0, 1), (0,))
@@ -199,8 +201,9 @@ class SupervisedPPCA(PPCA):
     def predict(self, X: Any, *, return_variance: bool = False, client: Any = None) -> Any:
         """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²I).
 
-        Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½), or means
-        (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same for all rows.
+        Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½),
+        or means (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same
+        for all rows.
         """
         means = self.decision_function(X, client=client)
         if self._encoding.kind == "class":

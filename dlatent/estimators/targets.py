@@ -50,7 +50,8 @@ class TargetEncoding:
         return (np.eye(len(self.centre)) - self.centre) @ self.rotation
 
     def encode(self, targets: Any, instances: int) -> Array:
-        """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if unlabelled."""
+        """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if
+        unlabelled."""
         if self.classes is None:
             values = _matrix(targets, instances)
             if values.shape[1] != len(self.centre):
@@ -97,10 +98,11 @@ def encode_targets(
 ) -> EncodedTargets:
     """Find out what the targets are, and encode them.
 
-    Parameters: `targets` (N,) labels or numbers, or (N, L) outputs; unlabelled rows by NaN, None, −1 (class labels) or `mask`
-    (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text, integers, booleans and
-    whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is multi-label.
-    Raises DataError: wrong length, no labelled row, one class, a class with one labelled instance, constant targets.
+    Parameters: `targets` (N,) labels or numbers, or (N, L) outputs; unlabelled rows by NaN, None, −1 (class labels)
+    or `mask` (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text,
+    integers, booleans and whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is
+    multi-label. Raises DataError: wrong length, no labelled row, one class, a class with one labelled instance,
+    constant targets.
     """
     if targets is None:
         raise DataError("a supervised model needs targets: fit(X, y); for data without labels use PPCA")
@@ -246,7 +248,8 @@ def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str) -> Enc
         row = int(np.flatnonzero(partly)[0])
         column = int(np.flatnonzero(missing[row])[0])
         raise DataError(
-            f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole row unlabelled"
+            f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole "
+            "row unlabelled"
         )
     present = ~missing[:, 0]
     if not present.any():

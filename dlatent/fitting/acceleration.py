@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from itertools import pairwise
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -20,9 +21,13 @@ from dlatent.arrays import Array
 class Point(Protocol):
     """Parameters that can be written as one vector and back."""
 
-    def flatten(self) -> Array: ...
+    def flatten(self) -> Array:
+        """The coordinates as one vector."""
+        ...
 
-    def unflatten(self, vector: Array) -> Self: ...
+    def unflatten(self, vector: Array) -> Self:
+        """The point with these coordinates."""
+        ...
 
 
 T = TypeVar("T", bound=Point)
@@ -41,8 +46,8 @@ class Accelerated(Generic[T]):
 def _mixture(points: list[Array], images: list[Array], ridge: float) -> Array:
     """Anderson's combination of the stored images (type II, differences, Tikhonov)."""
     residuals = [image - point for point, image in zip(points, images, strict=True)]
-    changes = np.stack([b - a for a, b in zip(residuals[:-1], residuals[1:], strict=True)], axis=1)
-    moves = np.stack([b - a for a, b in zip(images[:-1], images[1:], strict=True)], axis=1)
+    changes = np.stack([b - a for a, b in pairwise(residuals)], axis=1)
+    moves = np.stack([b - a for a, b in pairwise(images)], axis=1)
     normal = changes.T @ changes
     normal[np.diag_indices_from(normal)] += ridge * max(float(np.trace(normal)), np.finfo(float).tiny)
     weights = np.linalg.lstsq(normal, changes.T @ residuals[-1], rcond=None)[0]
@@ -63,8 +68,8 @@ def accelerate(
 ) -> Accelerated[T]:
     """Iterate `step` (point → image, value of the point) to convergence of the value.
 
-    Stops when the value changed by less than `tolerance` · max(1, |value|) in `patience` consecutive steps.  `project` puts an
-    extrapolated point back among the admissible ones (noise floors).
+    Stops when the value changed by less than `tolerance` · max(1, |value|) in `patience` consecutive steps.
+    `project` puts an extrapolated point back among the admissible ones (noise floors).
     """
     point, value, image = start, -np.inf, start
     points: list[Array] = []
@@ -93,6 +98,3 @@ def accelerate(
         else:
             candidate = image
     return Accelerated(point, value, max_evaluations, False)
-
-
-__all__ = ["Accelerated", "Any", "accelerate"]

@@ -42,9 +42,9 @@ def solve(
 ) -> tuple[Solution, Warm]:
     """The maximum-likelihood parameters, mean about `moments.shift`, from the last solution or from scratch.
 
-    Complete data: eigenvectors and, with several views, the search over the noises.  Views missing: accelerated PX-EM from
-    the last solution; with `thorough` (or without a last one) also from a principal and a supervised start, best kept.
-    `rank_grown` columns were added to the first view since the last solution.
+    Complete data: eigenvectors and, with several views, the search over the noises.  Views missing: accelerated PX-EM
+    from the last solution; with `thorough` (or without a last one) also from a principal and a supervised start, best
+    kept. `rank_grown` columns were added to the first view since the last solution.
     """
     middle = centred(moments, specification.sizes, specification.patterns)
     offset = middle.shift - moments.shift
@@ -90,12 +90,14 @@ def _climb(
 
 
 def _starts(moments: Moments, specification: Specification) -> list[Parameters]:
-    """A start from the principal components of the first view over all instances, and one from the complete instances."""
+    """A start from the principal components of the first view over all instances, and one from the complete
+    instances."""
     return [_principal_start(moments, specification), _complete_start(moments, specification)]
 
 
 def _principal_start(moments: Moments, specification: Specification) -> Parameters:
-    """First view: PPCA of all instances. Other views: regressed on those scores by a first EM step, noise of a tenth."""
+    """First view: PPCA of all instances. Other views: regressed on those scores by a first EM step, noise of a
+    tenth."""
     own, k = specification.slices[0], specification.n_components
     width = own.stop
     seen = [m for p, m in zip(specification.patterns, moments.patterns, strict=True) if 0 in p]

@@ -17,13 +17,16 @@ P = TypeVar("P")
 class Gather(Protocol):
     """One pass over the data: the sum over blocks of a block function (see the engine's protocol)."""
 
-    def __call__(self, function: Callable[[Block, P], S], parameters: P, *, name: str = "pass") -> S: ...
+    def __call__(self, function: Callable[[Block, P], S], parameters: P, *, name: str = "pass") -> S:
+        """Sum of `function(block, parameters)` over all blocks."""
+        ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One line of a fit's history: the iteration, its log-likelihood in nats, the gain over the one before (NaN at first),
-    the estimated relative distance to the optimum (NaN while unknown), and the width of the subspace (0 for EM)."""
+    """One line of a fit's history: the iteration, its log-likelihood in nats, the gain over the one before (NaN at
+    first), the estimated relative distance to the optimum (NaN while unknown), and the width of the subspace (0 for
+    EM)."""
 
     iteration: int
     log_likelihood: float
@@ -39,8 +42,8 @@ Report = Callable[[Progress], None]
 class Outcome:
     """The result of a fit.
 
-    `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all instances; `at_floor` per view;
-    `advice` is what a user should know or do, one sentence each; `starts` counts the maxima that were compared.
+    `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all instances; `at_floor` per
+    view; `advice` is what a user should know or do, one sentence each; `starts` counts the maxima that were compared.
     """
 
     parameters: Parameters

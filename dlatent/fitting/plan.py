@@ -1,8 +1,8 @@
 """What a fit will cost, said before a byte of the data is read: the route and why, passes, bytes, tasks, memory.
 
 The planner compares bytes and arithmetic, not a fixed number of features.  Rates are those of one thread of an ordinary
-machine; only their ratios matter to the choice.  Memory is projected from above: a fit that stays within its plan's limit
-is a promise, and tests hold the projection against measurement.
+machine; only their ratios matter to the choice.  Memory is projected from above: a fit that stays within its plan's
+limit is a promise, and tests hold the projection against measurement.
 """
 
 from __future__ import annotations
@@ -35,22 +35,40 @@ class Machine(Protocol):
     """What the planner needs to know of an engine (see engine.gather.Resources)."""
 
     @property
-    def workers(self) -> int: ...
+    def workers(self) -> int:
+        """Worker processes."""
+        ...
+
     @property
-    def threads(self) -> int: ...
+    def threads(self) -> int:
+        """Threads per worker."""
+        ...
+
     @property
-    def worker_memory(self) -> int | None: ...
+    def worker_memory(self) -> int | None:
+        """Bytes that a worker process may use."""
+        ...
+
     @property
-    def driver_memory(self) -> int | None: ...
+    def driver_memory(self) -> int | None:
+        """Bytes that the driver may use."""
+        ...
+
     @property
-    def cache_bytes(self) -> int: ...
+    def cache_bytes(self) -> int:
+        """Bytes of blocks that a worker keeps."""
+        ...
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """ "serial", "threads" or "cluster"."""
+        ...
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The shape of a fit: N, D, targets L, K, patterns, bytes of all blocks and of the largest, and the kind of the data."""
+    """The shape of a fit: N, D, targets L, K, patterns, bytes of all blocks and of the largest, and the kind of the
+    data."""
 
     instances: int
     features: int
@@ -102,8 +120,9 @@ class Plan:
         p = self.problem
         kind = "sparse" if p.nnz is not None else "dense"
         cache = "kept in the workers' memory after the first pass" if self.cached else "read again in every pass"
+        shape = f"{p.instances:,} × {p.features:,} {kind}"
         lines = [
-            f"data      {p.description}: {p.instances:,} × {p.features:,} {kind}, {size(p.nbytes)} in {p.blocks} blocks",
+            f"data      {p.description}: {shape}, {size(p.nbytes)} in {p.blocks} blocks",
             f"engine    {self.machine}",
             f"route     {self.route}: {self.reason}",
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
@@ -272,10 +291,11 @@ def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> st
     if problem.largest_block * 8 > min(r.worker_memory for r in wanted.values()) - BASE_MEMORY:
         ways.insert(
             0,
-            f"store the data in smaller row chunks (the largest block is {size(problem.largest_block)}; `dlatent ingest`)",
+            f"store the data in smaller row chunks (the largest block is {size(problem.largest_block)}): dlatent ingest",
         )
     if machine.threads > 1:
         ways.insert(0, "use fewer threads per worker")
     if "krylov" in wanted:
         ways.insert(0, "ask for fewer components")
-    return f"{problem.description} of {problem.instances:,} × {problem.features:,} does not fit: {needs}. Ways out: {'; '.join(ways)}."
+    shape = f"{problem.description} of {problem.instances:,} × {problem.features:,}"
+    return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."

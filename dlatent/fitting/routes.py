@@ -209,7 +209,8 @@ def _em_on_moments(
 def _em_on_data(
     gather: Gather, specification: Specification, shift: Array, options: Options, report: Report | None
 ) -> Outcome:
-    """Plain EM (SPPCA, Algorithms 1 and 2) with one pass over the data per iteration: the reference, not the fast way."""
+    """Plain EM (SPPCA, Algorithms 1 and 2) with one pass over the data per iteration: the reference, not the fast
+    way."""
     request = ProductRequest(
         np.zeros((specification.sizes[0], 0)), shift, specification.patterns, True, options.refuse_zero_rows
     )
@@ -307,8 +308,8 @@ def _advice(
     for view, low, noise in zip(specification.views, at_floor, parameters.noise_variance, strict=True):
         if low:
             said.append(
-                f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) unbounded "
-                "there; use fewer components, more labelled instances, or set the floor on purpose"
+                f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) "
+                "unbounded there; use fewer components, more labelled instances, or set the floor on purpose"
             )
     if parameters.noise_variance[0] < 1e3 * options.precision * variances[0]:
         said.append(

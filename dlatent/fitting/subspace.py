@@ -137,7 +137,8 @@ def extra_directions(n_components: int) -> int:
 def climb(
     products: Products, specification: Specification, shift: Array, options: Options, report: Report | None = None
 ) -> tuple[Climb, bool]:
-    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it is."""
+    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it
+    is."""
     features, k = specification.sizes[0], specification.n_components
     extra = extra_directions(k)
     width = min(features, k + extra)

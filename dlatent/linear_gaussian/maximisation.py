@@ -68,8 +68,8 @@ def maximise(
 ) -> Parameters:
     """M-step over all patterns; noise variances stay at or above the floors of the specification.
 
-    `spare_size` and `spare_energy` (views,) count features outside the statistics, whose loadings are zero.  With `expand`
-    the latent covariance is a free parameter of the step (PX-EM): same fixed points, far fewer iterations.
+    `spare_size` and `spare_energy` (views,) count features outside the statistics, whose loadings are zero.  With
+    `expand` the latent covariance is a free parameter of the step (PX-EM): same fixed points, far fewer iterations.
     """
     views, k = len(specification.views), specification.n_components
     extra = np.zeros(views) if spare_size is None else spare_size

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
@@ -45,9 +46,12 @@ def require_finite(block: Block, sums: Array) -> None:
     if np.isfinite(sums).all():
         return
     x = block.features
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[Any]
     if isinstance(x, sp.csr_array):
         bad = np.flatnonzero(~np.isfinite(x.data))
-        rows, columns, values = np.searchsorted(x.indptr, bad, side="right") - 1, x.indices[bad], x.data[bad]
+        rows = np.searchsorted(x.indptr, bad, side="right") - 1
+        columns, values = x.indices[bad], x.data[bad]
     else:
         rows, columns = np.nonzero(~np.isfinite(x))
         values = x[rows, columns]
@@ -59,7 +63,7 @@ def require_finite(block: Block, sums: Array) -> None:
     row, column = int(rows[0]), int(columns[0])
     raise DataError(
         f"row {block.start + row}, column {column} (block {block.index}, row {row} of it) is {values[0]}, and "
-        f"{len(values)} entries of the block are not finite; fill or remove them (missing entries are not supported yet)"
+        f"{len(values)} entries of the block are not finite; fill or remove them (missing entries cannot be fitted)"
     )
 
 
@@ -78,12 +82,12 @@ def require_nonzero_rows(block: Block) -> None:
         if not x.data.all():
             filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
     else:
-        filled = x.any(axis=1)
+        filled = np.asarray(x.any(axis=1))
     empty = np.flatnonzero(~filled)
     if len(empty):
         raise DataError(
-            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block are; "
-            "drop them (dlatent ingest --zero-rows drop), or fit them all the same with suspect_data='keep'"
+            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block "
+            "are; drop them (dlatent ingest --zero-rows drop), or fit them all the same with suspect_data='keep'"
         )
 
 
@@ -133,7 +137,9 @@ def _dense_moments(x: Dense, t: Array | None, shift: Array) -> tuple[Array, Arra
 def _sparse_gram(x: sp.csr_array) -> tuple[Array, Array]:
     """Σx and Σxxᵀ of sparse rows, about zero, without densifying the rows."""
     wide = x.astype(np.float64)
-    return np.asarray(wide.sum(axis=0)).ravel(), np.asarray((wide.T @ wide).toarray(), dtype=np.float64)
+    total: Array = np.asarray(wide.sum(axis=0), dtype=np.float64).ravel()
+    gram: Array = np.asarray((wide.T @ wide).toarray(), dtype=np.float64)
+    return total, gram
 
 
 def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:

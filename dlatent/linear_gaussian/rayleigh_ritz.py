@@ -55,7 +55,8 @@ class Subspace:
 def appended(columns: Array, fresh: Array) -> Array:
     """`columns` with `fresh` (D, b) to the right, in a buffer that has room for as many again.
 
-    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive. Earlier views stay valid.
+    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive. Earlier views stay
+    valid.
     """
     width, more = columns.shape[1], fresh.shape[1]
     buffer = columns.base
@@ -105,7 +106,7 @@ def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
     kept = after > DROP * before
     work = work[:, kept] / after[kept]
     if not work.shape[1]:
-        return work
+        return np.zeros((len(candidates), 0))
     values, vectors = la.eigh(work.T @ work)
     used = values > DEPENDENT * values[-1]
     work = work @ (vectors[:, used] / np.sqrt(values[used]))

@@ -46,7 +46,7 @@ class Specification:
     def slices(self) -> tuple[slice, ...]:
         """Position of each view in the stacked feature vector."""
         edges = np.concatenate([[0], np.cumsum(self.sizes)]).tolist()
-        return tuple(slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True))
+        return tuple(slice(a, b) for a, b in pairwise(edges))
 
     @property
     def floors(self) -> Array:

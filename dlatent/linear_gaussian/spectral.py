@@ -1,9 +1,10 @@
-"""Closed forms for complete data: PPCA by eigenvectors, the supervised model by eigenvectors and a search for two noises.
+"""Closed forms for complete data: PPCA by eigenvectors, the supervised model by eigenvectors and a search for two
+noises.
 
 For fixed noise the maximum over the loadings is an eigenproblem of the scaled second moment
-S̃ = Ψ^(-1/2) S Ψ^(-1/2):  W̃ = U (Λ − I)₊^(1/2), with the K largest eigenvalues and those below one clipped (SPPCA, Theorem 2;
-errata 12).  What is left is a function of one number per view, the profile likelihood, which can have several maxima
-(errata 14): a grid finds their basins and a quasi-Newton search their tops.
+S̃ = Ψ^(-1/2) S Ψ^(-1/2):  W̃ = U (Λ − I)₊^(1/2), with the K largest eigenvalues and those below one clipped (SPPCA,
+Theorem 2; errata 12).  What is left is a function of one number per view, the profile likelihood, which can have
+several maxima (errata 14): a grid finds their basins and a quasi-Newton search their tops.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-
+"""Matrices known by what they do."""
