@@ -49,10 +49,10 @@ def open(data: Any, *, block_bytes: int = BLOCK_BYTES, dims: tuple[str, str] | N
     if isinstance(data, (str, os.PathLike)):
         data = open_node(data)
     if isinstance(data, zarr.Array):
-        _check_complete(data)
+        check_complete(data)
         return open_zarr_array(data, block_bytes, array_labels(data, dims))
     if isinstance(data, zarr.Group):
-        _check_complete(data)
+        check_complete(data)
         return _open_group(data, block_bytes, dims)
     labels = AxisLabels() if dims is None else AxisLabels(dims)
     if isinstance(data, np.ndarray):
@@ -89,7 +89,7 @@ def open_node(location: str | os.PathLike[str]) -> ZarrArray | zarr.Group:
         ) from error
 
 
-def _check_complete(node: ZarrArray | zarr.Group) -> None:
+def check_complete(node: ZarrArray | zarr.Group) -> None:
     """Check the marker of the store that a node belongs to, which may be on the node or on a group above it."""
     for holder in (node, *ancestors(node)):
         if MARKER in holder.attrs:
