@@ -88,10 +88,18 @@ class ClusterRunner:
         self._homes = place(self.groups, threads_of(self._client), self._homes)
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
-        graph, token = Graph(), uuid4().hex
-        keys = [self._stage(graph, token, group) for group in range(self.groups)]
-        self._staged = self._client.get(graph.built(), keys, sync=False)
-        return len(graph)
+        self._staged, tasks_sent, token = [], 0, uuid4().hex
+        for groups in self._messages():
+            graph = Graph()
+            keys = [self._stage(graph, token, group) for group in groups]
+            self._staged += self._client.get(graph.built(), keys, sync=False)
+            tasks_sent += len(graph)
+        return tasks_sent
+
+    def _messages(self) -> list[range]:
+        """The groups that are described in one message: all, or one by one where their blocks travel along."""
+        everything = range(self.groups)
+        return [range(group, group + 1) for group in everything] if self._parts[0].in_memory else [everything]
 
     def _stage(self, graph: Graph, token: str, group: int) -> Key:
         part, home, chunks = self._parts[group], self._homes[group], self._chunks[group]

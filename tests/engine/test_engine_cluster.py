@@ -165,13 +165,14 @@ def test_exceptions_reach_the_caller_soon_and_the_engine_goes_on(client):
 
 def test_a_failed_pass_stops_on_the_workers(two_processes):
     def slow(block, _):
-        if block.index == 0:
-            raise DataError("first block")
+        if block.index < 800:  # the groups of the first worker
+            raise DataError("first half")
         time.sleep(0.05)
         return 0.0
 
     with DaskEngine(drawn([1] * 1600), client=two_processes) as engine:  # 100 blocks in a group: 5 s
-        with pytest.raises(DataError, match="first block"):
+        engine.gather(refuse_at, -1)
+        with pytest.raises(DataError, match="first half"):
             engine.gather(slow, None)
         started = time.monotonic()
         assert engine.gather(refuse_at, -1) == 1600
