@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
 
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
 
 
@@ -82,7 +82,9 @@ def require_nonzero_rows(block: Block) -> None:
         if not x.data.all():
             filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
     else:
-        filled = np.asarray(x.any(axis=1))
+        # Few rows begin with a zero: look at the whole of those only.
+        filled = np.asarray(x[:, 0] != 0)
+        filled[~filled] = x[~filled].any(axis=1)
     empty = np.flatnonzero(~filled)
     if len(empty):
         raise DataError(
@@ -121,14 +123,17 @@ def take(features: F, rows: np.ndarray | None) -> F:
 
 def _dense_moments(x: Dense, t: Array | None, shift: Array) -> tuple[Array, Array, Array | None]:
     """Σ(x−s), Σ(x−s)(x−s)ᵀ and Σ(x−s)tᵀ of dense rows: products in the dtype of the data, sums in float64."""
-    width = x.shape[1]
+    rows, width = x.shape
     total, gram = np.zeros(width), np.zeros((width, width))
     cross = None if t is None else np.zeros((width, t.shape[1]))
-    near = shift.astype(x.dtype)
-    for start in range(0, x.shape[0], CHUNK_ROWS):
-        centred = x[start : start + CHUNK_ROWS] - near
-        total += centred.sum(axis=0, dtype=np.float64)
-        gram += centred.T @ centred
+    near, ones = shift.astype(x.dtype), np.ones(min(rows, CHUNK_ROWS), dtype=x.dtype)
+    # One buffer for all chunks: fresh pages cost as much as the subtraction.
+    buffer, square = np.empty((len(ones), width), dtype=x.dtype), np.empty((width, width), dtype=x.dtype)
+    for start in range(0, rows, CHUNK_ROWS):
+        chunk = x[start : start + CHUNK_ROWS]
+        centred = np.subtract(chunk, near, out=buffer[: len(chunk)])
+        total += ones[: len(chunk)] @ centred
+        gram += np.matmul(centred.T, centred, out=square)
         if t is not None and cross is not None:
             cross += centred.T @ t[start : start + CHUNK_ROWS]
     return total, gram, cross

@@ -54,8 +54,10 @@ def _sparse_product(x: sp.csr_array, directions: Array, shift: Array) -> Array:
 
 def _dense_product(x: Dense, directions: Array, shift: Array) -> Array:
     product = np.zeros(directions.shape)
+    buffer = np.empty((min(x.shape[0], CHUNK_ROWS), x.shape[1]))
     for start in range(0, x.shape[0], CHUNK_ROWS):
-        centred = x[start : start + CHUNK_ROWS] - shift
+        chunk = x[start : start + CHUNK_ROWS]
+        centred = np.subtract(chunk, shift, out=buffer[: len(chunk)])
         product += centred.T @ (centred @ directions)
     return product
 

@@ -15,7 +15,7 @@ import zarr
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, place_of, process_local, read_rows
-from dlatent.stores.partition import loaded_dtype, sparse_edges
+from dlatent.stores.partition import loaded_dtype, sparse_edges, wanted_bytes
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 
 POINTERS_READ = 1 << 20
@@ -76,7 +76,7 @@ class CsrRows(Rows):
         )
 
 
-def open_csr(group: zarr.Group, block_bytes: int) -> DataSource:
+def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     """Row blocks of a `csr_matrix` group; only attributes and `indptr` are read, and of it only the edges are kept.
 
     Errors: StoreError where members are missing or do not fit `shape`; DataError for values that are no real numbers.
@@ -86,7 +86,9 @@ def open_csr(group: zarr.Group, block_bytes: int) -> DataSource:
     columns = arrays.columns
     check_matrix((rows, columns), arrays.data.dtype, place)
     dtype = loaded_dtype(arrays.data.dtype)
-    edges = sparse_edges(_pointers(arrays.indptr), entry_bytes=dtype.itemsize + 4, block_bytes=block_bytes, place=place)
+    entry = dtype.itemsize + 4
+    wanted = wanted_bytes(block_bytes, arrays.data.shape[0] * entry + 4 * rows)
+    edges = sparse_edges(_pointers(arrays.indptr), entry_bytes=entry, block_bytes=wanted, place=place)
     entries = edges.positions[-1]
     for name, array in (("data", arrays.data), ("indices", arrays.indices)):
         if array.shape != (entries,):

@@ -10,7 +10,7 @@ from uuid import uuid4
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.errors import DataError
 from dlatent.stores.chunked import ZarrArray, check_chunks, place_of, process_local, read_rows
-from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype
+from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 
 
@@ -32,7 +32,7 @@ class ZarrRows(Rows):
         return ZarrRows, (self.start, self.stop, self.nbytes, self.array)
 
 
-def open_zarr_array(array: ZarrArray, block_bytes: int, labels: AxisLabels) -> DataSource:
+def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabels) -> DataSource:
     """Row blocks of a Zarr array: multiples of its chunk rows (shards, where they are small enough).
 
     Errors: DataError for other than two dimensions, an empty axis, packed values, and values that are no real numbers.
@@ -48,7 +48,8 @@ def open_zarr_array(array: ZarrArray, block_bytes: int, labels: AxisLabels) -> D
     check_chunks(array)
     dtype = loaded_dtype(array.dtype)
     row_bytes = columns * dtype.itemsize
-    edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, block_bytes), block_bytes)
+    wanted = wanted_bytes(block_bytes, rows * row_bytes)
+    edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, wanted), wanted)
     blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in edges.pairs())
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description=place + _note(array, edges)

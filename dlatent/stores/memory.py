@@ -11,12 +11,12 @@ import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import DataError
-from dlatent.stores.partition import dense_edges, loaded_dtype, sparse_edges
+from dlatent.stores.partition import dense_edges, loaded_dtype, sparse_edges, wanted_bytes
 from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
 
 
-def open_numpy(array: npt.NDArray[Any], block_bytes: int, labels: AxisLabels) -> DataSource:
+def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLabels) -> DataSource:
     """Row blocks that are views of a numpy array; the array is not copied.
 
     Errors: DataError for other than two dimensions, an empty axis, masked arrays and values that are no real numbers.
@@ -26,9 +26,10 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int, labels: AxisLabels) ->
     values = np.asarray(array)
     rows, columns = check_matrix(values.shape, values.dtype, "numpy array")
     dtype = loaded_dtype(values.dtype)
-    edges = dense_edges(rows, columns * dtype.itemsize, 1, block_bytes)
+    row_bytes = columns * dtype.itemsize
+    edges = dense_edges(rows, row_bytes, 1, wanted_bytes(block_bytes, rows * row_bytes))
     blocks = tuple(
-        ArrayRows(start, stop, (stop - start) * columns * dtype.itemsize, values[start:stop])
+        ArrayRows(start, stop, (stop - start) * row_bytes, values[start:stop])
         for start, stop in edges.pairs()
     )
     return DataSource(
@@ -36,7 +37,7 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int, labels: AxisLabels) ->
     )
 
 
-def open_scipy(matrix: Any, block_bytes: int, labels: AxisLabels) -> DataSource:
+def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> DataSource:
     """Row blocks of a scipy sparse matrix of any format; canonical CSR input is shared, never modified.
 
     Errors: DataError for other than two dimensions, an empty axis, and values that are no real numbers.
@@ -46,7 +47,9 @@ def open_scipy(matrix: Any, block_bytes: int, labels: AxisLabels) -> DataSource:
     whole = canonical(matrix)
     dtype = loaded_dtype(whole.dtype)
     index_bytes = whole.indices.itemsize
-    edges = sparse_edges([whole.indptr], entry_bytes=dtype.itemsize + index_bytes, block_bytes=block_bytes, place=place)
+    entry = dtype.itemsize + index_bytes
+    wanted = wanted_bytes(block_bytes, csr_bytes(rows, int(whole.nnz), dtype, index_bytes))
+    edges = sparse_edges([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place)
     blocks = tuple(
         MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), _rows(whole, start, stop))
         for start, stop, first, last in edges.blocks()

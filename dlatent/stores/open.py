@@ -25,7 +25,6 @@ from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.location import PARTIAL, local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
-from dlatent.stores.partition import BLOCK_BYTES
 
 ACCEPTED = (
     "a numpy array, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, a zarr.Array, a Zarr group "
@@ -33,18 +32,19 @@ ACCEPTED = (
 )
 
 
-def open(data: Any, *, block_bytes: int = BLOCK_BYTES, dims: tuple[str, str] | None = None) -> DataSource:
+def open(data: Any, *, block_bytes: int | None = None, dims: tuple[str, str] | None = None) -> DataSource:
     """Open an instances × features matrix as row blocks that any process can load.
 
     Parameters: `data`, one of numpy array, scipy.sparse matrix of any format, dask.array, zarr.Array, Zarr group with a
     csr_matrix, path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their
-    path inside the store); `block_bytes`, wanted size of a loaded block in bytes; `dims`, names of the two dimensions
+    path inside the store); `block_bytes`, wanted size of a loaded block in bytes (None: a
+    sixteenth of the data, at least 1 MiB and at most 32 MiB); `dims`, names of the two dimensions
     (None: those of the store, or "instance" and "feature").
     Returns: the source; float32 and float64 values are kept, other numbers become float64 when a block is loaded.
     Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
     can read.
     """
-    if block_bytes < 1:
+    if block_bytes is not None and block_bytes < 1:
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
     if isinstance(data, (str, os.PathLike)):
         data = open_node(data)
@@ -103,7 +103,7 @@ def _check_data_marker(marker: Any, place: str) -> None:
     check_marker(marker, place, supported=STORE_VERSION)
 
 
-def _open_group(group: zarr.Group, block_bytes: int, dims: tuple[str, str] | None) -> DataSource:
+def _open_group(group: zarr.Group, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
     encoding = group.attrs.get("encoding-type")
     if encoding == "csr_matrix":
         source = open_csr(group, block_bytes)
@@ -118,7 +118,7 @@ def _open_group(group: zarr.Group, block_bytes: int, dims: tuple[str, str] | Non
     return _open_only_matrix(group, block_bytes, dims)
 
 
-def _open_anndata(root: zarr.Group, block_bytes: int, dims: tuple[str, str] | None) -> DataSource:
+def _open_anndata(root: zarr.Group, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
     """The matrix `X` of an AnnData store; an AnnData without X stores a scalar or nothing there."""
     member = root.get("X")
     if isinstance(member, zarr.Group) or (isinstance(member, zarr.Array) and member.ndim == 2):
@@ -126,7 +126,7 @@ def _open_anndata(root: zarr.Group, block_bytes: int, dims: tuple[str, str] | No
     raise StoreError(f"the AnnData store {place_of(root)} has no matrix X; {_candidates(root, deep=True)}")
 
 
-def _open_only_matrix(group: zarr.Group, block_bytes: int, dims: tuple[str, str] | None) -> DataSource:
+def _open_only_matrix(group: zarr.Group, block_bytes: int | None, dims: tuple[str, str] | None) -> DataSource:
     """The one matrix of a group, as xarray writes a dataset with one variable."""
     names = _matrices(group)
     if len(names) == 1:

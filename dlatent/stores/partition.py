@@ -12,10 +12,19 @@ import numpy.typing as npt
 from dlatent.errors import StoreError
 
 BLOCK_BYTES = 32 * 2**20
-"""Default size of a loaded block."""
+"""Largest default size of a loaded block."""
+
+SMALLEST_BLOCK = 2**20
+BLOCKS_WANTED = 16
+"""Smaller data are cut into so many blocks, so that all workers get some, but not below the smallest block."""
 
 STRETCH = 8
 """A block may grow to this many times the wanted bytes before the rows of one chunk are split over several blocks."""
+
+
+def wanted_bytes(block_bytes: int | None, total: int) -> int:
+    """The size of a block that was asked for, or the default for data of `total` bytes."""
+    return block_bytes or min(BLOCK_BYTES, max(SMALLEST_BLOCK, -(-total // BLOCKS_WANTED)))
 
 
 def loaded_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
