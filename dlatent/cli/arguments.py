@@ -1,0 +1,114 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+UNITS = {"": 1, "B": 1} | {
+    name: size
+    for power, letter in enumerate("KMGT", 1)
+    for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
+}
+MODELS = {
+    "ppca": ("PPCA", "probabilistic PCA"),
+    "supervised": ("SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label"),
+}
+HYPERPARAMETERS = {
+    "components": "n_components",
+    "tol": "tol",
+    "max_iter": "max_iter",
+    "seed": "random_state",
+    "route": "route",
+    "solver": "solver",
+    "noise_floor": "noise_floor",
+    "target_type": "target_type",
+    "target_noise_floor": "target_noise_floor",
+}
+
+
+class UsageError(Exception):
+    """Options that contradict each other, found after parsing."""
+
+
+def byte_count(text: str) -> int:
+    """Bytes from text such as 32MiB, 500 kB or 1048576."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or float(found[1]) * unit < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write for instance 32MiB")
+    return int(float(found[1]) * unit)
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help="write the result as JSON, and nothing else, to stdout")
+
+
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """`--overwrite`."""
+    parser.add_argument("--overwrite", action="store_true", help="replace the store at the destination")
+
+
+def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
+    """`--labels` and `--unlabelled`."""
+    parser.add_argument(
+        "--labels",
+        metavar="PATH[#COLUMN]",
+        help="labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "
+        f"#COLUMN alone is a column of DATA ({otherwise})",
+    )
+    parser.add_argument(
+        "--unlabelled", metavar="VALUE", help="label that stands for no label, beside NaN, nothing and -1"
+    )
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Where to compute: `--scheduler`, or `--workers` and what each has."""
+    group = parser.add_argument_group("where to compute (default: the threads of this process)")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for instance tcp://host:8786")
+    where.add_argument("--workers", type=positive, metavar="N", help="start N worker processes on this machine")
+    group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
+    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for instance 4GiB")
+
+
+def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
+    """The data and the hyperparameters of a model; numbers that are not given are those of the estimator."""
+    parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
+    parser.add_argument("-k", "--components", type=positive, required=True, metavar="K", help="latent variables")
+    if kind == "supervised":
+        add_labels(parser, "default: the only column of DATA")
+        parser.add_argument("--target-type", choices=("auto", "class", "multilabel", "regression"))
+        parser.add_argument(
+            "--target-noise-floor", type=float, metavar="PART", help="as --noise-floor, of the labels (default 0.001)"
+        )
+    parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
+    parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
+    parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
+    parser.add_argument("--route", choices=("auto", "moments", "krylov"), help="default: the planner chooses")
+    parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
+    parser.add_argument(
+        "--noise-floor",
+        type=float,
+        metavar="PART",
+        help="smallest noise variance, as a part of the mean variance (default 1e-06)",
+    )
+    parser.add_argument(
+        "--keep-suspect-data", action="store_true", help="fit all-zero rows, and classes with one labelled row, too"
+    )
+
+
+def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was given, by the names of the estimators."""
+    given = {name: getattr(arguments, option, None) for option, name in HYPERPARAMETERS.items()}
+    suspect = {"suspect_data": "keep"} if arguments.keep_suspect_data else {}
+    return {name: value for name, value in given.items() if value is not None} | suspect

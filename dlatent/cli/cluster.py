@@ -1,0 +1,74 @@
+"""Where a command computes: the threads of this process, a cluster started for it, or one that is there already."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dlatent.cli.arguments import UsageError
+from dlatent.errors import EngineError
+
+CONNECT_SECONDS = 15
+
+
+@contextmanager
+def connected(arguments: argparse.Namespace) -> Iterator[Any]:
+    """A `distributed.Client` for the command, or None for the threads of this process; a cluster made here ends here.
+
+    Errors: UsageError for options of workers without workers; EngineError where the scheduler cannot be reached.
+    """
+    own = arguments.workers is not None
+    if not own and (arguments.threads_per_worker is not None or arguments.memory_limit is not None):
+        raise UsageError("--threads-per-worker and --memory-limit describe new workers; give --workers N with them")
+    if own:
+        with _local(arguments) as client:
+            yield client
+    elif arguments.scheduler is not None:
+        with _remote(arguments.scheduler) as client:
+            yield client
+    else:
+        yield None
+
+
+@contextmanager
+def _local(arguments: argparse.Namespace) -> Iterator[Any]:
+    import distributed
+
+    start: Any = distributed.LocalCluster  # neither has types
+    connect: Any = distributed.Client
+
+    limit = arguments.memory_limit or "auto"
+    with tempfile.TemporaryDirectory(prefix="dlatent-", ignore_cleanup_errors=True) as scratch:
+        try:
+            cluster = start(
+                n_workers=arguments.workers,
+                threads_per_worker=arguments.threads_per_worker or 1,
+                memory_limit=limit,
+                dashboard_address=":0",  # any free port, so that two commands do not meet
+                local_directory=scratch,
+                silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError
+            )
+        except ValueError as error:
+            raise UsageError(f"a cluster cannot be started with memory limit {limit!r}: {error}") from error
+        with cluster, connect(cluster, set_as_default=False) as client:
+            yield client
+
+
+@contextmanager
+def _remote(address: str) -> Iterator[Any]:
+    import distributed
+
+    connect: Any = distributed.Client
+
+    try:
+        client = connect(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"no Dask scheduler answers at {address} ({error}); check the address, or start one with: dask scheduler"
+        ) from error
+    with client:
+        yield client

@@ -1,0 +1,101 @@
+"""`dlatent fit`: fit a model to a store and save it."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import add_overwrite
+from dlatent.cli.cluster import connected
+from dlatent.cli.models import add_models, model_of, targets_of
+from dlatent.cli.places import require_free
+from dlatent.cli.progress import FitProgress, Screen
+
+if TYPE_CHECKING:
+    from dlatent import PPCA
+
+NOT_CONVERGED = 6
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "fit", help="fit a model to a store and save it", description="Fit a model by maximum likelihood and save it."
+    )
+    for kind in add_models(parser).values():
+        kind.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
+        kind.add_argument("--quiet", action="store_true", help="show no progress")
+        add_overwrite(kind)
+        kind.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit, save, and show what came out."""
+    require_free(arguments.output, overwrite=arguments.overwrite)
+    targets = targets_of(arguments)
+    model, started = model_of(arguments), perf_counter()
+    with warnings.catch_warnings(record=True) as caught, connected(arguments) as client:
+        warnings.simplefilter("always")
+        plan = model.plan(arguments.data, targets, client=client)
+        with Screen(quiet=arguments.quiet) as screen:
+            screen.line(f"route {plan.route} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
+            progress = FitProgress(screen, plan, model.tol)
+            model.fit(arguments.data, targets, client=client, watch=progress.watch)
+            progress.finish()
+    model.save(arguments.output, overwrite=arguments.overwrite)
+    texts = _said(caught)
+    found = _summary(model, arguments.output, perf_counter() - started, texts)
+    if arguments.json:
+        show.as_json(found)
+    else:
+        _print(found)
+    for text in texts:
+        show.say(f"warning: {text}")
+    return 0 if model.converged_ else NOT_CONVERGED
+
+
+def _said(caught: list[warnings.WarningMessage]) -> list[str]:
+    """What the fit itself warned of; the warnings of other libraries are none of the user's business here."""
+    from dlatent.errors import ConvergenceWarning, NoiseFloorWarning, PrecisionWarning
+
+    own = (ConvergenceWarning, NoiseFloorWarning, PrecisionWarning)
+    return [str(one.message) for one in caught if issubclass(one.category, own)]
+
+
+def _summary(model: PPCA, path: str, seconds: float, texts: list[str]) -> dict[str, Any]:
+    return {
+        "model": path,
+        "kind": type(model).__name__,
+        "instances": model.n_samples_,
+        "features": model.n_features_in_,
+        "components": len(model.components_),
+        "log_likelihood": model.log_likelihood_,
+        "noise_variance": model.noise_variance_,
+        "target_noise_variance": getattr(model, "target_noise_variance_", None),
+        "converged": model.converged_,
+        "iterations": model.n_iter_,
+        "passes": model.n_passes_,
+        "bytes_read": int(model.history_["pass_bytes_read"].sum()),
+        "seconds": seconds,
+        "warnings": texts,
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    settled = "converged" if found["converged"] else "NOT converged"
+    targets = found["target_noise_variance"]
+    show.facts(
+        f"{found['model']} written",
+        {
+            "model": f"{found['kind']}, {found['components']} components",
+            "data": f"{found['instances']:,} instances × {found['features']:,} features",
+            "log-likelihood": f"{found['log_likelihood']:.10g} nats, {settled}",
+            "noise variance": f"{found['noise_variance']:.6g}",
+            "of the labels": None if targets is None else f"{targets:.6g}",
+            "passes": f"{found['passes']} over the data, {found['bytes_read'] / 1e6:,.1f} MB read",
+            "seconds": f"{found['seconds']:.1f}",
+        },
+    )

@@ -1,0 +1,98 @@
+"""`dlatent ingest`: files into a Zarr store."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import add_json, add_overwrite, byte_count
+from dlatent.cli.places import require_free
+from dlatent.cli.progress import IngestProgress, Screen
+
+FORMATS = ("svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr")
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "ingest",
+        help="bring files into a Zarr store",
+        description="Stream files into a Zarr store in the layout of AnnData, in bounded memory.",
+    )
+    parser.add_argument("source", nargs="+", metavar="SOURCE", help="a file, or several that continue one another")
+    parser.add_argument("destination", metavar="DEST", help="path or URL of the new store")
+    parser.add_argument("--format", choices=FORMATS, help="default: by the extension")
+    parser.add_argument(
+        "--labels",
+        action="append",
+        metavar="NAME",
+        help="column, key or file of the labels; again for more columns",
+    )
+    parser.add_argument(
+        "--features", action="append", metavar="NAME", help="columns to read, a file of names, or their number"
+    )
+    parser.add_argument("--ids", metavar="NAME", help="column or key with the names of the rows")
+    parser.add_argument("--index-base", choices=("auto", "0", "1"), default="auto", help="first feature in svmlight")
+    parser.add_argument("--tfidf", action="store_true", help="weigh counts by inverse document frequency")
+    parser.add_argument("--unit-norm", action="store_true", help="scale every row to length 1")
+    parser.add_argument("--zero-rows", choices=("error", "keep", "drop"), default="error", help="where rows are scaled")
+    parser.add_argument("--dtype", choices=("float32", "float64"), help="of the stored values; default: as in the file")
+    parser.add_argument(
+        "--block-size", type=byte_count, default="32MiB", metavar="SIZE", help="bytes of a block of rows (32MiB)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_overwrite(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ingest, and show the report."""
+    require_free(arguments.destination, overwrite=arguments.overwrite)
+    from dlatent.stores.ingest import ingest
+
+    bases: dict[str, Any] = {"auto": "auto", "0": 0, "1": 1}
+    with Screen(quiet=arguments.quiet) as screen:
+        report = ingest(
+            arguments.source,
+            arguments.destination,
+            format=arguments.format,
+            weighting="tfidf" if arguments.tfidf else "none",
+            unit_norm=arguments.unit_norm,
+            zero_rows=arguments.zero_rows,
+            block_bytes=arguments.block_size,
+            dtype=arguments.dtype,
+            labels=_one_or_many(arguments.labels),
+            features=_one_or_many(arguments.features),
+            ids=arguments.ids,
+            index_base=bases[arguments.index_base],
+            overwrite=arguments.overwrite,
+            progress=IngestProgress(screen),
+        )
+    found = asdict(report)
+    if arguments.json:
+        show.as_json(found)
+        return 0
+    rows, columns = report.shape
+    show.facts(
+        f"{report.destination} written",
+        {
+            "rows × features": f"{rows:,} × {columns:,}",
+            "values": f"{report.nnz:,} stored, {report.dtype}, {'sparse' if report.sparse else 'dense'}",
+            "labels": report.labels,
+            "rows dropped": report.rows_dropped or None,
+            "read": f"{report.bytes_read / 1e6:,.1f} MB in {report.seconds:.1f} s",
+            "written": None if report.bytes_written is None else f"{report.bytes_written / 1e6:,.1f} MB",
+            "notes": "; ".join(report.notes) or None,
+        },
+    )
+    return 0
+
+
+def _one_or_many(values: list[str] | None) -> Any:
+    """One name as text (a number as a number), several as a list, none as None."""
+    if values is None or len(values) > 1:
+        return values
+    return int(values[0]) if values[0].isdecimal() else values[0]

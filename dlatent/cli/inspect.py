@@ -1,0 +1,218 @@
+"""`dlatent inspect`: what a store holds, a model or data."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import add_json
+
+if TYPE_CHECKING:
+    from dlatent.stores.results import StoredResult
+
+TOP = 6
+"""Features named for each component: those with the largest loadings."""
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "inspect",
+        help="what a store holds",
+        description="Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting.",
+    )
+    parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look into the store, and show what is there."""
+    from dlatent.stores.atomic import MARKER, RESULT
+    from dlatent.stores.open import open_node
+
+    marker = open_node(arguments.path).attrs.get(MARKER)
+    if isinstance(marker, dict) and marker.get("kind") == RESULT:
+        found, display = describe_model(arguments.path), _print_model
+    else:
+        found, display = describe_data(arguments.path), _print_data
+    if arguments.json:
+        show.as_json(found)
+    else:
+        display(found)
+    return 0
+
+
+def describe_model(path: str) -> dict[str, Any]:
+    """What a saved model is, and how its fit went."""
+    from dlatent.stores.results import load
+
+    stored = load(path)
+    values = {name: variable.values for name, variable in stored.variables.items()}
+    about = stored.attributes
+    views = values["view"].tolist()
+    return {
+        "model": path,
+        "kind": stored.kind,
+        "version": stored.version,
+        "parameters": about["parameters"],
+        "instances": about["instances"],
+        "features": len(values["mean"]),
+        "targets": values.get("target"),
+        "log_likelihood": about["log_likelihood"],
+        "converged": about["converged"],
+        "iterations": about["iterations"],
+        "route": about["plan"]["route"],
+        "passes": about["passes"],
+        "bytes_read": int(values["pass_bytes_read"].sum()),
+        "seconds": float(values["pass_seconds"].sum()),
+        "noise": [
+            {"view": view, "variance": variance, "at_floor": floor, "instances": seen}
+            for view, variance, floor, seen in zip(
+                views, values["noise_variance"], values["at_floor"], values["view_instances"], strict=True
+            )
+        ],
+        "components": _components(stored),
+        "warnings": [text.partition(": ")[2] for text in about["advice"]],
+    }
+
+
+def _components(stored: StoredResult) -> list[dict[str, Any]]:
+    """For each component its variance over the features, the share of their total variance, and its largest
+    loadings."""
+    import numpy as np
+
+    loadings = stored.variables["loadings"].values
+    total = float(stored.variables["total_variance"].values[0]) * len(loadings)
+    named = stored.variables.get("feature")
+    names = np.arange(len(loadings)) if named is None else named.values
+    found = []
+    for number, column in enumerate(loadings.T):
+        order = np.argsort(-np.abs(column), kind="stable")[:TOP]
+        variance = float(column @ column)
+        largest = [{"feature": names[i], "loading": column[i]} for i in order]
+        found.append({"component": number, "variance": variance, "share": variance / total, "largest": largest})
+    return found
+
+
+def _print_model(found: dict[str, Any]) -> None:
+    targets = found["targets"]
+    show.facts(
+        f"{found['model']}: a fitted {found['kind']}",
+        {
+            "data": f"{found['instances']:,} instances × {found['features']:,} features",
+            "labels": None if targets is None else f"{len(targets)}: {_shortened(targets)}",
+            "log-likelihood": f"{found['log_likelihood']:.10g} nats",
+            "converged": "yes" if found["converged"] else "NO",
+            "passes": f"{found['passes']} over the data by route {found['route']}, {found['bytes_read'] / 1e6:,.1f} MB "
+            f"read, {found['seconds']:.1f} s",
+        },
+    )
+    noise = [[str(n["view"]), f"{n['variance']:.6g}", f"{n['instances']:,}", _floor(n)] for n in found["noise"]]
+    show.table(("noise of", "variance", "instances", "at its floor"), noise, left=("noise of",))
+    rows = [
+        [str(c["component"]), f"{c['variance']:.5g}", f"{c['share']:.2%}", ", ".join(map(_signed, c["largest"]))]
+        for c in found["components"]
+    ]
+    show.table(("component", "variance", "of total", "largest loadings"), rows, left=("largest loadings",))
+    for text in found["warnings"]:
+        show.say(f"warning: {text}")
+
+
+def _floor(noise: dict[str, Any]) -> str:
+    return "yes" if noise["at_floor"] else "no"
+
+
+def _signed(largest: dict[str, Any]) -> str:
+    return f"{'−' if largest['loading'] < 0 else '+'}{largest['feature']}"
+
+
+def _shortened(values: Any, most: int = 8) -> str:
+    shown = ", ".join(str(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown}, …"
+
+
+def describe_data(path: str) -> dict[str, Any]:
+    """What a data store holds, without reading its matrix."""
+    from dlatent.stores.atomic import MARKER
+    from dlatent.stores.open import open as open_source
+    from dlatent.stores.open import open_node
+
+    source, node = open_source(path), open_node(path)
+    marker: Any = node.attrs.get(MARKER)
+    marker = marker if isinstance(marker, dict) else {}
+    return {
+        "data": path,
+        "description": source.description,
+        "shape": source.shape,
+        "dtype": source.dtype.name,
+        "sparse": source.sparse,
+        "stored_values": source.nnz,
+        "bytes": source.nbytes,
+        "blocks": len(source.blocks),
+        "largest_block": max(block.nbytes for block in source.blocks),
+        "chunks": _chunks(node),
+        "dims": source.labels.dims,
+        "labels": _labels(path, node),
+        "weighting": marker.get("weighting"),
+        "unit_norm": marker.get("unit_norm"),
+        "sources": marker.get("sources"),
+    }
+
+
+def _chunks(node: Any) -> Any:
+    """Shape of the chunks of the matrix, or of the values of a sparse one."""
+    chunks = getattr(node, "chunks", None)
+    if chunks is not None:
+        return chunks
+    inside = next((node[name] for name in ("X", "data", "scores") if name in node), None)
+    return None if inside is None else _chunks(inside)
+
+
+def _labels(path: str, node: Any) -> list[dict[str, Any]]:
+    """The columns of labels that the store has, with what `dlatent fit supervised` would see in them."""
+    from dlatent.stores.label_files import MULTI, column_names, read_labels
+
+    if not hasattr(node, "members"):
+        return []
+    columns = column_names(node["obs"]) if "obs" in node else []
+    found = [_column(name, read_labels(path, name)) for name in columns]
+    if f"obsm/{MULTI}" in node:
+        found.append({"column": MULTI, "outputs": read_labels(path, MULTI).shape[1]})
+    return found
+
+
+def _column(name: str, values: Any) -> dict[str, Any]:
+    import numpy as np
+
+    missing = [value is None or value != value or value == -1 for value in values.tolist()]
+    distinct = {value for value, absent in zip(values.tolist(), missing, strict=True) if not absent}
+    return {"column": name, "distinct": len(distinct), "unlabelled": int(np.sum(missing))}
+
+
+def _print_data(found: dict[str, Any]) -> None:
+    rows, columns = found["shape"]
+    kind = "sparse" if found["sparse"] else "dense"
+    values = "" if found["stored_values"] is None else f", {found['stored_values']:,} stored values"
+    weights = [found["weighting"], "unit rows" if found["unit_norm"] else None]
+    show.facts(
+        f"{found['data']}: {found['description'].partition(' ')[0]} data",
+        {
+            "rows × features": f"{rows:,} × {columns:,}, {kind} {found['dtype']}{values}",
+            "in memory": f"{found['bytes'] / 1e6:,.1f} MB in {found['blocks']} blocks of at most "
+            f"{found['largest_block'] / 1e6:,.1f} MB",
+            "chunks": None if found["chunks"] is None else " × ".join(map(str, found["chunks"])),
+            "dimensions": " × ".join(found["dims"]),
+            "labels": "; ".join(map(_label_words, found["labels"])) or "none",
+            "weighting": ", ".join(filter(None, weights)) or None,
+            "sources": None if found["sources"] is None else ", ".join(found["sources"]),
+        },
+    )
+
+
+def _label_words(label: dict[str, Any]) -> str:
+    if "outputs" in label:
+        return f"{label['column']} ({label['outputs']} outputs)"
+    unlabelled = f", {label['unlabelled']:,} rows unlabelled" if label["unlabelled"] else ""
+    return f"{label['column']} ({label['distinct']} different{unlabelled})"

@@ -1,0 +1,52 @@
+"""Labels as the command line names them: PATH, PATH#COLUMN or #COLUMN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.errors import DataError
+
+
+def labels_of(wanted: str | None, data: str, unlabelled: str | None) -> npt.NDArray[Any]:
+    """Read the labels of the rows of `data`; `wanted` None takes the only column of the data's own store."""
+    from dlatent.stores.label_files import read_labels
+
+    path, column = (data, None) if wanted is None else split(wanted)
+    values = read_labels(path or data, column)
+    return values if unlabelled is None else without(values, unlabelled)
+
+
+def split(wanted: str) -> tuple[str, str | None]:
+    """Path and column; a path that exists may have a # in its name."""
+    path, mark, column = wanted.rpartition("#")
+    if not mark or Path(wanted).exists():
+        return wanted, None
+    return path, column or None
+
+
+def without(values: npt.NDArray[Any], unlabelled: str) -> npt.NDArray[Any]:
+    """The labels with nothing (NaN for numbers, None for text) in place of the value for unlabelled rows.
+
+    Errors: DataError where no row has that value, because it is then a mistake of writing.
+    """
+    equal = _equal(values, unlabelled)
+    rows = equal if values.ndim == 1 else equal.all(axis=1)
+    if not rows.any():
+        raise DataError(f"no row has the label {unlabelled!r} that --unlabelled names; look how labels are written")
+    plain = values.dtype.kind in "biuf" and values.ndim == 1
+    cleared = values.astype(np.float64 if plain else object)
+    cleared[rows] = np.nan if plain else None
+    return cleared
+
+
+def _equal(values: npt.NDArray[Any], text: str) -> npt.NDArray[np.bool_]:
+    if values.dtype.kind in "iuf":
+        try:
+            return np.asarray(values == float(text))
+        except ValueError:
+            return np.zeros(values.shape, dtype=bool)
+    return np.asarray(values.astype(str) == text)

@@ -1,0 +1,107 @@
+"""The command line `dlatent`: parse, call the library, show what it says, end with a status that scripts can use."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from dlatent.cli import demo, fit, ingest, inspect, plan, transform
+from dlatent.cli.arguments import UsageError
+from dlatent.errors import DataError, EngineError, PlanError
+
+OK, UNEXPECTED, USAGE, BAD_DATA, DOES_NOT_FIT, ENGINE_LOST, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
+
+EPILOG = """exit status:
+    0  done
+    1  an unexpected error; run again with --debug and report it
+    2  the command line is wrong
+    3  the data, the labels or a store cannot be used
+    4  the fit does not fit in memory
+    5  the cluster was lost or cannot be reached
+    6  fitted and saved, but the tolerance was not reached
+  130  interrupted
+
+A command that fails leaves nothing written. Results go to standard output, progress and messages to standard error.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands; each sets `run`, the function that carries it out."""
+    made = argparse.ArgumentParser(
+        prog="dlatent",
+        description="Probabilistic latent-variable models for data larger than memory.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--version", action=_Version, help="show the version and stop")
+    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    for command in (ingest, plan, fit, transform, inspect, demo):
+        command.register(commands)
+    return made
+
+
+def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
+    """Run one command and return its exit status; `argv` are the words after `dlatent` (None: those of the process)."""
+    words = None if argv is None else [os.fspath(word) for word in argv]
+    try:
+        arguments = parser().parse_args(words)
+    except SystemExit as end:  # argparse ends the process after --help and after a mistake
+        return end.code if isinstance(end.code, int) else OK
+    return _guarded(arguments.run, arguments)
+
+
+def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """Carry a command out; an error becomes one message and a status."""
+    try:
+        status = run(arguments)
+        sys.stdout.flush()
+        return status
+    except UsageError as error:
+        return _refuse(error, USAGE, arguments, "the command line is wrong: ")
+    except DataError as error:
+        return _refuse(error, BAD_DATA, arguments)
+    except PlanError as error:
+        return _refuse(error, DOES_NOT_FIT, arguments)
+    except EngineError as error:
+        return _refuse(error, ENGINE_LOST, arguments)
+    except KeyboardInterrupt as error:
+        return _refuse(error, INTERRUPTED, arguments, "interrupted")
+    except BrokenPipeError:  # whoever read the output has seen enough
+        _close_quietly(sys.stdout)
+        return OK
+    except Exception as error:
+        return _refuse(error, UNEXPECTED, arguments, f"unexpected {type(error).__name__} (--debug shows where): ")
+
+
+def _refuse(error: BaseException, status: int, arguments: argparse.Namespace, before: str = "") -> int:
+    if arguments.debug:
+        traceback.print_exception(error)
+    print(f"dlatent: {before}{error}", file=sys.stderr)
+    return status
+
+
+def _close_quietly(stream: TextIO) -> None:
+    """Send what is still buffered nowhere, so that the interpreter does not complain about it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Version(argparse.Action):
+    """Shows the version, which is looked up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from dlatent import __version__
+
+        print(f"dlatent {__version__}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""`dlatent transform`: the latent variables of all rows of a store, by a saved model, into another store."""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+from typing import Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import add_cluster, add_json, add_labels, add_overwrite
+from dlatent.cli.cluster import connected
+from dlatent.cli.places import require_free
+from dlatent.errors import DataError
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "transform",
+        help="scores of all rows of a store by a saved model",
+        description="Write the posterior means of the latent variables of all rows to a Zarr store.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a store that dlatent fit wrote")
+    parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store with the features of the model")
+    parser.add_argument("-o", "--output", required=True, metavar="SCORES.zarr", help="where to write the scores")
+    add_labels(parser, "default: from the features alone")
+    add_cluster(parser)
+    add_overwrite(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Transform, and say where the scores are."""
+    require_free(arguments.output, overwrite=arguments.overwrite)
+    from dlatent import SupervisedPPCA, load
+
+    model, started = load(arguments.model), perf_counter()
+    options: dict[str, Any] = {"out": arguments.output, "overwrite": arguments.overwrite}
+    if arguments.labels is not None:
+        if not isinstance(model, SupervisedPPCA):
+            raise DataError(f"{arguments.model} holds a {type(model).__name__}, which has no labels; omit --labels")
+        from dlatent.cli.labels import labels_of
+
+        options["y"] = labels_of(arguments.labels, arguments.data, arguments.unlabelled)
+    with connected(arguments) as client:
+        model.transform(arguments.data, client=client, **options)
+    found = {
+        "scores": arguments.output,
+        "array": "scores",
+        "components": len(model.components_),
+        "seconds": perf_counter() - started,
+    }
+    if arguments.json:
+        show.as_json(found)
+    else:
+        show.facts(
+            f"{arguments.output} written",
+            {"array": f"scores, {found['components']} components", "seconds": f"{found['seconds']:.1f}"},
+        )
+    return 0

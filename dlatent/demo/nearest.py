@@ -1,0 +1,61 @@
+"""How well labels spread to their neighbours: the 1-nearest-neighbour error, exact, and block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array, DataSource, Features
+
+ROWS = 1024
+
+Blocks = Callable[[], Iterable[tuple[int, Features]]]
+"""Gives the rows of a matrix from the first on, as (number of the first row, rows); may be called again."""
+
+
+def of_array(rows: Array) -> Blocks:
+    """Blocks of a matrix in memory."""
+    return lambda: ((start, rows[start : start + ROWS]) for start in range(0, len(rows), ROWS))
+
+
+def of_source(source: DataSource) -> Blocks:
+    """Blocks of stored data, read when they are needed."""
+
+    def read() -> Iterator[tuple[int, Features]]:
+        for block in source.blocks:
+            yield block.start, block.load()
+
+    return read
+
+
+def error(blocks: Blocks, classes: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> float:
+    """Share of the rows of a class that are given a wrong one by their nearest neighbour among the rows `known`.
+
+    Parameters: `classes` (N,), -1 for rows that are not asked about; `known`, the rows whose class may be seen, which
+    are not asked about either.  Distances are Euclidean; of neighbours at one distance the first counts.
+    """
+    neighbours = _rows(blocks, known)
+    asked = classes >= 0
+    asked[known] = False
+    given = np.empty(len(classes), dtype=np.int64)
+    for start, rows in blocks():
+        given[start : start + rows.shape[0]] = classes[known][_nearest(rows, neighbours)]
+    return float(np.mean(given[asked] != classes[asked]))
+
+
+def _rows(blocks: Blocks, wanted: npt.NDArray[np.int64]) -> Array:
+    """Some rows, dense, in the order asked for."""
+    found: list[Array | None] = [None] * len(wanted)
+    for start, rows in blocks():
+        for place in np.flatnonzero((wanted >= start) & (wanted < start + rows.shape[0])).tolist():
+            row = rows[[int(wanted[place]) - start]]
+            found[place] = np.asarray(row.toarray() if hasattr(row, "toarray") else row, dtype=np.float64)[0]
+    return np.stack([row for row in found if row is not None])
+
+
+def _nearest(rows: Features, neighbours: Array) -> npt.NDArray[np.intp]:
+    # |row|² is the same for all neighbours of a row, so that the nearest is found without it.
+    nearness: Array = (neighbours**2).sum(axis=1) - 2 * (rows @ neighbours.T)
+    return nearness.argmin(axis=1)

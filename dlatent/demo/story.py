@@ -1,0 +1,263 @@
+"""The demonstration from end to end: sources, a Zarr store, a cluster, two models, what they cost and what they are
+good for."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent import PPCA, ConvergenceWarning, DataError, NoiseFloorWarning, SupervisedPPCA
+from dlatent.arrays import Array
+from dlatent.demo.corpus import Corpus, build_corpus, write_npz
+from dlatent.demo.footprint import Footprint
+from dlatent.demo.nearest import error, of_array, of_source
+from dlatent.demo.picture import draw
+from dlatent.stores.ingest import ingest
+from dlatent.stores.open import open as open_source
+
+COMPONENTS = 20
+LABELLED = 5
+BLOCK_BYTES = 2 << 20
+"""A small matrix in several blocks, so that both workers have some."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which modules are asked about: `classes` (N,) by number, -1 for none; `known`, the rows with a visible label."""
+
+    classes: npt.NDArray[np.int64]
+    known: npt.NDArray[np.int64]
+    targets: npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One model, or the words themselves, in numbers; None where a number has no meaning."""
+
+    name: str
+    error: float
+    log_likelihood: float | None = None
+    passes: int | None = None
+    bytes_read: int | None = None
+    seconds: float | None = None
+    peak_memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the demonstration found, and where it lies."""
+
+    folder: Path
+    lines: tuple[Line, ...]
+    summary: str
+
+    columns = ("", "1-NN error", "log-likelihood", "passes", "read, MB", "seconds", "peak, MB")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table, as text."""
+        return [
+            (
+                line.name,
+                f"{line.error:.3f}",
+                _text(line.log_likelihood, "{:,.0f}"),
+                _text(line.passes, "{}"),
+                _text(line.bytes_read, "{:,.1f}", 1e6),
+                _text(line.seconds, "{:.1f}"),
+                _text(line.peak_memory, "{:,.0f}", 1e6),
+            )
+            for line in self.lines
+        ]
+
+    def next_steps(self, program: str, python: str) -> list[str]:
+        """Commands that go on from here."""
+        model, data = self.folder / "s2ppca.zarr", self.folder / "modules.zarr"
+        script = f"import dlatent; print(dlatent.load('{model}').predict('{data}'))"
+        return [
+            f"{program} inspect {model}",
+            f"{program} transform {model} {data} -o {self.folder / 'scores.zarr'} --overwrite",
+            f"{program} plan ppca {data} -k 50",
+            f'{python} -c "{script}"',
+        ]
+
+
+def tell(
+    folder: Path,
+    *,
+    say: Say,
+    modules: int = 5000,
+    corpus: Corpus | None = None,
+    components: int = COMPONENTS,
+    labelled: int = LABELLED,
+) -> Story:
+    """Run the demonstration; `say` is told each step.
+
+    Parameters: `folder` gets the corpus, the store, two models and a picture, and nothing else in it is touched;
+    `modules`, most modules to read; `corpus` (None: of this machine); `components` K; `labelled`, modules per class
+    whose package the semi-supervised model is told.
+    Errors: DataError where the modules make no two classes.
+    """
+    started = perf_counter()
+    corpus = _read(modules, say) if corpus is None else corpus
+    task = choose(corpus, labelled)
+    folder.mkdir(parents=True, exist_ok=True)
+    store = _store(corpus, folder, say)
+    say("Starting a local cluster: two worker processes, one thread each.")
+    with _cluster() as client:
+        workers = list(client.run(_process_number).values())
+        say(f"Fitting PPCA with {components} latent variables to the words.")
+        ppca, one = _fit(PPCA(components), store, None, client, workers)
+        _told(one, say)
+        say(
+            f"Fitting semi-supervised PPCA (S²PPCA) to the words, and to the packages of {len(task.known)} modules: "
+            f"{labelled} of each of {len(corpus.class_names)} packages."
+        )
+        supervised, two = _fit(SupervisedPPCA(components), store, task.targets, client, workers)
+        _told(two, say)
+        # The labelled modules, too, are placed by their words alone: neighbours must be placed by one rule.
+        scores = {"PPCA": ppca.transform(store, client=client), "S²PPCA": supervised.transform(store, client=client)}
+    asked = int((task.classes >= 0).sum()) - len(task.known)
+    say(f"Guessing the package of {asked:,} other modules from the nearest of the {len(task.known)} labelled ones.")
+    lines = _lines(store, scores, task, (one, two))
+    for name, model in (("ppca", ppca), ("s2ppca", supervised)):
+        model.save(folder / f"{name}.zarr", overwrite=True)
+    draw(folder / "scores.png", scores, corpus.packages, task.classes, task.known)
+    say(f"Saved {folder / 'ppca.zarr'}, {folder / 's2ppca.zarr'} and the picture {folder / 'scores.png'}.")
+    return Story(folder, lines, _summary(lines, perf_counter() - started))
+
+
+def choose(corpus: Corpus, labelled: int) -> Task:
+    """Draw the labelled modules of every class, the same on every run.
+
+    Errors: DataError where there are fewer than two classes, or a class with no module left to guess.
+    """
+    names = corpus.class_names
+    if len(names) < 2:
+        raise DataError(
+            f"only {len(names)} installed package has modules enough to be a class; the demonstration needs two. Run "
+            "it with a Python that has packages installed, or with more --modules"
+        )
+    rng = np.random.default_rng(0)
+    members = [np.flatnonzero(corpus.labels == number) for number in range(len(names))]
+    if min(map(len, members)) <= labelled:
+        raise DataError(f"a package has no more than {labelled} modules, so that none is left to guess")
+    known = np.sort(np.concatenate([rng.choice(rows, labelled, replace=False) for rows in members]))
+    targets = np.full(len(corpus.labels), None, dtype=object)
+    targets[known] = corpus.packages[known]
+    return Task(corpus.labels, known, targets)
+
+
+def _read(modules: int, say: Say) -> Corpus:
+    say("Reading the Python modules of this machine: names, comments and docstrings are the words.")
+    started = perf_counter()
+    corpus = build_corpus(most_modules=modules)
+    rows, columns = corpus.counts.shape
+    say(
+        f"  {rows:,} modules × {columns:,} words, {corpus.counts.nnz:,} non-zeros, {len(corpus.links):,} imports, "
+        f"{len(corpus.class_names)} packages large enough to be a class ({perf_counter() - started:.1f} s)."
+    )
+    return corpus
+
+
+def _store(corpus: Corpus, folder: Path, say: Say) -> str:
+    source, store = folder / "modules.npz", folder / "modules.zarr"
+    say(f"Writing {source}, and ingesting it into {store} with tf-idf weights and rows of length 1.")
+    write_npz(corpus, source)
+    found = ingest(source, store, weighting="tfidf", unit_norm=True, block_bytes=BLOCK_BYTES, overwrite=True)
+    say(f"  {(found.bytes_written or 0) / 1e6:.1f} MB on disk ({found.seconds:.1f} s).")
+    return str(store)
+
+
+@contextmanager
+def _cluster() -> Iterator[Any]:
+    import distributed
+
+    start: Any = distributed.LocalCluster  # neither has types
+    connect: Any = distributed.Client
+    with (
+        tempfile.TemporaryDirectory(prefix="dlatent-demo-", ignore_cleanup_errors=True) as scratch,
+        start(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            local_directory=scratch,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        connect(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _process_number() -> int:
+    import os
+
+    return os.getpid()
+
+
+def _fit(model: PPCA, store: str, targets: Any, client: Any, workers: list[int]) -> tuple[Any, Line]:
+    started = perf_counter()
+    with Footprint(workers) as footprint, warnings.catch_warnings():
+        # The log-likelihood and the floor are in the table and in the store; advice belongs to a fit of one's own.
+        warnings.simplefilter("ignore", (ConvergenceWarning, NoiseFloorWarning))
+        model.fit(store, targets, client=client)
+    seconds = perf_counter() - started
+    read = int(model.history_["pass_bytes_read"].sum())
+    name = "PPCA" if targets is None else "S²PPCA"
+    line = Line(name, float("nan"), model.log_likelihood_, model.n_passes_, read, seconds, footprint.peak)
+    return model, line
+
+
+def _told(line: Line, say: Say) -> None:
+    say(f"  {line.passes} passes over the data, {line.seconds:.1f} s.")
+
+
+def _lines(store: str, scores: dict[str, Array], task: Task, fits: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The errors: of the words, whose rows have length 1, and of the posterior means as they are.
+
+    Posterior means are not standardised again: the model has given the latent variables a common scale, the prior's,
+    and draws those towards zero that the words say little about.
+    """
+    words = Line("words, no model", error(of_source(open_source(store)), task.classes, task.known))
+    errors = {name: error(of_array(rows), task.classes, task.known) for name, rows in scores.items()}
+    return words, *(Line(fit.name, errors[fit.name], *_costs(fit)) for fit in fits)
+
+
+def _costs(fit: Line) -> tuple[Any, ...]:
+    return fit.log_likelihood, fit.passes, fit.bytes_read, fit.seconds, fit.peak_memory
+
+
+def _summary(lines: tuple[Line, ...], seconds: float) -> str:
+    """What the numbers say, whatever they are."""
+    words, ppca, supervised = lines
+    return (
+        f"S²PPCA, which saw the labels, makes {_compared(supervised.error, ppca.error)} errors than PPCA and "
+        f"{_compared(supervised.error, words.error)} than the words themselves.\n"
+        "1-NN error: share of unlabelled modules whose nearest labelled module is of another package. Log-likelihood: "
+        "in nats, for S²PPCA of\nwords and labels together, so that the two cannot be compared. Peak: driver and "
+        f"workers together. The whole took {seconds:.0f} s."
+    )
+
+
+def _compared(mine: float, other: float) -> str:
+    if mine == other:
+        return "no fewer and no more"
+    share = f"{abs(mine / other - 1):.0%} " if other else ""
+    return f"{share}{'fewer' if mine < other else 'MORE'}"
+
+
+def _text(value: float | None, form: str, unit: float = 1) -> str:
+    if value is None:
+        return "–"
+    return form.format(value / unit if unit != 1 else value)

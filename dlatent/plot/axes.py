@@ -1,0 +1,58 @@
+"""What all pictures share: the axes to draw on, and the Dataset of a fitted model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from dlatent.errors import DlatentError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class PlotError(DlatentError, ImportError):
+    """matplotlib is not installed."""
+
+
+def axes_or_new(ax: Axes | None) -> Axes:
+    """The axes given, or those of a new figure.
+
+    Errors: PlotError where matplotlib is not installed.
+    """
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise PlotError("pictures need matplotlib; install it with: pip install 'dlatent[plot]'") from error
+    return pyplot.subplots(layout="constrained")[1]
+
+
+def whole_ticks(axes: Axes) -> None:
+    """Ticks of the horizontal axis at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def dataset_of(result: Any) -> xr.Dataset:
+    """The Dataset of a fitted model: of its attribute `result_`, or as given.
+
+    Errors: TypeError for anything else.
+    """
+    found = result if isinstance(result, xr.Dataset) else getattr(result, "result_", None)
+    if not isinstance(found, xr.Dataset):
+        raise TypeError(f"expected a fitted model or its result_ (an xarray Dataset); got {type(result).__name__}")
+    return found
+
+
+def variable(dataset: xr.Dataset, name: str) -> xr.DataArray:
+    """A variable of a result.
+
+    Errors: TypeError where the Dataset has none of this name.
+    """
+    if name not in dataset:
+        raise TypeError(f"the Dataset has no variable {name!r}, so it is no result_ of a fitted model")
+    return dataset[name]
