@@ -87,7 +87,10 @@ def test_what_is_wrong_is_named(write, tmp_path, body, message):
     [
         ("1 2 3\n", "line 1: no MatrixMarket header"),
         ("%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 1\n", "is no real matrix"),
-        ("%%MatrixMarket matrix coordinate real symmetric\n1 2 1\n1 1 1\n", "line 2: a symmetric matrix must be square"),
+        (
+            "%%MatrixMarket matrix coordinate real symmetric\n1 2 1\n1 1 1\n",
+            "line 2: a symmetric matrix must be square",
+        ),
         ("%%MatrixMarket matrix coordinate integer general\n1 1 1\n1 1 1.5\n", "line 3: 1.5 is no integer"),
         ("%%MatrixMarket matrix coordinate real general\n1 x 1\n", "line 2: '1 x 1' is no matrix size"),
         ("%%MatrixMarket matrix coordinate real general\n", "before the size"),

@@ -17,7 +17,9 @@ def frame():
     rows = 57
     numbers = {"height": rng.normal(size=rows), "age": rng.integers(0, 90, rows), "member": rng.random(rows) < 0.5}
     groups = rng.choice(["b", "a"], rows)
-    return pd.DataFrame({"id": [f"p{i}" for i in range(rows)], **numbers, "group": groups, "score": rng.normal(size=rows)})
+    return pd.DataFrame(
+        {"id": [f"p{i}" for i in range(rows)], **numbers, "group": groups, "score": rng.normal(size=rows)}
+    )
 
 
 WRITERS = {
@@ -117,6 +119,15 @@ def test_parquet_index_names_the_rows(tmp_path, frame):
     frame.set_index("id")[["height", "score"]].to_parquet(tmp_path / "a.parquet")
     ingest(tmp_path / "a.parquet", tmp_path / "a.zarr")
     assert names(tmp_path / "a.zarr", "obs") == frame["id"].tolist()
+
+
+def test_files_of_different_precision_need_a_dtype(tmp_path):
+    paths = [tmp_path / f"{number}.parquet" for number in range(2)]
+    for path, dtype in zip(paths, (np.float32, np.float64), strict=True):
+        pd.DataFrame({"a": np.array([1 / 3, 1], dtype=dtype)}).to_parquet(path)
+    with pytest.raises(DataError, match="float32 at first and float64 later; give dtype"):
+        ingest(paths, tmp_path / "a.zarr")
+    assert ingest(paths, tmp_path / "a.zarr", dtype="float64").shape == (4, 1)
 
 
 def test_missing_packages_are_named_with_the_way_to_install_them(tmp_path, frame, monkeypatch):

@@ -29,8 +29,7 @@ def save(x, folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["svm", "npz", "npy", "csv"])
-@pytest.mark.parametrize("norm", ["l2", None])
-@pytest.mark.parametrize("block_bytes", [400, 1 << 25])
+@pytest.mark.parametrize(("norm", "block_bytes"), [("l2", 400), (None, 1 << 25)])
 def test_tfidf_is_that_of_scikit_learn(tmp_path, kind, norm, block_bytes):
     x = counts(200)
     path = save(x, tmp_path, kind)

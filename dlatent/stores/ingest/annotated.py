@@ -10,7 +10,7 @@ import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
-from dlatent.stores.ingest.source import directory_size, file_name, file_size
+from dlatent.stores.ingest.source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SliceStream, SparseParts, sorted_once
 from dlatent.stores.ingest.spill import dense_cuts
 from dlatent.stores.ingest.tables import needed
@@ -80,7 +80,7 @@ class AnnotatedReader(Reader):
 
     def _open_h5ad(self) -> Any:
         try:
-            return needed("h5py", self.description).File(self._location, "r")
+            return needed("h5py", self.description).File(path_or_stream(self._location), "r")
         except OSError as error:
             raise DataError(f"{self._location} is no readable h5ad (HDF5) file: {error}") from error
 

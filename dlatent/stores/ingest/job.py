@@ -66,7 +66,7 @@ class Job:
         self.repairs = Repairs()
         self.seen = self.dropped = 0
         self.shape = (0, 0)
-        self.stored_dtype = np.dtype(np.float64)
+        self.stored_dtype = self._first_dtype = np.dtype(np.float64)
 
     @property
     def writer(self) -> DenseWriter | SparseWriter:
@@ -178,7 +178,13 @@ class Job:
 
     def _open_writer(self, features: Any) -> None:
         if self._writer is not None:
+            if self._dtype is None and features.dtype.itemsize > self._first_dtype.itemsize:
+                raise DataError(
+                    f"{self._reader.description}: the values are {self._first_dtype} at first and {features.dtype} later; "
+                    "give dtype to say how they are to be stored"
+                )
             return
+        self._first_dtype = features.dtype
         weighted = self._tfidf or self._unit_norm
         own = np.dtype(np.float64) if weighted and features.dtype.kind in "iu" else features.dtype
         self.stored_dtype = np.dtype(self._dtype or own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, numbered
-from dlatent.stores.ingest.source import file_size
+from dlatent.stores.ingest.source import file_name, file_size
 from dlatent.stores.ingest.spill import ColumnMajor, dense_cuts
 from dlatent.stores.location import local_path
 
@@ -20,7 +19,7 @@ class NpyReader(Reader):
     """Reads a two-dimensional array of numbers row by row."""
 
     def __init__(self, location: str) -> None:
-        super().__init__(Path(location).name, file_size(location))
+        super().__init__(file_name(location), file_size(location))
         path = local_path(location)
         if path is None:
             raise DataError(f"{location}: npy files are mapped into memory and must lie on this machine; copy it first")

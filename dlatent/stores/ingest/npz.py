@@ -17,7 +17,7 @@ import numpy as np
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
 from dlatent.stores.ingest.member_stream import MemberStream
-from dlatent.stores.ingest.source import file_size
+from dlatent.stores.ingest.source import file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SparseParts, sorted_once
 from dlatent.stores.ingest.spill import PIECE, ColumnMajor, dense_cuts
 
@@ -36,10 +36,10 @@ class NpzReader(Reader):
         ids: str | None = None,
         terms: str | None = None,
     ) -> None:
-        super().__init__(Path(location).name, file_size(location))
+        super().__init__(file_name(location), file_size(location))
         self._directory = directory
         try:
-            self._archive = zipfile.ZipFile(location)
+            self._archive = zipfile.ZipFile(path_or_stream(location))
         except zipfile.BadZipFile:
             raise DataError(f"{location} is no npz archive, or is cut short; fetch it again or give format=") from None
         self.keys = [name.removesuffix(".npy") for name in self._archive.namelist()]

@@ -21,7 +21,7 @@ class Topics:
         source = ByteSource(location)
         found: dict[str, list[str]] = {}
         line = 0
-        for text in source.line_chunks(1 << 22):
+        for text in source.line_chunks(1 << 20):
             for row in text.decode(errors="replace").splitlines():
                 line += 1
                 words = row.split()

@@ -66,8 +66,9 @@ def ingest(
     """Stream a file into a Zarr store with the layout of AnnData: `X`, `obs` (labels), `var` (features), `obsm/Y`.
 
     Memory is bounded by a few `block_bytes` plus about 50 bytes a row for labels and row pointers and the names of the
-    features; matrices that are stored by columns, and counts between the two passes of tf-idf, lie in a temporary
-    directory beside the destination.  Until the end the store lies aside and does not open; an error leaves nothing.
+    features (of Parquet files, also one row group).  Matrices that are stored by columns, and counts between the two
+    passes of tf-idf, lie in a temporary directory beside the destination.  Until the end the store lies aside and does
+    not open; an error leaves nothing.
 
     Parameters
         source: a file, or several svmlight, CSV or Parquet files that continue one another.

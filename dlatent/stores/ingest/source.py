@@ -96,6 +96,12 @@ def open_raw(location: str) -> IO[bytes]:
         raise DataError(f"{location} cannot be read: {error}") from error
 
 
+def path_or_stream(location: str) -> str | IO[bytes]:
+    """A local path as text, or the open stream of a URL, for libraries that take either."""
+    path = local_path(location)
+    return str(path) if path is not None else open_raw(location)
+
+
 def file_size(location: str) -> int:
     """Size in bytes; a missing file is a DataError."""
     path = local_path(location)

@@ -35,33 +35,38 @@ class TripleSpill:
         records = np.empty(len(rows), dtype=self._record)
         records["row"], records["column"], records["value"] = rows, columns, values
         np.add.at(self._counts, rows, 1)
-        _append(self._directory / "all", records)
+        with (self._directory / "all").open("ab") as stream:
+            stream.write(records.tobytes())
 
     def batches(self, batch_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
-        """First row and matrix of each batch; the entries are distributed to files by row range on the first call."""
+        """First row and matrix of each batch; the entries are sorted by range of rows on the first call."""
+        indptr = np.concatenate([[0], np.cumsum(self._counts)])
         if self._ranges is None:
-            indptr = np.concatenate([[0], np.cumsum(self._counts)])
-            self._ranges = list(row_cuts(indptr, max(batch_bytes // (4 * self._record.itemsize), 1)))
-            self._distribute(self._ranges)
-        for number, (start, stop) in enumerate(self._ranges):
-            yield start, self._matrix(self._directory / f"part{number}", start, stop)
+            self._ranges = list(row_cuts(indptr, max(batch_bytes // self._record.itemsize, 1)))
+            self._distribute(np.array([start for start, _ in self._ranges], dtype=np.int64), indptr)
+        for start, stop in self._ranges:
+            yield start, self._matrix(indptr[start : stop + 1])
 
-    def _distribute(self, ranges: list[tuple[int, int]]) -> None:
-        whole = self._directory / "all"
-        starts = np.array([start for start, _ in ranges])
-        for records in _pieces(whole, self._record):
-            part = np.searchsorted(starts, records["row"], side="right") - 1
-            order = np.argsort(part, kind="stable")
-            numbers, first = np.unique(part[order], return_index=True)
-            for number, group in zip(numbers, np.split(records[order], first[1:]), strict=True):
-                _append(self._directory / f"part{number}", group)
-        whole.unlink(missing_ok=True)
+    def _distribute(self, starts: Values, indptr: Values) -> None:
+        """Move the entries of each range of rows to the place in one file where the counts say that they belong."""
+        place = indptr[starts]
+        with (self._directory / "sorted").open("wb") as out:
+            for records in _pieces(self._directory / "all", self._record):
+                part = np.searchsorted(starts, records["row"], side="right") - 1
+                order = np.argsort(part, kind="stable")
+                numbers, first = np.unique(part[order], return_index=True)
+                for number, group in zip(numbers, np.split(records[order], first[1:]), strict=True):
+                    out.seek(int(place[number]) * self._record.itemsize)
+                    out.write(group.tobytes())
+                    place[number] += len(group)
+        (self._directory / "all").unlink(missing_ok=True)
 
-    def _matrix(self, path: Path, start: int, stop: int) -> sp.csr_array:
-        records = np.fromfile(path, dtype=self._record) if path.exists() else np.empty(0, dtype=self._record)
+    def _matrix(self, indptr: Values) -> sp.csr_array:
+        with (self._directory / "sorted").open("rb") as stream:
+            stream.seek(int(indptr[0]) * self._record.itemsize)
+            records = np.fromfile(stream, dtype=self._record, count=int(indptr[-1] - indptr[0]))
         order = np.lexsort((records["column"], records["row"]))
-        indptr = np.concatenate([[0], np.cumsum(self._counts[start:stop])])
-        return csr(records["value"][order], records["column"][order], indptr, self._columns)
+        return csr(records["value"][order], records["column"][order], indptr - indptr[0], self._columns)
 
 
 class BatchSpill:
@@ -120,11 +125,6 @@ def dense_cuts(shape: tuple[int, int], itemsize: int, batch_bytes: int) -> Itera
     """Ranges of rows of a dense matrix with about `batch_bytes` bytes each (at least one row)."""
     step = max(batch_bytes // max(shape[1] * itemsize, 1), 1)
     return ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
-
-
-def _append(path: Path, records: npt.NDArray[Any]) -> None:
-    with path.open("ab") as stream:
-        stream.write(records.tobytes())
 
 
 def _pieces(path: Path, dtype: np.dtype[Any]) -> Iterator[npt.NDArray[Any]]:

@@ -140,5 +140,5 @@ def _identifiers(sets: LabelSets, place: Callable[[int], str]) -> npt.NDArray[np
 
 
 def _has_index_zero(source: ByteSource) -> bool:
-    chunks = source.line_chunks(1 << 22)
+    chunks = source.line_chunks(1 << 18)
     return any(b" 0:" in text or b"\t0:" in text or text.startswith(b"0:") or b"\n0:" in text for text in chunks)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, numbered
-from dlatent.stores.ingest.source import ByteSource
+from dlatent.stores.ingest.source import ByteSource, path_or_stream
 
 
 class TableReader(Reader):
@@ -66,7 +66,8 @@ class TableReader(Reader):
 
     def _batch(self, frame: Any, name: str, start: int) -> Batch:
         assert self.column_names is not None
-        features = np.empty((len(frame), len(self.column_names)))
+        single = all(frame[str(column)].dtype == np.float32 for column in self.column_names)
+        features = np.empty((len(frame), len(self.column_names)), dtype=np.float32 if single else np.float64)
         for index, column in enumerate(self.column_names):
             features[:, index] = _numbers(frame[str(column)], name, start)
         several = len(self._labels) > 1
@@ -132,10 +133,12 @@ class ParquetReader(TableReader):
         file = self._file(source)
         wanted = [*map(str, self.column_names), *self._labels, *([self._ids] if self._ids else ())]
         seen, total = 0, max(file.metadata.num_rows, 1)
-        for batch in file.iter_batches(batch_size=rows, columns=wanted):
-            seen += batch.num_rows
-            source.position = source.size * seen // total
-            yield batch.to_pandas(ignore_metadata=True)
+        # One row group at a time: asked for all at once, pyarrow keeps the whole file in memory.
+        for group in range(file.metadata.num_row_groups):
+            for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=wanted, use_threads=False):
+                seen += batch.num_rows
+                source.position = source.size * seen // total
+                yield batch.to_pandas(ignore_metadata=True)
 
     def _stored_index(self, source: ByteSource) -> str | None:
         stored = (self._file(source).schema_arrow.pandas_metadata or {}).get("index_columns", [])
@@ -145,7 +148,9 @@ class ParquetReader(TableReader):
     def _file(self, source: ByteSource) -> Any:
         arrow = needed("pyarrow", source.name)
         try:
-            return importlib.import_module("pyarrow.parquet").ParquetFile(source.location, memory_map=False)
+            return importlib.import_module("pyarrow.parquet").ParquetFile(
+                path_or_stream(source.location), pre_buffer=False
+            )
         except (arrow.ArrowInvalid, OSError) as error:
             raise DataError(f"{source.location} is no readable Parquet file: {error}") from error
 

@@ -15,7 +15,7 @@ from dlatent.stores.ingest.batches import Values, is_sparse
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.sparse import ARRAY_ENCODING, CHUNK_ELEMENTS, CsrWriter, fast_codec
 
-NAMES_PER_CHUNK = 1 << 16
+NAMES_PER_CHUNK = 1 << 14
 
 DICTIONARY = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
