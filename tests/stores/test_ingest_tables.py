@@ -125,7 +125,7 @@ def test_files_of_different_precision_need_a_dtype(tmp_path):
     paths = [tmp_path / f"{number}.parquet" for number in range(2)]
     for path, dtype in zip(paths, (np.float32, np.float64), strict=True):
         pd.DataFrame({"a": np.array([1 / 3, 1], dtype=dtype)}).to_parquet(path)
-    with pytest.raises(DataError, match="float32 at first and float64 later; give dtype"):
+    with pytest.raises(DataError, match=r"values are float32 at first and float64 later; give dtype"):
         ingest(paths, tmp_path / "a.zarr")
     assert ingest(paths, tmp_path / "a.zarr", dtype="float64").shape == (4, 1)
 

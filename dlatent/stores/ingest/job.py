@@ -180,7 +180,7 @@ class Job:
         if self._writer is not None:
             if self._dtype is None and features.dtype.itemsize > self._first_dtype.itemsize:
                 raise DataError(
-                    f"{self._reader.description}: the values are {self._first_dtype} at first and {features.dtype} later; "
+                    f"{self._reader.description}: values are {self._first_dtype} at first and {features.dtype} later; "
                     "give dtype to say how they are to be stored"
                 )
             return
