@@ -1,0 +1,198 @@
+"""ORL and Yale faces: 1-NN error in the latent space with 2 labelled images per person, beside the paper's table.
+
+Source: Yu, Yu, Tresp, Kriegel and Wu (2006), Table 2.  Needs DLATENT_DATA with orl_32x32.npz and yale_32x32.npz.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.external import data_file
+from benchmarks.processes import Stopwatch
+from benchmarks.table import grouped, markdown, middle, not_run
+from benchmarks.task import Case, Check, Row, Summary, Task, finished
+
+Array = npt.NDArray[np.float64]
+Embedding = Callable[[Array, npt.NDArray[Any], npt.NDArray[Any], int], dict[str, Array]]
+"""Images (N, D), classes (N,), labelled rows, K → embeddings (N, K') by name of the variant."""
+
+COMPONENTS = (5, 10, 20)
+SPLITS = 50
+PER_PERSON = 2
+FILES = {"orl": "orl_32x32.npz", "yale": "yale_32x32.npz"}
+REPORTED = {
+    ("orl", "full", 0): 0.331,
+    ("orl", "pca", 5): 0.559,
+    ("orl", "pca", 10): 0.405,
+    ("orl", "pca", 20): 0.332,
+    ("orl", "s2ppca", 5): 0.529,
+    ("orl", "s2ppca", 10): 0.351,
+    ("orl", "s2ppca", 20): 0.276,
+}
+"""Errors of Table 2 that are to be reproduced."""
+PRINCIPAL, POSTERIOR = "principal axes", "E[z|x]"
+WITH_LABELS = "E[z|x,y] where labelled"
+HEADLINE = {"full": "pixels", "pca": PRINCIPAL, "s2ppca": POSTERIOR, "sppca": POSTERIOR}
+"""The variant that is compared with the paper: its own definition of the projection."""
+
+
+def prepare(folder: Path, scale: float) -> Row:
+    """Copy the images as float64 beside their classes; each image keeps its raw grey levels."""
+    shapes = {}
+    for name, file in FILES.items():
+        raw = np.load(data_file(file), allow_pickle=False)
+        np.savez(folder / name, images=raw["X"].astype(np.float64), classes=raw["y"])
+        shapes[name] = list(raw["X"].shape)
+    return {"shape": shapes}
+
+
+def splits(classes: npt.NDArray[Any], count: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Which images are labelled, 2 random ones of each person; the same splits for every method."""
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        labelled = np.zeros(len(classes), dtype=bool)
+        for person in np.unique(classes):
+            labelled[rng.permutation(np.flatnonzero(classes == person))[:PER_PERSON]] = True
+        yield labelled
+
+
+def nearest_error(space: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_]) -> float:
+    """Share of unlabelled images whose nearest labelled image (Euclidean) shows another person."""
+    from scipy.spatial.distance import cdist
+
+    nearest = cdist(space[~labelled], space[labelled]).argmin(axis=1)
+    return float((classes[labelled][nearest] != classes[~labelled]).mean())
+
+
+def full(images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Array]:
+    """The grey levels themselves."""
+    return {"pixels": images}
+
+
+def pca(images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Array]:
+    """Principal components of all images: on orthonormal axes, and as posterior means of PPCA."""
+    from dlatent import PPCA
+
+    model = PPCA(k).fit(images)
+    axes, _ = np.linalg.qr(model.components_.T)
+    return {PRINCIPAL: (images - model.mean_) @ axes, POSTERIOR: model.transform(images)}
+
+
+def lda(images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Array]:
+    """Fisher's discriminants of the labelled images."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    model = LinearDiscriminantAnalysis(n_components=min(k, len(np.unique(classes)) - 1))
+    return {"discriminants": model.fit(images[labelled], classes[labelled]).transform(images)}
+
+
+def pls(images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Array]:
+    """Partial least squares of the labelled images against their one-of-C classes."""
+    from sklearn.cross_decomposition import PLSRegression
+
+    outputs = (classes[labelled][:, None] == np.unique(classes)).astype(float)
+    return {"scores": PLSRegression(k, scale=False).fit(images[labelled], outputs).transform(images)}
+
+
+def _supervised(
+    images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], model: Any
+) -> dict[str, Array]:
+    targets = np.where(labelled, classes, -1)
+    axes, _ = np.linalg.qr(model.components_.T)
+    return {
+        POSTERIOR: model.transform(images),
+        WITH_LABELS: model.transform(images, targets),
+        PRINCIPAL: (images - model.mean_) @ axes,
+    }
+
+
+def sppca(images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Array]:
+    """Supervised PPCA of the labelled images alone."""
+    from dlatent import SupervisedPPCA
+
+    model = SupervisedPPCA(k).fit(images[labelled], classes[labelled])
+    return _supervised(images, classes, labelled, model)
+
+
+def s2ppca(images: Array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Array]:
+    """Semi-supervised PPCA of all images, with the classes of the labelled ones."""
+    from dlatent import SupervisedPPCA
+
+    model = SupervisedPPCA(k).fit(images, np.where(labelled, classes, -1))
+    return _supervised(images, classes, labelled, model)
+
+
+METHODS: dict[str, Embedding] = {"full": full, "pca": pca, "lda": lda, "pls": pls, "sppca": sppca, "s2ppca": s2ppca}
+
+
+def errors(folder: Path, scale: float, data: str, method: str, n_components: int, unit_norm: bool = False) -> Row:
+    """1-NN errors of one method over the splits, per variant of the projection."""
+    warnings.simplefilter("ignore")
+    stored = np.load(folder / f"{data}.npz")
+    images, classes = stored["images"], stored["classes"]
+    if unit_norm:
+        images = images / np.linalg.norm(images, axis=1, keepdims=True)
+    found: dict[str, list[float]] = {}
+    with Stopwatch() as watch:
+        for labelled in splits(classes, max(2, round(SPLITS * scale))):
+            for variant, space in METHODS[method](images, classes, labelled, n_components).items():
+                found.setdefault(variant, []).append(nearest_error(space, classes, labelled))
+    return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "errors": found}
+
+
+def tasks(scale: float) -> tuple[Task, ...]:
+    """Each data set, method and K; and raw against normalised images where the paper does not say."""
+    found = []
+    for data in FILES:
+        for method in METHODS:
+            for k in (0,) if method == "full" else COMPONENTS:
+                for unit_norm in (False, True):
+                    base = {"data": data, "method": method, "n_components": k, "unit_norm": unit_norm}
+                    name = f"{data}/{method}" + (f"-{k}" if k else "") + ("/unit" if unit_norm else "")
+                    found.append(Task(name, "benchmarks.cases.faces:errors", base, once=True))
+    return tuple(found)
+
+
+def summarise(rows: list[Row]) -> Summary:
+    """Mean and standard deviation per method, K and variant, beside the paper's numbers."""
+    lines, checks = [], []
+    for row in finished(rows):
+        asked = row["arguments"]
+        for variant, values in row["errors"].items():
+            mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+            key = (asked["data"], asked["method"], asked["n_components"])
+            headline = HEADLINE.get(asked["method"]) == variant and not asked["unit_norm"]
+            paper = REPORTED.get(key) if headline else None
+            lines.append(
+                (
+                    asked["data"], asked["method"], asked["n_components"] or None,
+                    "unit norm" if asked["unit_norm"] else "raw", variant, f"{mean:.3f} ± {deviation:.3f}",
+                    None if paper is None else f"{paper:.3f}",
+                    None if paper is None else f"{(mean - paper) / deviation:+.1f}",
+                )
+            )  # fmt: skip
+            if paper is not None:
+                said = (
+                    f"{key[0]} {key[1]}{f' K = {key[2]}' if key[2] else ''}: {mean:.3f} ± {deviation:.3f} against "
+                    f"{paper:.3f} (within one standard deviation)"
+                )
+                checks.append(Check(said, abs(mean - paper) <= deviation))
+    headers = ("data", "method", "K", "images", "space of 1-NN", "error, mean ± sd", "paper", "difference in sd")
+    seconds = [(name, middle(own, "fit_seconds")) for name, own in grouped(finished(rows), lambda r: r["task"]).items()]
+    text = markdown(headers, lines) + "\n\n" + markdown(("task", "s for all splits"), seconds)
+    return Summary((text + "\n\n" + not_run(rows)).rstrip(), tuple(checks))
+
+
+CASE = Case(
+    "faces",
+    "ORL and Yale faces, 50 random splits with 2 labelled images per person, 1-NN error on the others",
+    "benchmarks.cases.faces:prepare",
+    tasks,
+    summarise,
+)

@@ -1,0 +1,225 @@
+"""What the planner chooses over many shapes, and its projections beside measurement for a few real fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cluster import fitted, local_cluster
+from benchmarks.generate import Factors, power_law, write_dense, zipf_counts
+from benchmarks.table import MIB, grouped, largest, markdown, mebibytes, middle, not_run
+from benchmarks.task import Case, Check, Row, Summary, Task, finished
+
+GIB = 2**30
+WORKERS = 2
+SHAPES: tuple[tuple[int, int, float | None], ...] = (
+    (10_000, 50, None),
+    (200_000, 512, None),
+    (2_000_000, 1_024, None),
+    (4_000_000, 1_024, None),
+    (100_000, 2_000, None),
+    (20_000, 5_000, None),
+    (20_000, 20_000, None),
+    (100_000_000, 100, None),
+    (400, 1_024, None),
+    (20_000, 25_000, 0.003),
+    (800_000, 47_000, 0.0016),
+    (2_000_000, 1_000_000, 1e-4),
+    (500_000, 300, 0.05),
+)
+"""Instances, features, and the share of stored entries for sparse data."""
+K = (10, 50)
+LIMITS = (512 * MIB, 2 * GIB)
+
+FITS: dict[str, tuple[int, int, str]] = {
+    "tall": (150_000, 256, "float64"),
+    "square": (20_000, 1_500, "float64"),
+    "wide": (6_000, 4_000, "float32"),
+    "few": (800, 3_000, "float64"),
+    "text": (20_000, 20_000, "sparse"),
+    "labelled-text": (20_000, 20_000, "sparse"),
+    "labelled-tall": (60_000, 200, "float64"),
+}
+"""Fits that are run: instances, features, type."""
+
+
+def prepare(folder: Path, scale: float) -> Row:
+    """One store per shape."""
+    import scipy.sparse as sp
+
+    from dlatent.stores.ingest.run import ingest
+
+    for name, (rows, features, kind) in FITS.items():
+        count = max(500, round(rows * scale))
+        if kind == "sparse":
+            sp.save_npz(folder / "counts.npz", zipf_counts(count, features, topics=30, tokens=100, seed=41))
+            ingest(folder / "counts.npz", folder / f"{name}.zarr", weighting="tfidf", unit_norm=True, overwrite=True)
+            (folder / "counts.npz").unlink()
+        else:
+            model = Factors(features, power_law(30, 30.0), noise=1.0, mean=np.full(features, 2.0), seed=42)
+            write_dense(folder / f"{name}.zarr", model, count, kind, 43)
+    return {"shape": {name: list(size) for name, size in FITS.items()}}
+
+
+def choices(folder: Path, scale: float) -> Row:
+    """The plans for all shapes, worker limits and K; no data exist, and none are read."""
+    from dlatent.errors import PlanError
+    from dlatent.fitting.plan import Problem, make_plan
+
+    found = []
+    for rows, features, density in SHAPES:
+        for k in K:
+            for limit in LIMITS:
+                problem, machine = _problem(rows, features, density, k, Problem), Machine(limit)
+                try:
+                    plan = make_plan(problem, machine)
+                except PlanError as error:
+                    found.append(_choice(rows, features, density, k, limit) | {"refused": str(error)})
+                    continue
+                found.append(
+                    _choice(rows, features, density, k, limit)
+                    | {
+                        "route": plan.route,
+                        "passes": plan.passes,
+                        "bytes_total": plan.bytes_total,
+                        "worker_memory": plan.worker_memory,
+                        "driver_memory": plan.driver_memory,
+                        "reason": plan.reason,
+                    }
+                )
+    return {"choices": found}
+
+
+class Machine:
+    """A cluster of two workers of one thread, for planning."""
+
+    kind, workers, threads, driver_memory = "cluster", WORKERS, 1, 4 * GIB
+
+    def __init__(self, worker_memory: int) -> None:
+        self.worker_memory, self.cache_bytes = worker_memory, int(0.4 * worker_memory)
+
+
+def _choice(rows: int, features: int, density: float | None, k: int, limit: int) -> Row:
+    return {"rows": rows, "features": features, "density": density, "k": k, "limit": limit}
+
+
+def _problem(rows: int, features: int, density: float | None, k: int, kind: Any) -> Any:
+    nnz = None if density is None else round(rows * features * density)
+    nbytes = rows * features * 8 if nnz is None else nnz * 12 + rows * 4
+    block = min(nbytes, 32 * MIB)
+    blocks = -(-nbytes // block)
+    return kind(
+        instances=rows, features=features, targets=0, n_components=k, patterns=1, nbytes=nbytes, largest_block=block,
+        blocks=blocks, groups=min(blocks, 64), itemsize=8, nnz=nnz, description="data",
+    )  # fmt: skip
+
+
+def fit(folder: Path, scale: float, name: str, n_components: int, route: str) -> Row:
+    """One fit on two workers, which keeps its plan beside what it took."""
+    from dlatent import PPCA, SupervisedPPCA
+
+    path = str(folder / f"{name}.zarr")
+    rows = max(500, round(FITS[name][0] * scale))
+    labelled = name.startswith("labelled")
+    targets = None
+    if labelled:
+        targets = np.random.default_rng(44).integers(5, size=rows)
+        targets[np.random.default_rng(45).permutation(rows)[rows // 10 :]] = -1
+    kind: Any = SupervisedPPCA if labelled else PPCA
+    with local_cluster(WORKERS, 2 * GIB) as client:
+        model = kind(n_components, route=route, suspect_data="keep")
+        _, row = fitted(model, path, targets, client)
+    return row
+
+
+def tasks(scale: float) -> tuple[Task, ...]:
+    """The table of choices, and the fits."""
+    module = "benchmarks.cases.planner"
+    found = [Task("choices", f"{module}:choices", once=True)]
+    wanted = [(name, 20, "auto") for name in FITS] + [("square", 20, "krylov"), ("text", 50, "auto")]
+    for name, k, route in wanted:
+        arguments = {"name": name, "n_components": k, "route": route}
+        label = f"{name}-{k}" + ("" if route == "auto" else f"-{route}")
+        found.append(Task(label, f"{module}:fit", arguments, once=True))
+    return tuple(found)
+
+
+def summarise(rows: list[Row]) -> Summary:
+    """Both tables, and whether every projection held."""
+    done = grouped(finished(rows), lambda row: row["task"])
+    table = [choice for row in done.pop("choices", []) for choice in row["choices"]]
+    parts, checks = [], []
+    lines = []
+    for task, own in done.items():
+        plan, worker, driver = own[0]["plan"], largest(own, "peak_worker_rss"), largest(own, "peak_driver_rss")
+        held = [
+            (worker or 0) <= plan["worker_memory"],
+            (driver or 0) <= plan["driver_memory"],
+            (middle(own, "passes") or 0) <= plan["passes"] + 1,
+            (middle(own, "bytes_read") or 0) <= plan["bytes_total"] * 1.05 + 64 * MIB,
+        ]
+        lines.append(
+            (
+                task, plan["route"], plan["passes"], middle(own, "passes"), mebibytes(plan["worker_memory"]),
+                mebibytes(worker), mebibytes(plan["driver_memory"]), mebibytes(driver), mebibytes(plan["bytes_total"]),
+                mebibytes(middle(own, "bytes_read")), plan["tasks_per_pass"], _tasks(own),
+            )
+        )  # fmt: skip
+        named = ("worker memory", "driver memory", "passes", "bytes read")
+        broken = [name for name, holds in zip(named, held, strict=True) if not holds]
+        checks.append(Check(f"{task}: projections hold" + (f" (not {', '.join(broken)})" if broken else ""), all(held)))
+    headers = (
+        "fit", "route", "passes planned", "took", "worker MiB planned", "took", "driver MiB planned", "took",
+        "MiB read planned", "took", "tasks a pass planned", "took",
+    )  # fmt: skip
+    if lines:
+        parts += ["Projections beside measurement:", markdown(headers, lines)]
+    if table:
+        parts += ["The planner's choices, two workers of one thread, driver 4 GiB:", _choices_table(table)]
+    return Summary(("\n\n".join(parts) + "\n\n" + not_run(rows)).rstrip(), tuple(checks))
+
+
+def _tasks(rows: list[Row]) -> float | None:
+    row = rows[0]
+    return row["tasks"] / max(1, len(row["pass_names"]))
+
+
+def _stored(density: float | None) -> str:
+    return "dense" if density is None else f"{density:.2%}"
+
+
+def _choices_table(table: list[Row]) -> str:
+    headers = (
+        "instances",
+        "features",
+        "stored",
+        "K",
+        "worker limit MiB",
+        "route",
+        "passes",
+        "worker MiB",
+        "read GB",
+        "why",
+    )
+    return markdown(
+        headers,
+        [
+            (
+                f"{c['rows']:,}", f"{c['features']:,}", _stored(c["density"]), c["k"],
+                mebibytes(c["limit"]), c.get("route", "refused"), c.get("passes"), mebibytes(c.get("worker_memory")),
+                None if "refused" in c else f"{c['bytes_total'] / 1e9:.1f}", c.get("reason", c.get("refused")),
+            )
+            for c in table
+        ],
+    )  # fmt: skip
+
+
+CASE = Case(
+    "planner",
+    "the planner's choices, and its projections beside measurement",
+    "benchmarks.cases.planner:prepare",
+    tasks,
+    summarise,
+)

@@ -1,0 +1,76 @@
+"""A cluster of worker processes for a task, and one fit on it, measured."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from benchmarks.processes import Stopwatch
+
+WORKERS = 2
+
+
+@contextmanager
+def local_cluster(
+    workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
+) -> Iterator[Client]:
+    """Worker processes of one thread each, and their client; no dashboard."""
+    with (
+        tempfile.TemporaryDirectory(dir=place, prefix="workers-") as scratch,
+        dask.config.set({"distributed.worker.daemon": True}),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=memory_limit,
+            dashboard_address=None,
+            local_directory=scratch,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.wait_for_workers(workers)
+        client.run(_import_the_library)
+        yield client
+
+
+def _import_the_library() -> None:
+    """Imports count as start of the cluster, not as part of the fit."""
+    import dlatent  # noqa: F401
+
+
+def fitted(model: Any, data: Any, targets: Any = None, client: Client | None = None) -> tuple[Any, dict[str, Any]]:
+    """Fit a model of dlatent; the model, and what the fit cost and reached."""
+    plan = model.plan(data, targets, client=client)
+    with Stopwatch() as watch:
+        model.fit(data, targets, client=client)
+    history, passes = model.history_, model.history_
+    return model, {
+        "fit_seconds": watch.seconds,
+        "fit_cpu_seconds": watch.cpu_seconds,
+        "route": plan.route,
+        "passes": int(model.n_passes_),
+        "bytes_read": int(passes["pass_bytes_read"].sum()),
+        "tasks": int(passes["pass_tasks"].sum()),
+        "pass_seconds": [round(float(s), 5) for s in passes["pass_seconds"].values],
+        "pass_names": [str(name) for name in passes["pass_name"].values],
+        "log_likelihood": float(model.log_likelihood_),
+        "trace": [float(v) for v in history["iteration_log_likelihood"].values],
+        "converged": bool(model.converged_),
+        "at_floor": [bool(low) for low in model.at_floor_],
+        "noise_variance": float(model.noise_variance_),
+        "plan": {
+            "route": plan.route,
+            "passes": plan.passes,
+            "tasks_per_pass": plan.tasks_per_pass,
+            "bytes_total": plan.bytes_total,
+            "worker_memory": plan.worker_memory,
+            "driver_memory": plan.driver_memory,
+            "cached": plan.cached,
+        },
+    }

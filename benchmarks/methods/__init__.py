@@ -1,0 +1,1 @@
+"""The methods that are compared: one function each, which runs in a process of its own."""

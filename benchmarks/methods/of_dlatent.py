@@ -1,0 +1,23 @@
+"""dlatent itself, from the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import fitted, local_cluster
+from benchmarks.stored import path_of
+from benchmarks.task import Row
+
+
+def ppca(folder: Path, scale: float, n_components: int, workers: int = 2, **options: Any) -> Row:
+    """PPCA on a cluster of worker processes; `workers` 0 means the threads of this process."""
+    from dlatent import PPCA
+
+    model = PPCA(n_components, suspect_data="keep", **options)
+    if workers == 0:
+        model, row = fitted(model, path_of(folder))
+    else:
+        with local_cluster(workers) as client:
+            model, row = fitted(model, path_of(folder), client=client)
+    return row | {"components": model.components_}

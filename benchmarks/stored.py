@@ -1,0 +1,59 @@
+"""Reading the benchmarks' stores with Zarr alone, for peers and for limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import zarr
+
+STORE = "data.zarr"
+Matrix = npt.NDArray[Any] | sp.csr_array
+
+
+def path_of(folder: Path) -> str:
+    """Where the matrix of a case lies."""
+    return str(folder / STORE)
+
+
+def load(path: str) -> Matrix:
+    """The whole matrix in memory: dense, or CSR."""
+    node = zarr.open(path, mode="r")
+    if isinstance(node, zarr.Array):
+        return np.asarray(node[:])
+    group = node.get("X", node)
+    shape = tuple(group.attrs["shape"])
+    parts = tuple(np.asarray(group[name][:]) for name in ("data", "indices", "indptr"))
+    return sp.csr_array(parts, shape=shape)
+
+
+def size_on_disk(path: str) -> int:
+    """Bytes of all files of a store."""
+    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+
+
+def pieces(path: str) -> list[tuple[str, int, int]]:
+    """The stored arrays cut at their chunks along the first axis: (array inside the store, start, stop)."""
+    node = zarr.open(path, mode="r")
+    if isinstance(node, zarr.Array):
+        return [("", start, stop) for start, stop in _cuts(node)]
+    group = node.get("X", node)
+    prefix = "X/" if "X" in node else ""
+    return [(prefix + name, a, b) for name in ("data", "indices", "indptr") for a, b in _cuts(group[name])]
+
+
+def _cuts(array: Any) -> list[tuple[int, int]]:
+    step = array.chunks[0]
+    return [(start, min(start + step, array.shape[0])) for start in range(0, array.shape[0], step)]
+
+
+def read_pieces(path: str, wanted: list[tuple[str, int, int]]) -> int:
+    """Read and decode some pieces, one after the other; the bytes of their values."""
+    total = 0
+    for name, start, stop in wanted:
+        array = zarr.open_array(f"{path}/{name}".rstrip("/"), mode="r")
+        total += int(array[start:stop].nbytes)
+    return total
