@@ -1,20 +1,26 @@
 """Probabilistic latent-variable models for data larger than memory."""
 
-from dlatent.errors import (
-    ConvergenceWarning,
-    DataError,
-    DlatentError,
-    EngineError,
-    NoiseFloorWarning,
-    NotFittedError,
-    PlanError,
-    PrecisionWarning,
-    StoreError,
-)
-from dlatent.estimators.base import Watch
-from dlatent.estimators.ppca import PPCA
-from dlatent.estimators.saved import load
-from dlatent.estimators.supervised import SupervisedPPCA
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlatent.errors import (
+        ConvergenceWarning,
+        DataError,
+        DlatentError,
+        EngineError,
+        NoiseFloorWarning,
+        NotFittedError,
+        PlanError,
+        PrecisionWarning,
+        StoreError,
+    )
+    from dlatent.estimators.base import Watch
+    from dlatent.estimators.ppca import PPCA
+    from dlatent.estimators.saved import load
+    from dlatent.estimators.supervised import SupervisedPPCA
 
 __version__ = "0.1.0"
 
@@ -33,3 +39,24 @@ __all__ = [
     "Watch",
     "load",
 ]
+
+_ROOMS = {
+    "PPCA": "dlatent.estimators.ppca",
+    "SupervisedPPCA": "dlatent.estimators.supervised",
+    "Watch": "dlatent.estimators.base",
+    "load": "dlatent.estimators.saved",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use: workers and the command line start without what they do not need."""
+    if name not in __all__:
+        raise AttributeError(f"module 'dlatent' has no attribute {name!r}")
+    value = getattr(import_module(_ROOMS.get(name, "dlatent.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not yet."""
+    return sorted({*globals(), *__all__})

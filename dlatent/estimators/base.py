@@ -20,7 +20,8 @@ from dlatent.engine.order import group_count
 from dlatent.errors import ConvergenceWarning, DataError, NoiseFloorWarning, NotFittedError, PrecisionWarning
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Options, Outcome, Progress
-from dlatent.fitting.plan import Plan, Problem, make_plan
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import make_plan
 from dlatent.fitting.routes import fit
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
@@ -136,7 +137,14 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
         shift, passes = _pilot(source, client)
-        with connect(source, targets=rows, client=client, on_pass=watch.on_pass, on_progress=watch.on_group) as engine:
+        with connect(
+            source,
+            targets=rows,
+            client=client,
+            cache_bytes=plan.cache_bytes,
+            on_pass=watch.on_pass,
+            on_progress=watch.on_group,
+        ) as engine:
             outcome = fit(
                 engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration
             )

@@ -6,7 +6,8 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
-from dlatent.fitting.plan import FULL_EIGEN, Plan
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.subspace import Climb, climb, require_variation
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.expectation import Latent, block_expectation

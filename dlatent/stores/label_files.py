@@ -14,7 +14,7 @@ import zarr
 from dlatent.errors import DataError
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import is_node, local_path, zarr_location
-from dlatent.stores.open import open_node
+from dlatent.stores.open import check_complete, open_node
 
 MULTI = "Y"
 
@@ -62,6 +62,7 @@ def column_names(frame: zarr.Group) -> list[str]:
 
 def _from_store(location: str, column: str | None) -> npt.NDArray[Any]:
     root = open_node(location)
+    check_complete(root)
     if not isinstance(root, zarr.Group):
         return np.asarray(root[:])
     obs, obsm = root.get("obs"), root.get("obsm")

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError
+from dlatent.stores.chunked import ALL_CHUNKS, WRITE_ALL
 from dlatent.stores.ingest.batches import Values, is_sparse
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.sparse import ARRAY_ENCODING, CHUNK_ELEMENTS, CsrWriter, fast_codec
@@ -21,12 +22,16 @@ DICTIONARY = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 
 
+CHUNK_BYTES = 8 * 2**20
+"""Largest chunk of a dense array: small enough to share a few chunks between workers, large enough to decode fast."""
+
+
 class DenseWriter:
-    """Appends rows to a dense array `name` whose chunks are row blocks of about `block_bytes` bytes."""
+    """Appends rows to a dense array `name` whose chunks are blocks of rows, of `block_bytes` bytes at most."""
 
     def __init__(self, group: zarr.Group, name: str, columns: int, dtype: npt.DTypeLike, block_bytes: int) -> None:
         self._group, self._name, self._columns = group, name, columns
-        height = max(block_bytes // max(columns * np.dtype(dtype).itemsize, 1), 1)
+        height = max(min(block_bytes, CHUNK_BYTES) // max(columns * np.dtype(dtype).itemsize, 1), 1)
         self._buffer = np.empty((height, columns), dtype=dtype)
         self._count = 0
         self._array: Any = None
@@ -61,7 +66,8 @@ class DenseWriter:
                 dtype=block.dtype,
                 chunks=(max(len(block), 1), max(self._columns, 1)),
                 compressors=fast_codec(),
-                attributes=dict(ARRAY_ENCODING),
+                attributes={**ARRAY_ENCODING, **ALL_CHUNKS},
+                config=WRITE_ALL,
             )
         start = self._array.shape[0]
         self._array.resize((start + len(block), self._columns))

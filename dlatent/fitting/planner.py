@@ -1,0 +1,208 @@
+"""Choosing a route by bytes and arithmetic, and projecting its memory, before a byte of the data is read.
+
+Nothing depends on a fixed number of features.  Rates are those of one thread of an ordinary machine; only their ratios
+matter to the choice.  Memory is projected from above: a fit stays within its plan, and tests hold the projection against
+measurement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlatent.errors import PlanError
+from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
+from dlatent.fitting.subspace import extra_directions
+from dlatent.linear_gaussian.moments import CHUNK_ROWS
+
+MIB = 2**20
+BASE_MEMORY = 280 * MIB
+"""A process with dask, numpy, scipy, zarr and xarray imported, and its allocator's slack (240 MiB measured)."""
+FILL = 0.9
+"""Part of a worker's memory that a plan may fill, cache included: Dask pauses a worker at 0.8 of managed memory only."""
+DECODE_RATE = 0.5e9
+"""Bytes per second and thread, reading and decoding."""
+GEMM_RATE = 15e9
+"""Floating-point operations per second and thread in float64; twice that in float32."""
+SPARSE_RATE = 2e9
+"""The same for sparse × thin products."""
+SPARSE_GRAM_RATE = 0.2e9
+"""The same for sparse × sparse products."""
+EXPECTED_PASSES = 12
+"""Rayleigh–Ritz EM takes 8 to 13 passes on text and images (benchmarks)."""
+TASK_SECONDS = 0.003
+FULL_EIGEN = 1500
+"""Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
+TREE_STATISTICS = 6
+"""Statistics of groups that wait on one worker to be joined, the joined one included."""
+
+
+def _shares_driver(machine: Machine) -> bool:
+    """Whether the workers are threads of the driver's process."""
+    return machine.kind in ("serial", "threads")
+
+
+def _task_memory(problem: Problem, statistic: int) -> int:
+    """A block, the next one and the bytes it is decoded from, copies of rows by pattern, and the statistics."""
+    if problem.nnz is not None:
+        return 5 * problem.largest_block + 3 * statistic
+    copies = 3 + (problem.patterns > 1)
+    buffers = CHUNK_ROWS * problem.features * 8
+    return copies * problem.largest_block + buffers + 3 * statistic
+
+
+def _worker_memory(problem: Problem, machine: Machine, statistic: int, parameters: int) -> int:
+    """Peak of a worker process without its cache."""
+    held = BASE_MEMORY + machine.threads * _task_memory(problem, statistic) + TREE_STATISTICS * statistic + parameters
+    if problem.in_memory and not _shares_driver(machine):
+        # Data from the driver's memory travel to the workers once, and stay there packed and unpacked.
+        held += 2 * -(-problem.nbytes // machine.workers)
+    return held
+
+
+def _cache_room(problem: Problem, machine: Machine, held: int) -> int:
+    """Bytes of blocks that a worker may keep beside what it needs."""
+    if problem.in_memory:
+        return 0
+    room = machine.cache_bytes
+    if machine.worker_memory:
+        room = min(room, int(FILL * machine.worker_memory) - held)
+    return max(0, min(room, -(-problem.nbytes // machine.workers) + problem.largest_block))
+
+
+def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
+    """Whether all blocks stay in memory between passes."""
+    return problem.in_memory or problem.nbytes <= cache_bytes * machine.workers
+
+
+def _pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:
+    threads = machine.workers * machine.threads
+    reading = problem.nbytes / DECODE_RATE if decode else 0.0
+    return (reading + flops / rate) / threads + TASK_SECONDS * problem.groups
+
+
+def moments_route(problem: Problem, machine: Machine) -> Route:
+    """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""
+    width = problem.features + problem.targets
+    square = 8 * width**2
+    statistic = square * problem.patterns
+    rate = GEMM_RATE * (2 if problem.itemsize == 4 else 1)
+    flops = float(problem.instances) * problem.features**2
+    if problem.nnz is not None:
+        flops, rate = 2.0 * problem.nnz**2 / max(problem.instances, 1), SPARSE_GRAM_RATE
+    if width <= FULL_EIGEN:
+        driver = 4.0 * width**3 / GEMM_RATE
+    else:
+        driver = 4.0 * width**2 * (problem.n_components + extra_directions(problem.n_components)) * 20 / GEMM_RATE
+    seconds = _pass_seconds(problem, machine, flops, rate, decode=True) + driver
+    worker = _worker_memory(problem, machine, statistic, 8 * width)
+    return _placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
+
+
+def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
+    """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""
+    extra = extra_directions(problem.n_components)
+    columns = min(problem.n_components + extra + problem.targets, problem.features)
+    statistic = 8 * problem.features * (columns + 2 + problem.targets) * problem.patterns
+    flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
+    rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+    held = _worker_memory(problem, machine, statistic, 16 * problem.features * columns)
+    cache = _cache_room(problem, machine, held)
+    first = _pass_seconds(problem, machine, flops, rate, decode=True)
+    later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
+    seconds = first + (EXPECTED_PASSES - 1) * later
+    rank = min(max_rank, EXPECTED_PASSES * columns)
+    # Buffers grow by doubling: the old and the new one exist together for a moment.
+    own = BASE_MEMORY + 8 * problem.features * (rank * (1 + problem.patterns) * 3 + columns * 6)
+    return _placed("krylov", EXPECTED_PASSES, seconds, cache, held + cache, own, machine)
+
+
+def _placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Route:
+    """The route's memory; where the workers are threads of the driver, one process holds both."""
+    if _shares_driver(machine):
+        worker = driver = worker + driver - BASE_MEMORY
+    return Route(name, passes, seconds, cache, worker, driver)
+
+
+def subspace_bound(problem: Problem, machine: Machine) -> int:
+    """The widest subspace that a third of the driver's memory holds, between four blocks of directions and 600."""
+    columns = problem.n_components + extra_directions(problem.n_components) + problem.targets
+    limit = machine.driver_memory or 4 * 2**30
+    room = int(limit / 3 / (8 * problem.features * (1 + problem.patterns) * 3))
+    return max(4 * columns, min(room, max(600, 12 * columns)))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """All routes, and those of the wanted ones that fit."""
+
+    routes: dict[str, Route]
+    fitting: dict[str, Route]
+    asked: str
+
+
+def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_passes: int | None = None) -> Plan:
+    """Choose the cheaper route that fits, or the one asked for; PlanError where nothing fits, with the way out.
+
+    `em_passes` is the most passes of solver "em", which makes one per iteration where the route is krylov.
+    """
+    max_rank = subspace_bound(problem, machine)
+    routes = {r.name: r for r in (moments_route(problem, machine), krylov_route(problem, machine, max_rank))}
+    wanted = routes if route == "auto" else {route: routes[route]}
+    fitting = {name: r for name, r in routes.items() if _excess(r, machine) is None}
+    usable = [r for name, r in fitting.items() if name in wanted]
+    if not usable:
+        raise PlanError(_refusal(problem, machine, wanted))
+    best = min(usable, key=lambda r: r.seconds)
+    passes = em_passes if em_passes and best.name == "krylov" else best.passes
+    cached = _stays(problem, machine, best.cache_bytes)
+    fresh = 0 if problem.in_memory else problem.nbytes
+    return Plan(
+        route=best.name,
+        reason=_reason(best, _Choice(routes, fitting, route)),
+        passes=passes,
+        bytes_per_pass=problem.nbytes,
+        bytes_total=fresh if cached else fresh * passes,
+        tasks_per_pass=problem.groups,
+        cached=cached,
+        cache_bytes=best.cache_bytes,
+        worker_memory=best.worker_memory,
+        driver_memory=best.driver_memory,
+        worker_limit=machine.worker_memory,
+        driver_limit=machine.driver_memory,
+        max_rank=max_rank,
+        problem=problem,
+        machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
+        alternatives=tuple(routes.values()),
+    )
+
+
+def _excess(route: Route, machine: Machine) -> str | None:
+    """Which limit a route breaks, in words, or None."""
+    if machine.worker_memory and route.worker_memory > machine.worker_memory:
+        return f"{size(route.worker_memory)} of a worker's {size(machine.worker_memory)}"
+    if machine.driver_memory and route.driver_memory > machine.driver_memory:
+        return f"{size(route.driver_memory)} of the driver's {size(machine.driver_memory)}"
+    return None
+
+
+def _reason(best: Route, choice: _Choice) -> str:
+    if choice.asked != "auto":
+        return "asked for"
+    other = next(r for name, r in choice.routes.items() if name != best.name)
+    if other.name not in choice.fitting:
+        return f"{other.name} would need {size(max(other.worker_memory, other.driver_memory))}, which does not fit"
+    return f"estimated cost {best.seconds:.2g} s against {other.seconds:.2g} s by {other.name}"
+
+
+def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> str:
+    needs = "; ".join(f"route {name} needs {_excess(r, machine)}" for name, r in wanted.items())
+    ways = ["give the workers or the driver more memory"]
+    blocks = machine.threads * 5 * problem.largest_block
+    if 2 * blocks > min(r.worker_memory for r in wanted.values()) - BASE_MEMORY:
+        ways.insert(0, f"store the data in row chunks below {size(problem.largest_block)} (dlatent ingest)")
+    if machine.threads > 1:
+        ways.insert(0, "use fewer threads per worker")
+    if "krylov" in wanted and problem.n_components > 1:
+        ways.insert(0, "ask for fewer components")
+    shape = f"{problem.description} of {problem.instances:,} × {problem.features:,}"
+    return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."
