@@ -4,7 +4,8 @@ noises.
 For fixed noise the maximum over the loadings is an eigenproblem of the scaled second moment
 S̃ = Ψ^(-1/2) S Ψ^(-1/2):  W̃ = U (Λ − I)₊^(1/2), with the K largest eigenvalues and those below one clipped (SPPCA,
 Theorem 2; errata 12).  What is left is a function of one number per view, the profile likelihood, which can have
-several maxima (errata 14): a grid finds their basins and a quasi-Newton search their tops.
+several maxima (errata 14).  For given ratios of the noises the best scale is known too, that of PPCA, so that a scan of
+the ratios finds the basins, and a quasi-Newton search their tops.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
-GRID_POINTS = 7
-"""Points per noise variance in the first scan of the profile likelihood."""
+RATIOS = 49
+"""Ratios of two noise variances in the first scan: over nine decades, about five a decade."""
+SMALLEST_PART = 1e-12
+"""Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
 
 class Solution(NamedTuple):
@@ -99,6 +102,19 @@ class Profile:
         explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in self.specification.slices])
         return -value / count, 0.5 * (self.sizes - self.energies / variance + explained)
 
+    def at_ratios(self, log_ratios: Array, lower: Array, upper: Array) -> Array:
+        """The best log noise variances (views,) whose ratios to the first are given, between the bounds.
+
+        Scaling the views by their ratios leaves a PPCA: σ² is the mean of the discarded eigenvalues, and the likelihood
+        falls to both sides of it, so that the nearest admissible value is the best.
+        """
+        offset = np.concatenate([[0.0], log_ratios])
+        values = self._eigen(np.exp(offset))[0]
+        rest = float((self.energies / np.exp(offset)).sum() - values.sum())
+        noise = max(rest / (self.sizes.sum() - len(values)), np.finfo(float).tiny)
+        scale = np.clip(np.log(noise), (lower - offset).max(), (upper - offset).min())
+        return np.asarray(np.clip(scale + offset, lower, upper))
+
     def solution(self, log_variance: Array) -> Solution:
         """The best loadings at the given noise."""
         variance = np.exp(log_variance)
@@ -111,15 +127,15 @@ class Profile:
 def complete(moments: Moments, specification: Specification, starts: tuple[Array, ...] = ()) -> list[Solution]:
     """Maxima of the likelihood of complete data over loadings and noise, best first.
 
-    `starts` are noise variances (views,) to refine; without any a grid between the floors and the views' mean variances
-    is scanned first.  Moments must be about the mean.
+    `starts` are noise variances (views,) to refine; without any the ratios of the noises are scanned first, between the
+    floors and the views' mean variances.  Moments must be about the mean.
     """
     if len(specification.views) == 1:
         return [ppca(moments, specification)]
     profile = Profile(moments, specification)
     upper = np.log(profile.energies / profile.sizes)
-    lower = np.minimum(np.log(specification.floors), upper)
-    guesses = [np.clip(np.log(s), lower, upper) for s in starts] or _grid_maxima(profile, lower, upper)
+    lower = np.minimum(np.log(np.maximum(specification.floors, SMALLEST_PART * np.exp(upper))), upper)
+    guesses = [np.clip(np.log(s), lower, upper) for s in starts] or _basins(profile, lower, upper)
     found = []
     for guess in guesses:
         best = opt.minimize(
@@ -134,10 +150,11 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
     return sorted(found, key=lambda s: -s.log_likelihood)
 
 
-def _grid_maxima(profile: Profile, lower: Array, upper: Array) -> list[Array]:
-    """Grid points whose profile likelihood is not below that of any neighbour."""
-    axes = [np.linspace(a, b, GRID_POINTS) for a, b in zip(lower, upper, strict=True)]
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+def _basins(profile: Profile, lower: Array, upper: Array) -> list[Array]:
+    """Log noise variances at those ratios whose likelihood is not below that of any neighbour."""
+    axes = [np.linspace(a - upper[0], b - lower[0], RATIOS) for a, b in zip(lower[1:], upper[1:], strict=True)]
+    ratios = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    points = np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios)
     heights = np.apply_along_axis(lambda p: -profile(p)[0], -1, points)
     best = []
     for index in np.ndindex(heights.shape):
