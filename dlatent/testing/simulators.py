@@ -110,9 +110,7 @@ class Documents(NamedTuple):
     labels: npt.NDArray[np.int64]
 
 
-def documents(
-    instances: int, words: int, classes: int = 3, *, length: int = 12, random_state: Any = 0
-) -> Documents:
+def documents(instances: int, words: int, classes: int = 3, *, length: int = 12, random_state: Any = 0) -> Documents:
     """Text-like data: every class prefers words of its own, a document holds `length` draws of words."""
     rng = np.random.default_rng(random_state)
     common = 1.0 / np.arange(1, words + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -42,7 +44,7 @@ def labelled():
 
 def blocks(data, labelled, cuts=(0, 4, 5, 22, N), kind="dense"):
     targets = hide(data.targets, labelled)
-    for index, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+    for index, (a, b) in enumerate(pairwise(cuts)):
         x = np.ascontiguousarray(data.features[a:b])
         yield Block(index, a, sp.csr_array(x) if kind == "sparse" else x, targets[a:b])
 
@@ -71,9 +73,7 @@ def exact_moments(data, labelled, shift=SHIFT):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_block_moments_are_the_direct_sums(data, labelled, kind):
-    found = gathered(
-        block_moments, MomentRequest(SHIFT, data.specification.patterns, False), data, labelled, kind=kind
-    )
+    found = gathered(block_moments, MomentRequest(SHIFT, data.specification.patterns, False), data, labelled, kind=kind)
     moved = np.hstack([data.features - SHIFT, data.targets])
     for part, rows, width in zip(found, (moved[labelled], moved[~labelled]), (10, 7), strict=True):
         assert part.instances == len(rows)

@@ -1,0 +1,129 @@
+"""The model inside a subspace: the likelihood there is the likelihood of the lifted parameters, and so is its slope."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlatent.arrays import Block
+from dlatent.linear_gaussian import rayleigh_ritz as ritz
+from dlatent.linear_gaussian.expectation import expect_moments
+from dlatent.linear_gaussian.maximisation import spare_log_likelihood
+from dlatent.linear_gaussian.products import ProductRequest, block_products
+from dlatent.testing import oracles
+from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
+
+SIZES, K, N = (12, 2), 2, 25
+
+
+@pytest.fixture(params=["complete", "semi-supervised", "one view"])
+def case(request):
+    sizes = SIZES[:1] if request.param == "one view" else SIZES
+    specification = specification_of(sizes, K, unlabelled=request.param == "semi-supervised")
+    truth = random_parameters(sizes, K, noise=(0.3, 0.6)[: len(sizes)], random_state=1)
+    data = draw(truth, specification, N, 2)
+    labelled = np.ones(N, dtype=bool)
+    if request.param == "semi-supervised":
+        labelled = np.random.default_rng(3).random(N) < 0.4
+    targets = hide(data.targets, labelled) if len(sizes) > 1 else None
+    rows = data.features if targets is None else np.hstack([data.features, targets])
+    return specification, Block(0, 0, data.features, targets), rows
+
+
+def products(block, specification, directions, sums, shift):
+    return block_products(block, ProductRequest(directions, shift, specification.patterns, sums))
+
+
+def grown_space(specification, block):
+    """A subspace of seven directions, built in three steps."""
+    shift = np.linspace(-1, 1, SIZES[0])
+    rng = np.random.default_rng(0)
+    first = ritz.orthonormal(rng.standard_normal((SIZES[0], 3)))
+    space = ritz.begin(first, products(block, specification, first, True, shift), shift)
+    for _ in range(2):
+        fresh = ritz.orthonormal(rng.standard_normal((SIZES[0], 2)), space.basis)
+        space = ritz.extend(space, fresh, products(block, specification, fresh, False, shift))
+    return space
+
+
+def reduced_point(space, specification):
+    reduced = ritz.reduced_specification(space, specification)
+    noise = (0.4, 0.7)[: len(reduced.sizes)]
+    return reduced, random_parameters(reduced.sizes, K, noise=noise, random_state=9)
+
+
+def test_likelihood_inside_is_the_likelihood_of_the_lifted_model(case):
+    specification, block, rows = case
+    space = grown_space(specification, block)
+    reduced, point = reduced_point(space, specification)
+    moments = ritz.reduced_moments(space, specification)
+    inside = sum(part.log_likelihood for part in expect_moments(point, moments, reduced))
+    inside += spare_log_likelihood(point, moments, reduced)
+    model = oracles.dense(ritz.lifted(point, space), specification.sizes)
+    assert inside == pytest.approx(oracles.log_densities(model, rows).sum(), rel=1e-10)
+
+
+def test_gradient_block_comes_from_the_dense_conditionals(case):
+    """Σ (x−μ) E[z]ᵀ over all instances, without a look at the data."""
+    specification, block, rows = case
+    space = grown_space(specification, block)
+    _, point = reduced_point(space, specification)
+    whole = ritz.lifted(point, space)
+    model = oracles.dense(whole, specification.sizes)
+    width = specification.sizes[0]
+    about_mean = space.shift + space.offset
+    expected = sum(np.outer(row[:width] - about_mean, oracles.latent_given(model, row).mean) for row in rows)
+    np.testing.assert_allclose(ritz.gradient_block(space, point, specification), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_subspace_keeps_products_and_inner_products(case):
+    specification, block, _ = case
+    space = grown_space(specification, block)
+    direct = products(block, specification, space.basis, False, space.shift)
+    for part, inner, expected in zip(space.products, space.inner, direct, strict=True):
+        np.testing.assert_allclose(part, expected.product, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(inner, space.basis.T @ expected.product, rtol=1e-10, atol=1e-10)
+
+
+def test_restart_is_the_same_data_seen_through_fewer_directions(case):
+    specification, block, _ = case
+    space = grown_space(specification, block)
+    keep = np.linalg.qr(np.random.default_rng(4).standard_normal((space.rank, 4)))[0]
+    small = ritz.restarted(space, keep)
+    direct = products(block, specification, space.basis @ keep, False, space.shift)
+    for part, inner, expected in zip(small.products, small.inner, direct, strict=True):
+        np.testing.assert_allclose(part, expected.product, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(inner, small.basis.T @ expected.product, rtol=1e-10, atol=1e-10)
+
+
+def test_ritz_residuals_are_products_of_principal_directions(case):
+    specification, block, rows = case
+    space = grown_space(specification, block)
+    _, point = reduced_point(space, specification)
+    loadings = point.loadings[: space.rank]
+    chosen = ritz.principal_inside(space, loadings, 2)
+    np.testing.assert_allclose(chosen.T @ chosen, np.eye(2), atol=1e-10)
+    np.testing.assert_allclose(loadings.T @ chosen, 0.0, atol=1e-9)
+    x = rows[:, : SIZES[0]]
+    moved = x - x.mean(axis=0)
+    expected = moved.T @ (moved @ (space.basis @ chosen))
+    np.testing.assert_allclose(ritz.ritz_residuals(space, loadings, 2), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-7])
+def test_new_directions_stay_orthogonal_when_most_of_them_lies_inside(scale):
+    rng = np.random.default_rng(0)
+    basis = ritz.orthonormal(rng.standard_normal((200, 20)))
+    candidates = basis @ rng.standard_normal((20, 6)) + scale * rng.standard_normal((200, 6))
+    fresh = ritz.orthonormal(candidates, basis)
+    assert fresh.shape == (200, 6)
+    assert abs(basis.T @ fresh).max() < 1e-14 * 200
+    np.testing.assert_allclose(fresh.T @ fresh, np.eye(6), atol=1e-13)
+
+
+def test_directions_inside_the_span_or_doubled_are_dropped():
+    rng = np.random.default_rng(0)
+    basis = ritz.orthonormal(rng.standard_normal((50, 5)))
+    assert ritz.orthonormal(basis @ rng.standard_normal((5, 3)), basis).shape == (50, 0)
+    one = rng.standard_normal((50, 1))
+    assert ritz.orthonormal(np.hstack([one, 2 * one, np.zeros((50, 1))]), basis).shape == (50, 1)
