@@ -10,6 +10,7 @@ from typing import Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import positive
+from dlatent.cli.status import OK
 
 
 def register(commands: Any) -> None:
@@ -27,18 +28,19 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Tell the story."""
+    from dlatent.demo.findings import COLUMNS
     from dlatent.demo.story import tell
 
     out = show.console()
     story = tell(Path(arguments.folder), modules=arguments.modules, say=lambda text: out.print(text, soft_wrap=True))
     out.print()
-    show.table(story.columns, story.rows, left=(story.columns[0],))
+    show.table(COLUMNS, [line.cells for line in story.lines], left=COLUMNS[:1])
     out.print(story.summary, soft_wrap=True)
     out.print("\nWhat to type next:", style="bold")
     program = _as_typed()
     for line in story.next_steps(program, _python_beside(program)):
         out.print(f"  {line}", soft_wrap=True)
-    return 0
+    return OK
 
 
 def _as_typed() -> str:

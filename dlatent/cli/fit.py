@@ -13,11 +13,10 @@ from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, model_of, targets_of
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import FitProgress, Screen
+from dlatent.cli.status import NOT_CONVERGED, OK
 
 if TYPE_CHECKING:
     from dlatent import PPCA
-
-NOT_CONVERGED = 6
 
 
 def register(commands: Any) -> None:
@@ -36,9 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     require_free(arguments.output, overwrite=arguments.overwrite)
     targets = targets_of(arguments)
-    model, started = model_of(arguments), perf_counter()
+    model = model_of(arguments)
     with warnings.catch_warnings(record=True) as caught, connected(arguments) as client:
         warnings.simplefilter("always")
+        started = perf_counter()
         plan = model.plan(arguments.data, targets, client=client)
         with Screen(quiet=arguments.quiet) as screen:
             screen.line(f"route {plan.route} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print(found)
     for text in texts:
         show.say(f"warning: {text}")
-    return 0 if model.converged_ else NOT_CONVERGED
+    return OK if model.converged_ else NOT_CONVERGED
 
 
 def _said(caught: list[warnings.WarningMessage]) -> list[str]:

@@ -10,6 +10,7 @@ from dlatent.cli import show
 from dlatent.cli.arguments import add_json, add_overwrite, byte_count
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import IngestProgress, Screen
+from dlatent.cli.status import OK
 
 FORMATS = ("svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr")
 
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = asdict(report)
     if arguments.json:
         show.as_json(found)
-        return 0
+        return OK
     rows, columns = report.shape
     show.facts(
         f"{report.destination} written",
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             "notes": "; ".join(report.notes) or None,
         },
     )
-    return 0
+    return OK
 
 
 def _one_or_many(values: list[str] | None) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import add_json
+from dlatent.cli.status import OK
 
 if TYPE_CHECKING:
     from dlatent.stores.results import StoredResult
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         show.as_json(found)
     else:
         display(found)
-    return 0
+    return OK
 
 
 def describe_model(path: str) -> dict[str, Any]:

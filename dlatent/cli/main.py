@@ -11,22 +11,17 @@ from typing import TextIO
 
 from dlatent.cli import demo, fit, ingest, inspect, plan, transform
 from dlatent.cli.arguments import UsageError
+from dlatent.cli.status import (
+    BAD_DATA,
+    DOES_NOT_FIT,
+    ENGINE_LOST,
+    EXPLAINED,
+    INTERRUPTED,
+    OK,
+    UNEXPECTED,
+    USAGE,
+)
 from dlatent.errors import DataError, EngineError, PlanError
-
-OK, UNEXPECTED, USAGE, BAD_DATA, DOES_NOT_FIT, ENGINE_LOST, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
-
-EPILOG = """exit status:
-    0  done
-    1  an unexpected error; run again with --debug and report it
-    2  the command line is wrong
-    3  the data, the labels or a store cannot be used
-    4  the fit does not fit in memory
-    5  the cluster was lost or cannot be reached
-    6  fitted and saved, but the tolerance was not reached
-  130  interrupted
-
-A command that fails leaves nothing written. Results go to standard output, progress and messages to standard error.
-"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="dlatent",
         description="Probabilistic latent-variable models for data larger than memory.",
-        epilog=EPILOG,
+        epilog=EXPLAINED,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--version", action=_Version, help="show the version and stop")

@@ -9,6 +9,7 @@ from typing import Any
 from dlatent.cli import show
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, model_of, targets_of
+from dlatent.cli.status import OK
 
 
 def register(commands: Any) -> None:
@@ -31,4 +32,4 @@ def run(arguments: argparse.Namespace) -> int:
         show.as_json(asdict(plan))
     else:
         print(plan)
-    return 0
+    return OK

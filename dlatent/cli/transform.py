@@ -10,6 +10,7 @@ from dlatent.cli import show
 from dlatent.cli.arguments import add_cluster, add_json, add_labels, add_overwrite
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
+from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
 
@@ -58,4 +59,4 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.output} written",
             {"array": f"scores, {found['components']} components", "seconds": f"{found['seconds']:.1f}"},
         )
-    return 0
+    return OK

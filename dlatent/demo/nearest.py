@@ -20,6 +20,12 @@ def of_array(rows: Array) -> Blocks:
     return lambda: ((start, rows[start : start + ROWS]) for start in range(0, len(rows), ROWS))
 
 
+def directions(rows: Array) -> Array:
+    """Rows scaled to length 1, so that distances between them order as the angles do; rows of zeros stay."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
+
+
 def of_source(source: DataSource) -> Blocks:
     """Blocks of stored data, read when they are needed."""
 
@@ -30,11 +36,12 @@ def of_source(source: DataSource) -> Blocks:
     return read
 
 
-def error(blocks: Blocks, classes: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> float:
-    """Share of the rows of a class that are given a wrong one by their nearest neighbour among the rows `known`.
+def mistakes(blocks: Blocks, classes: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """For each row that is asked about, whether its nearest neighbour among the rows `known` is of another class.
 
     Parameters: `classes` (N,), -1 for rows that are not asked about; `known`, the rows whose class may be seen, which
     are not asked about either.  Distances are Euclidean; of neighbours at one distance the first counts.
+    Returns: one truth value for each row asked about, in order; their mean is the 1-NN error.
     """
     neighbours = _rows(blocks, known)
     asked = classes >= 0
@@ -42,7 +49,7 @@ def error(blocks: Blocks, classes: npt.NDArray[np.int64], known: npt.NDArray[np.
     given = np.empty(len(classes), dtype=np.int64)
     for start, rows in blocks():
         given[start : start + rows.shape[0]] = classes[known][_nearest(rows, neighbours)]
-    return float(np.mean(given[asked] != classes[asked]))
+    return np.asarray(given[asked] != classes[asked])
 
 
 def _rows(blocks: Blocks, wanted: npt.NDArray[np.int64]) -> Array:
@@ -57,5 +64,5 @@ def _rows(blocks: Blocks, wanted: npt.NDArray[np.int64]) -> Array:
 
 def _nearest(rows: Features, neighbours: Array) -> npt.NDArray[np.intp]:
     # |row|² is the same for all neighbours of a row, so that the nearest is found without it.
-    nearness: Array = (neighbours**2).sum(axis=1) - 2 * (rows @ neighbours.T)
-    return nearness.argmin(axis=1)
+    apart: Array = (neighbours**2).sum(axis=1) - 2 * (rows @ neighbours.T)
+    return np.asarray(np.argmin(apart, axis=1))

@@ -1,8 +1,9 @@
-"""The picture of the demonstration: modules in two dimensions of each model."""
+"""The picture of the demonstration: modules in a plane of the latent space of each model."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,55 +11,64 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array
+from dlatent.demo.nearest import directions
 
 LARGEST = 9
 """Packages with a colour of their own; more colours cannot be told apart."""
 
 
-def telling_pair(scores: Array, classes: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """The two components in which the classes of the rows `known` differ most for their spread inside classes.
+def plane(scores: Array, names: list[str | None], known: npt.NDArray[np.int64]) -> Array:
+    """Directions of the scores, seen in the plane (N, 2) in which the packages named lie furthest apart.
 
-    The same rule serves every model, and sees no label that a model has not seen.
+    The latent space has no axes of its own, so that any plane in it is as good as that of two components.  This one
+    holds the most of the variance of the packages' means; it is found from the rows `known` alone, for every model by
+    the same rule.
     """
-    rows, of = scores[known], classes[known]
-    means = np.stack([rows[of == c].mean(axis=0) for c in np.unique(of)])
-    places = np.searchsorted(np.unique(of), of)
-    within = ((rows - means[places]) ** 2).mean(axis=0)
-    between = ((means[places] - rows.mean(axis=0)) ** 2).mean(axis=0)
-    first, second = np.argsort(-between / np.maximum(within, 1e-300), kind="stable")[:2]
-    return int(first), int(second)
+    unit = directions(scores)
+    rows = [row for row in known.tolist() if names[row] is not None]
+    packages = sorted({str(names[row]) for row in rows})
+    means = np.stack([unit[[row for row in rows if names[row] == package]].mean(axis=0) for package in packages])
+    across = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)[2][:2]
+    seen = unit @ across.T
+    # The sign of a singular vector is no one's choice: the first package lies to the right and above.
+    return np.asarray(seen * np.where((means @ across.T)[0] < 0, -1.0, 1.0))
 
 
-def draw(
-    path: Path,
-    scores: Mapping[str, Array],
-    packages: npt.NDArray[np.str_],
-    classes: npt.NDArray[np.int64],
-    known: npt.NDArray[np.int64],
-) -> None:
-    """Write a PNG with one panel per model, coloured by the largest packages; whole or not at all."""
+def largest(packages: npt.NDArray[np.str_], classes: npt.NDArray[np.int64]) -> list[str | None]:
+    """The name of each module's package where that is one of the largest, else None."""
+    counts = Counter(packages[classes >= 0].tolist())
+    shown = set(sorted(counts, key=lambda name: (-counts[name], name))[:LARGEST])
+    return [name if name in shown else None for name in packages.tolist()]
+
+
+def draw(path: Path, scores: Mapping[str, Array], names: list[str | None], known: npt.NDArray[np.int64]) -> None:
+    """Write a PNG with one panel per model, modules coloured by `names`; whole or not at all."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from dlatent import plot
 
-    shown = [str(name) if of >= 0 else None for name, of in zip(packages, classes.tolist(), strict=True)]
     with mpl.rc_context({"font.size": 9}):
-        figure = Figure(figsize=(12, 5.6), layout="constrained")
+        figure = Figure(figsize=(13, 5.8), layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(1, len(scores), squeeze=False)[0]
         for axes, (name, values) in zip(panels, scores.items(), strict=True):
-            pair = telling_pair(values, classes, known)
-            plot.scores(values, labels=shown, components=pair, most_labels=LARGEST, ax=axes)
-            axes.set_title(name)
-            legend = axes.get_legend()
-            handles, texts = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-            legend.remove()
-        figure.legend(handles, texts, loc="outside right center", frameon=False, title="package")
-        aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            figure.savefig(aside, format="png", dpi=130)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+            plot.scores(plane(values, names, known), labels=names, most_labels=LARGEST, ax=axes)
+            axes.set(title=name, xlabel="first direction between packages", ylabel="second direction")
+            handles, texts = axes.get_legend_handles_labels()
+            axes.get_legend().remove()
+        figure.legend(handles, texts, loc="outside right center", frameon=False, title="package", markerscale=2)
+        _save(figure, path)
+
+
+def _save(figure: object, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    assert isinstance(figure, Figure)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        figure.savefig(aside, format="png", dpi=130)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from dlatent import PPCA, ConvergenceWarning, DataError, NoiseFloorWarning, SupervisedPPCA
 from dlatent.arrays import Array
 from dlatent.demo.corpus import Corpus, build_corpus, write_npz
+from dlatent.demo.findings import Cost, Line, summary
 from dlatent.demo.footprint import Footprint
-from dlatent.demo.nearest import error, of_array, of_source
-from dlatent.demo.picture import draw
+from dlatent.demo.nearest import directions, mistakes, of_array, of_source
+from dlatent.demo.picture import draw, largest
 from dlatent.stores.ingest import ingest
 from dlatent.stores.open import open as open_source
 
@@ -43,43 +44,12 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One model, or the words themselves, in numbers; None where a number has no meaning."""
-
-    name: str
-    error: float
-    log_likelihood: float | None = None
-    passes: int | None = None
-    bytes_read: int | None = None
-    seconds: float | None = None
-    peak_memory: int | None = None
-
-
-@dataclass(frozen=True)
 class Story:
     """What the demonstration found, and where it lies."""
 
     folder: Path
-    lines: tuple[Line, ...]
+    lines: tuple[Line, Line, Line]
     summary: str
-
-    columns = ("", "1-NN error", "log-likelihood", "passes", "read, MB", "seconds", "peak, MB")
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table, as text."""
-        return [
-            (
-                line.name,
-                f"{line.error:.3f}",
-                _text(line.log_likelihood, "{:,.0f}"),
-                _text(line.passes, "{}"),
-                _text(line.bytes_read, "{:,.1f}", 1e6),
-                _text(line.seconds, "{:.1f}"),
-                _text(line.peak_memory, "{:,.0f}", 1e6),
-            )
-            for line in self.lines
-        ]
 
     def next_steps(self, program: str, python: str) -> list[str]:
         """Commands that go on from here."""
@@ -130,12 +100,12 @@ def tell(
         scores = {"PPCA": ppca.transform(store, client=client), "S²PPCA": supervised.transform(store, client=client)}
     asked = int((task.classes >= 0).sum()) - len(task.known)
     say(f"Guessing the package of {asked:,} other modules from the nearest of the {len(task.known)} labelled ones.")
-    lines = _lines(store, scores, task, (one, two))
+    lines = _lines(store, scores, task, {"PPCA": one, "S²PPCA": two})
     for name, model in (("ppca", ppca), ("s2ppca", supervised)):
         model.save(folder / f"{name}.zarr", overwrite=True)
-    draw(folder / "scores.png", scores, corpus.packages, task.classes, task.known)
+    draw(folder / "scores.png", scores, largest(corpus.packages, task.classes), task.known)
     say(f"Saved {folder / 'ppca.zarr'}, {folder / 's2ppca.zarr'} and the picture {folder / 'scores.png'}.")
-    return Story(folder, lines, _summary(lines, perf_counter() - started))
+    return Story(folder, lines, summary(*lines, perf_counter() - started))
 
 
 def choose(corpus: Corpus, labelled: int) -> Task:
@@ -206,58 +176,33 @@ def _process_number() -> int:
     return os.getpid()
 
 
-def _fit(model: PPCA, store: str, targets: Any, client: Any, workers: list[int]) -> tuple[Any, Line]:
+def _fit(model: PPCA, store: str, targets: Any, client: Any, workers: list[int]) -> tuple[PPCA, Cost]:
     started = perf_counter()
     with Footprint(workers) as footprint, warnings.catch_warnings():
-        # The log-likelihood and the floor are in the table and in the store; advice belongs to a fit of one's own.
-        warnings.simplefilter("ignore", (ConvergenceWarning, NoiseFloorWarning))
+        # The advice lies in the saved model, where `dlatent inspect` shows it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", NoiseFloorWarning)
         model.fit(store, targets, client=client)
     seconds = perf_counter() - started
     read = int(model.history_["pass_bytes_read"].sum())
-    name = "PPCA" if targets is None else "S²PPCA"
-    line = Line(name, float("nan"), model.log_likelihood_, model.n_passes_, read, seconds, footprint.peak)
-    return model, line
+    return model, Cost(model.log_likelihood_, model.n_passes_, read, seconds, footprint.peak)
 
 
-def _told(line: Line, say: Say) -> None:
-    say(f"  {line.passes} passes over the data, {line.seconds:.1f} s.")
+def _told(cost: Cost, say: Say) -> None:
+    say(f"  {cost.passes} passes over the data, {cost.seconds:.1f} s.")
 
 
-def _lines(store: str, scores: dict[str, Array], task: Task, fits: tuple[Line, ...]) -> tuple[Line, ...]:
-    """The errors: of the words, whose rows have length 1, and of the posterior means as they are.
+def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, Cost]) -> tuple[Line, Line, Line]:
+    """Mistakes from the words, and from the posterior means.
 
-    Posterior means are not standardised again: the model has given the latent variables a common scale, the prior's,
-    and draws those towards zero that the words say little about.
+    Posterior means are not standardised: the model has given the latent variables a common scale, the prior's, and
+    draws those towards zero that the words say little about.  The rows of words have length 1, so that their distances
+    order as their angles do; the posterior means do not, which is why both are told.
     """
-    words = Line("words, no model", error(of_source(open_source(store)), task.classes, task.known))
-    errors = {name: error(of_array(rows), task.classes, task.known) for name, rows in scores.items()}
-    return words, *(Line(fit.name, errors[fit.name], *_costs(fit)) for fit in fits)
-
-
-def _costs(fit: Line) -> tuple[Any, ...]:
-    return fit.log_likelihood, fit.passes, fit.bytes_read, fit.seconds, fit.peak_memory
-
-
-def _summary(lines: tuple[Line, ...], seconds: float) -> str:
-    """What the numbers say, whatever they are."""
-    words, ppca, supervised = lines
-    return (
-        f"S²PPCA, which saw the labels, makes {_compared(supervised.error, ppca.error)} errors than PPCA and "
-        f"{_compared(supervised.error, words.error)} than the words themselves.\n"
-        "1-NN error: share of unlabelled modules whose nearest labelled module is of another package. Log-likelihood: "
-        "in nats, for S²PPCA of\nwords and labels together, so that the two cannot be compared. Peak: driver and "
-        f"workers together. The whole took {seconds:.0f} s."
-    )
-
-
-def _compared(mine: float, other: float) -> str:
-    if mine == other:
-        return "no fewer and no more"
-    share = f"{abs(mine / other - 1):.0%} " if other else ""
-    return f"{share}{'fewer' if mine < other else 'MORE'}"
-
-
-def _text(value: float | None, form: str, unit: float = 1) -> str:
-    if value is None:
-        return "–"
-    return form.format(value / unit if unit != 1 else value)
+    words = mistakes(of_source(open_source(store)), task.classes, task.known)
+    lines = []
+    for name, rows in scores.items():
+        wrong, turned = (mistakes(of_array(r), task.classes, task.known) for r in (rows, directions(rows)))
+        lines.append(Line(name, wrong, turned, costs[name]))
+    ppca, supervised = lines
+    return Line("the words alone", words, words), ppca, supervised

@@ -1,0 +1,76 @@
+"""What the demonstration found: a table, and what its numbers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+COLUMNS = ("", "1-NN error", "by angle", "log-likelihood", "passes", "read, MB", "seconds", "peak, MB")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one fit came to and what it cost, in nats, passes, bytes, seconds and bytes."""
+
+    log_likelihood: float
+    passes: int
+    bytes_read: int
+    seconds: float
+    peak_memory: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The numbers of the table."""
+        return (
+            f"{self.log_likelihood:,.0f}",
+            str(self.passes),
+            f"{self.bytes_read / 1e6:,.1f}",
+            f"{self.seconds:.1f}",
+            f"{self.peak_memory / 1e6:,.0f}",
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One model, or (without cost) the words themselves: which modules asked about are guessed wrong from the nearest
+    labelled one, by distance and by angle."""
+
+    name: str
+    wrong: npt.NDArray[np.bool_]
+    wrong_by_angle: npt.NDArray[np.bool_]
+    cost: Cost | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row of the table."""
+        costs = ("–",) * 5 if self.cost is None else self.cost.cells
+        return self.name, f"{self.wrong.mean():.3f}", f"{self.wrong_by_angle.mean():.3f}", *costs
+
+
+def summary(words: Line, ppca: Line, supervised: Line, seconds: float) -> str:
+    """What the numbers say, whatever they are."""
+    return (
+        f"{compared(supervised, ppca)}\n{compared(supervised, words)}\n"
+        "1-NN error: share of the unlabelled modules whose nearest labelled module is of another package, by distance "
+        "and by angle.\n"
+        "Log-likelihood: in nats; of the words for PPCA, of words and labels for S²PPCA, so not to be compared.\n"
+        f"Peak: resident memory of the driver and the workers together. The whole took {seconds:.0f} s."
+    )
+
+
+def compared(one: Line, other: Line) -> str:
+    """One sentence on both errors."""
+    distance, angle = verdict(one.wrong, other.wrong), verdict(one.wrong_by_angle, other.wrong_by_angle)
+    said = f"{distance} by distance and by angle" if distance == angle else f"{distance} by distance, {angle} by angle"
+    return f"{one.name} against {other.name}: {said}."
+
+
+def verdict(mine: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_]) -> str:
+    """Whether the first makes fewer mistakes on the same questions, or chance could make the difference (McNemar's
+    test, 5 %)."""
+    fewer, more = int((theirs & ~mine).sum()), int((mine & ~theirs).sum())
+    if abs(fewer - more) <= 1.96 * np.sqrt(fewer + more):
+        return "no difference beyond chance"
+    return "better" if fewer > more else "worse"

@@ -1,0 +1,193 @@
+"""Every command does what the library does, shows it, and writes JSON where asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+import dlatent
+from dlatent.cli.ingest import FORMATS
+from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
+from dlatent.stores.label_files import read_labels
+from dlatent.stores.open import open as open_source
+
+
+def matrix(path: Path) -> np.ndarray:
+    blocks = [block.load() for block in open_source(path).blocks]
+    return np.vstack([block.toarray() if sp.issparse(block) else block for block in blocks])
+
+
+def test_version_and_help(run) -> None:
+    assert run("--version").out == f"dlatent {dlatent.__version__}\n"
+    said = run("--help")
+    assert said.status == 0
+    for word in ("ingest", "plan", "fit", "transform", "inspect", "demo", "130  interrupted"):
+        assert word in said.out
+
+
+def test_ingest_formats_are_those_of_the_library() -> None:
+    assert FORMATS == KNOWN_FORMATS
+
+
+def test_ingest_weighs_and_reports(run, tmp_path: Path) -> None:
+    counts = sp.random(40, 30, density=0.3, random_state=1, format="csr", dtype=np.float64)
+    counts.data = np.ceil(counts.data * 5)
+    sp.save_npz(tmp_path / "counts.npz", counts)
+    np.save(tmp_path / "y.npy", np.arange(40) % 3)
+    options = ["--tfidf", "--unit-norm", "--zero-rows", "keep", "--dtype", "float32", "--block-size", "1KiB"]
+    said = run("ingest", tmp_path / "counts.npz", tmp_path / "a.zarr", "--labels", tmp_path / "y.npy", *options)
+    assert said.status == 0
+    assert "40 × 30" in said.out
+    assert "3 different values" in said.out
+    found = matrix(tmp_path / "a.zarr")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), counts.getnnz(axis=1) > 0, rtol=1e-6)
+    again = run("ingest", tmp_path / "counts.npz", tmp_path / "a.zarr", "--overwrite", "--json")
+    assert again.json["shape"] == [40, 30]
+    assert again.json["nnz"] == counts.nnz
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), counts.toarray())
+
+
+def test_ingest_takes_several_files_and_columns(run, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("a,b,y,z\n1,2,0,5\n3,4,1,6\n")
+    (tmp_path / "two.csv").write_text("a,b,y,z\n5,6,1,7\n")
+    said = run(
+        "ingest", tmp_path / "one.csv", tmp_path / "two.csv", tmp_path / "s.zarr", "--labels", "y", "--labels", "z"
+    )
+    assert said.status == 0
+    np.testing.assert_array_equal(matrix(tmp_path / "s.zarr"), [[1, 2], [3, 4], [5, 6]])
+    np.testing.assert_array_equal(read_labels(tmp_path / "s.zarr"), [[0, 5], [1, 6], [1, 7]])
+
+
+def test_plan_is_that_of_the_library(run, store: Path) -> None:
+    plan = dlatent.PPCA(3).plan(store)
+    assert run("plan", "ppca", store, "-k", "3").out == f"{plan}\n"
+    found = run("plan", "ppca", store, "-k", "3", "--route", "krylov", "--json").json
+    assert found["route"] == "krylov"
+    assert found["problem"]["instances"] == 120
+    supervised = run("plan", "supervised", store, "-k", "3", "--json").json
+    assert supervised["problem"]["patterns"] == 2
+
+
+def test_fit_saves_what_the_library_fits(run, store: Path, tmp_path: Path) -> None:
+    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--seed", "4", "--noise-floor", "1e-5")
+    assert said.status == 0
+    fitted = dlatent.PPCA(2, random_state=4, noise_floor=1e-5).fit(store)
+    loaded = dlatent.load(tmp_path / "m.zarr")
+    assert loaded.get_params() == fitted.get_params()
+    np.testing.assert_array_equal(loaded.components_, fitted.components_)
+    assert f"{fitted.log_likelihood_:.10g}" in said.out
+
+
+def test_fit_writes_json_and_nothing_else(run, store: Path, tmp_path: Path) -> None:
+    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--json")
+    assert said.json["log_likelihood"] == dlatent.load(tmp_path / "m.zarr").log_likelihood_
+    assert said.json["converged"] is True
+    assert said.json["target_noise_variance"] is None
+
+
+def test_fit_takes_the_labels_of_the_store_of_a_column_or_of_a_file(run, store: Path, tmp_path: Path) -> None:
+    labels = read_labels(store, "kind")
+    assert [label is None for label in labels] == [i >= 60 for i in range(120)]
+    np.save(tmp_path / "y.npy", np.array(["" if label is None else label for label in labels]))
+    reference = dlatent.SupervisedPPCA(2).fit(store, labels)
+    given = ([], ["--labels", "#kind"], ["--labels", f"{store}#kind"])
+    given += (["--labels", str(tmp_path / "y.npy"), "--unlabelled", ""],)
+    for number, words in enumerate(given):
+        said = run("fit", "supervised", store, "-k", "2", "-o", tmp_path / f"{number}.zarr", *words, "--json")
+        assert said.status == 0, said.err
+        loaded = dlatent.load(tmp_path / f"{number}.zarr")
+        np.testing.assert_array_equal(loaded.components_, reference.components_)
+        assert loaded.classes_.tolist() == ["cat", "dog"]
+
+
+def test_fit_that_does_not_converge_is_saved_and_says_so(run, store: Path, tmp_path: Path) -> None:
+    words = ["--solver", "em", "--max-iter", "2", "--tol", "1e-12"]
+    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--json", *words)
+    assert said.status == 6
+    assert "raise max_iter or tol" in said.err
+    assert said.json["warnings"]
+    assert not dlatent.load(tmp_path / "m.zarr").converged_
+
+
+def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: Path, tmp_path: Path) -> None:
+    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--workers", "1", "--memory-limit", "1GiB")
+    assert said.status == 0
+    assert "cluster, 1 workers" in said.err
+    np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, dlatent.load(model).components_)
+
+
+def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Path) -> None:
+    said = run("transform", model, store, "-o", tmp_path / "scores.zarr")
+    assert said.status == 0
+    expected = dlatent.load(model).transform(store)
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "scores.zarr")["scores"][:], expected)
+    assert (
+        run("transform", model, store, "-o", tmp_path / "scores.zarr", "--overwrite", "--json").json["components"] == 2
+    )
+    about = run("inspect", tmp_path / "scores.zarr", "--json").json
+    assert about["shape"] == [120, 2]
+
+
+def test_transform_uses_labels_where_given(run, store: Path, tmp_path: Path) -> None:
+    assert run("fit", "supervised", store, "-k", "2", "-o", tmp_path / "m.zarr").status == 0
+    assert run("transform", tmp_path / "m.zarr", store, "-o", tmp_path / "with.zarr", "--labels", "#kind").status == 0
+    expected = dlatent.load(tmp_path / "m.zarr").transform(store, read_labels(store, "kind"))
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "with.zarr")["scores"][:], expected)
+
+
+def test_inspect_tells_what_a_model_is(run, model: Path) -> None:
+    loaded = dlatent.load(model)
+    found = run("inspect", model, "--json").json
+    assert found["kind"] == "PPCA"
+    assert found["noise"][0]["variance"] == loaded.noise_variance_
+    shares = loaded.explained_variance_ratio_ - loaded.noise_variance_ / (
+        loaded.explained_variance_[0] / loaded.explained_variance_ratio_[0]
+    )
+    np.testing.assert_allclose([c["share"] for c in found["components"]], shares)
+    largest = np.abs(loaded.components_[0]).argmax()
+    assert found["components"][0]["largest"][0] == {
+        "feature": f"f{largest}",
+        "loading": loaded.components_[0, largest],
+    }
+    said = run("inspect", model)
+    assert "a fitted PPCA" in said.out
+    assert f"f{largest}" in said.out
+
+
+def test_inspect_tells_what_a_data_store_holds(run, store: Path) -> None:
+    found = run("inspect", store, "--json").json
+    assert found["shape"] == [120, 9]
+    assert found["chunks"] == [120, 9]
+    assert found["labels"] == [{"column": "kind", "distinct": 2, "unlabelled": 60}]
+    assert (found["weighting"], found["unit_norm"]) == ("none", False)
+    said = run("inspect", store)
+    assert "120 × 9, dense float64" in said.out
+    assert "kind (2 different, 60 rows unlabelled)" in said.out
+
+
+def test_inspect_reads_a_bare_array(run, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=np.ones((6, 4), dtype=np.float32), chunks=(3, 4))
+    found = run("inspect", tmp_path / "x.zarr", "--json").json
+    assert (found["shape"], found["chunks"], found["dtype"]) == ([6, 4], [3, 4], "float32")
+    assert found["labels"] == []
+
+
+@pytest.mark.parametrize("command", ["ingest", "plan ppca", "fit supervised", "transform", "inspect", "demo"])
+def test_every_command_explains_itself(run, command: str) -> None:
+    said = run(*command.split(), "--help")
+    assert said.status == 0
+    assert said.out.startswith("usage: dlatent " + command.split()[0])
+
+
+def test_defaults_in_the_help_are_those_of_the_estimator(run) -> None:
+    said = " ".join(run("fit", "supervised", "--help").out.split())
+    defaults = dlatent.SupervisedPPCA().get_params()
+    assert f"to stop at (default {defaults['tol']:g})" in said
+    assert f"first directions (default {defaults['random_state']})" in said
+    assert f"of the mean variance (default {defaults['noise_floor']:g})" in said
+    assert f"of the labels (default {defaults['target_noise_floor']:g})" in said

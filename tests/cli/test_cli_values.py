@@ -1,0 +1,60 @@
+"""How values on the command line are read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlatent.cli.arguments import byte_count
+from dlatent.cli.labels import split, without
+from dlatent.cli.show import as_json
+from dlatent.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), ("512 B", 512), ("1.5kB", 1500), ("32MiB", 32 * 2**20), ("2 gb", 2 * 10**9), ("1TiB", 2**40)],
+)
+def test_bytes(text: str, number: int) -> None:
+    assert byte_count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.1B", "-3MiB", "MiB", "3 apples", "nan"])
+def test_what_is_no_number_of_bytes(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="32MiB"):
+        byte_count(text)
+
+
+def test_paths_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("odd#name.csv").write_text("x")
+    assert split("data.zarr#topic") == ("data.zarr", "topic")
+    assert split("#topic") == ("", "topic")
+    assert split("labels.txt") == ("labels.txt", None)
+    assert split("odd#name.csv") == ("odd#name.csv", None)
+    assert split("odd#name.csv#y") == ("odd#name.csv", "y")
+
+
+def test_a_value_for_unlabelled_rows() -> None:
+    numbers = without(np.array([3, 1, 3, 2]), "3")
+    np.testing.assert_array_equal(numbers, [np.nan, 1, np.nan, 2])
+    assert without(np.array(["a", "?", "b"]), "?").tolist() == ["a", None, "b"]
+    assert without(np.array(["a", None, "b"], dtype=object), "b").tolist() == ["a", None, None]
+    outputs = without(np.array([[0, 1], [9, 9], [9, 1]]), "9")
+    assert outputs.tolist() == [[0, 1], [None, None], [9, 1]]
+
+
+@pytest.mark.parametrize("values", [np.array([1, 2]), np.array(["a", "b"])])
+def test_a_value_that_no_row_has_is_a_mistake(values: np.ndarray) -> None:
+    with pytest.raises(DataError, match="'x'"):
+        without(values, "x")
+
+
+def test_json_knows_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    as_json({"a": np.float64("nan"), "b": (np.int64(1), float("inf")), "c": np.array(["é"]), 1: None})
+    assert '"a": null' in (said := capsys.readouterr().out)
+    assert "é" in said
+    assert "Infinity" not in said
