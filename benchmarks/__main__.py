@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.catalogue import CASES
 from benchmarks.report import all_met, page, read
-from benchmarks.runner import Options, run_case
+from benchmarks.runner import Options, TaskFailed, run_case
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +38,11 @@ def _run(asked: argparse.Namespace) -> int:
             tuple(asked.methods), asked.repeats, asked.scale, work.resolve(), asked.out, asked.peers_python
         )
         for name in asked.cases:
-            rows += run_case(CASES[name], options, lambda text: print(text, file=sys.stderr, flush=True))
+            try:
+                rows += run_case(CASES[name], options, lambda text: print(text, file=sys.stderr, flush=True))
+            except TaskFailed as error:
+                print(error, file=sys.stderr)
+                return 1
     if not rows:
         print(f"no method matches {' '.join(asked.methods)}; see python -m benchmarks list", file=sys.stderr)
         return 2

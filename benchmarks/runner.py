@@ -54,10 +54,12 @@ def run_case(case: Case, options: Options, say: Callable[[str], None]) -> list[R
     """Prepare the data, then run the chosen tasks in turns, so that slow spells of the machine hit all alike."""
     folder = options.work / f"{case.name}-{options.scale:g}"
     folder.mkdir(parents=True, exist_ok=True)
-    data = prepared(case, folder, options.scale, say)
-    run, machine = uuid4().hex[:8], describe()
+    run, machine, rows = uuid4().hex[:8], describe(), list[Row]()
     chosen = [task for task in case.tasks(options.scale) if any(fnmatch(task.name, p) for p in options.methods)]
-    rows = []
+    try:
+        data = prepared(case, folder, options.scale, say) if chosen else {}
+    except TaskFailed as error:
+        raise TaskFailed(f"{case.name}: the data cannot be prepared: {error}") from error
     for repeat in range(options.repeats):
         for task in chosen:
             if task.once and repeat:
@@ -183,8 +185,8 @@ def _cap_note(measured: Row) -> str:
 
 
 def _tail(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return " | ".join(lines[-6:])[-1500:]
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip(" ^~")]
+    return " | ".join(lines[-5:])[-1500:]
 
 
 def _append(out: Path | None, row: Row) -> None:

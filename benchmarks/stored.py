@@ -10,6 +10,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
+from benchmarks.generate import codec
+
 STORE = "data.zarr"
 Matrix = npt.NDArray[Any] | sp.csr_array
 
@@ -28,6 +30,14 @@ def load(path: str) -> Matrix:
     shape = tuple(group.attrs["shape"])
     parts = tuple(np.asarray(group[name][:]) for name in ("data", "indices", "indptr"))
     return sp.csr_array(parts, shape=shape)
+
+
+def tiny_store(folder: Path) -> str:
+    """A small store of many chunks, with the codec of all others: using it once imports what reading needs."""
+    path = str(folder / "tiny.zarr")
+    array = zarr.create_array(path, shape=(64, 12), chunks=(4, 12), dtype="float64", compressors=codec())
+    array[:] = np.random.default_rng(0).standard_normal((64, 12))
+    return path
 
 
 def size_on_disk(path: str) -> int:

@@ -51,9 +51,10 @@ def fit(folder: Path, scale: float) -> Row:
         model, row = fitted(PPCA(COMPONENTS), path_of(folder), client=client)
     model_rows, known = model.n_samples_, truth()
     deviation = NOISE * np.sqrt(2.0 / (model_rows * (FEATURES - COMPONENTS)))
+    expected = NOISE * (1.0 - (COMPONENTS + 1) / model_rows)  # the maximum-likelihood estimate is biased by this much
     return row | {
         "noise_error": (model.noise_variance_ - NOISE) / NOISE,
-        "noise_error_in_deviations": (model.noise_variance_ - NOISE) / deviation,
+        "noise_error_in_deviations": (model.noise_variance_ - expected) / deviation,
         "angle": float(subspace_angles(model.components_.T, known.basis).max()),
         "angle_expected": expected_angle(known, model_rows),
         "mean_error": float(np.abs(model.mean_ - known.mean.astype(np.float32)).max()),

@@ -182,8 +182,8 @@ def summarise(rows: list[Row]) -> Summary:
 def _explanation() -> str:
     return (
         "Passes at 1e-8 and 1e-10 are those of the tight fit, whose path is that of the default fit; a fit ends with "
-        "one more pass that evaluates the likelihood on the data. Gaps are relative to the best log-likelihood of all runs "
-        "of the problem. EM is plain EM with one pass per iteration on the same engine, all its passes timed."
+        "one more pass that evaluates the likelihood on the data. Gaps are relative to the best log-likelihood of all "
+        "runs of the problem. EM is plain EM with one pass per iteration on the same engine, all its passes timed."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import fitted, local_cluster
+from benchmarks.cluster import fitted, local_cluster, warm_up
 from benchmarks.stored import path_of
 from benchmarks.task import Row
 
@@ -16,6 +16,7 @@ def ppca(folder: Path, scale: float, n_components: int, workers: int = 2, **opti
 
     model = PPCA(n_components, suspect_data="keep", **options)
     if workers == 0:
+        warm_up()
         model, row = fitted(model, path_of(folder))
     else:
         with local_cluster(workers) as client:

@@ -69,6 +69,8 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
     except BrokenPipeError:  # whoever read the output has seen enough
         _close_quietly(sys.stdout)
         return OK
+    except SystemExit:  # the same, met while rich was writing
+        return OK
     except Exception as error:
         return _refuse(error, UNEXPECTED, arguments, f"unexpected {type(error).__name__} (--debug shows where): ")
 

@@ -104,7 +104,9 @@ class FitProgress:
         """The functions for `fit(watch=...)`."""
         from dlatent.estimators.base import Watch
 
-        return Watch(on_pass=self.on_pass, on_group=self.on_group, on_iteration=self.on_iteration)
+        # On a cluster, hearing of every group costs the scheduler a message each; without a bar nobody would see them.
+        on_group = self.on_group if self._screen.has_bar else None
+        return Watch(on_pass=self.on_pass, on_group=on_group, on_iteration=self.on_iteration)
 
     def on_pass(self, record: PassRecord) -> None:
         """A pass has ended; its line waits for the log-likelihood that follows from it."""

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Features
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred, row_patterns, take
 from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import weighted_sums
 from dlatent.linear_gaussian.specification import Specification
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -108,18 +109,6 @@ def scores(features: Features, projected: Projection, mean: Array) -> Array:
     return np.asarray((features - mean) @ projected.coefficients.T)
 
 
-def _feature_statistics(x: Features, shift: Array, z: Array) -> tuple[Array, float]:
-    """Σ (x−s)(z, 1)ᵀ and Σ ‖x−s‖² of rows."""
-    joint = np.column_stack([z, np.ones(len(z))])
-    if not isinstance(x, sp.csr_array):
-        centred = x - shift
-        return centred.T @ joint, float(np.einsum("ij,ij->", centred, centred))
-    cross = np.asarray(x.T @ joint)
-    data = x.data.astype(np.float64)
-    energy = float(data @ data - 2.0 * (cross[:, -1] @ shift) + x.shape[0] * (shift @ shift))
-    return cross - np.outer(shift, joint.sum(axis=0)), energy
-
-
 def _expect_rows(
     x: Features,
     y: Array | None,
@@ -134,10 +123,18 @@ def _expect_rows(
     noise = specification.per_feature(parameters.noise_variance)[at]
     about = projection(loadings, noise)
     b, covariance, log_determinant = about
-    z = scores(x, about._replace(coefficients=b[:, :width]), shift + mean[:width])
+    # Sparse rows arrive as they are, dense rows about the shift.
+    own = about._replace(coefficients=b[:, :width])
+    middle = mean[:width] + shift if isinstance(x, sp.csr_array) else mean[:width]
+    z = np.zeros((x.shape[0], b.shape[0]))
     if y is not None:
         z += (y - mean[width:]) @ b[:, width:].T
-    cross, x_energy = _feature_statistics(x, shift, z)
+
+    def weights(rows: Features, place: slice) -> Array:
+        z[place] += scores(rows, own, middle)
+        return np.column_stack([z[place], np.ones(place.stop - place.start)])
+
+    cross, x_energy = weighted_sums(x, shift, weights)
     energies = [x_energy]
     if y is not None:
         joint = np.column_stack([z, np.ones(len(z))])

@@ -6,13 +6,18 @@ products as a rank-one term, (X − 1sᵀ)V = XV − 1(sᵀV).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Dense, Features
-from dlatent.linear_gaussian.moments import CHUNK_ROWS, check_rows, row_patterns, take
+from dlatent.arrays import Array, Block, Features
+from dlatent.linear_gaussian.moments import check_rows, row_patterns, take
+
+CHUNK_BYTES = 4 * 2**20
+"""Centred rows that are worked on at a time: they stay in the cache of a core."""
+SMALLEST_CHUNK = 32
 
 
 class PatternSums(NamedTuple):
@@ -47,51 +52,51 @@ class ProductRequest(NamedTuple):
     refuse_zero_rows: bool = False
 
 
-def _sparse_product(x: sp.csr_array, directions: Array, shift: Array) -> Array:
-    scores = x @ directions - shift @ directions
-    return np.asarray(x.T @ scores) - np.outer(shift, scores.sum(axis=0))
+def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice], Array]) -> tuple[Array, float]:
+    """Σ (x−s) wᵀ (D, m) and Σ ‖x−s‖² over rows, for weights w (n, m) that a function makes of the (centred) rows.
 
-
-def _dense_product(x: Dense, directions: Array, shift: Array) -> Array:
-    product = np.zeros(directions.shape)
-    buffer = np.empty((min(x.shape[0], CHUNK_ROWS), x.shape[1]))
-    for start in range(0, x.shape[0], CHUNK_ROWS):
-        chunk = x[start : start + CHUNK_ROWS]
-        centred = np.subtract(chunk, shift, out=buffer[: len(chunk)])
-        product += centred.T @ (centred @ directions)
-    return product
-
-
-def _feature_sums(x: Features, shift: Array, targets: Array) -> tuple[Array, float, Array]:
-    """Σ(x−s), Σ‖x−s‖² and Σ(x−s)tᵀ."""
+    `weights` gets rows and where they lie: all rows of a sparse x as they are, a few rows of a dense one at a time, already
+    about the shift.  Sparse sums are taken about zero and moved, by the sums of the weights.
+    """
     if isinstance(x, sp.csr_array):
-        wide = x.astype(np.float64)
-        raw = np.asarray(wide.sum(axis=0)).ravel()
-        count = x.shape[0]
-        energy = float(wide.data @ wide.data - 2.0 * (raw @ shift) + count * (shift @ shift))
-        cross = np.asarray(wide.T @ targets) - np.outer(shift, targets.sum(axis=0))
-        return raw - count * shift, energy, cross
-    total, energy, cross = np.zeros(x.shape[1]), 0.0, np.zeros((x.shape[1], targets.shape[1]))
-    for start in range(0, x.shape[0], CHUNK_ROWS):
-        centred = x[start : start + CHUNK_ROWS] - shift
-        total += centred.sum(axis=0)
-        energy += float(np.einsum("ij,ij->", centred, centred))
-        if targets.shape[1]:
-            cross += centred.T @ targets[start : start + CHUNK_ROWS]
-    return total, energy, cross
+        w = weights(x, slice(0, x.shape[0]))
+        data = x.data.astype(np.float64)
+        energy = float(data @ data)
+        if shift.any():
+            energy += float(x.shape[0] * (shift @ shift) - 2.0 * (np.asarray(x @ shift).sum()))
+        return np.asarray(x.T @ w) - np.outer(shift, w.sum(axis=0)), energy
+    rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
+    buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
+    total, energy = None, 0.0
+    for start in range(0, x.shape[0], rows):
+        place = slice(start, min(start + rows, x.shape[0]))
+        centred = np.subtract(x[place], shift, out=buffer[: place.stop - start])
+        part = weights(centred, place).T @ centred
+        total = part if total is None else np.add(total, part, out=total)
+        flat = centred.ravel()
+        energy += float(flat @ flat)
+    if total is None:
+        total = np.zeros((weights(buffer[:0], slice(0, 0)).shape[1], x.shape[1]))
+    return total.T, energy
 
 
 def _pattern_products(x: Features, y: Array, request: ProductRequest) -> PatternProducts:
-    shift = request.shift
-    if isinstance(x, sp.csr_array):
-        product = _sparse_product(x, request.directions, shift)
-    else:
-        product = _dense_product(x, request.directions, shift)
+    directions, shift = request.directions, request.shift
+    offset = shift @ directions if isinstance(x, sp.csr_array) else np.zeros(directions.shape[1])
+
+    def scores(rows: Features, place: slice) -> Array:
+        found = np.asarray(rows @ directions) - offset
+        if not request.sums:
+            return found
+        # One product gives Σ(x−s)zᵀ, Σ(x−s)yᵀ and Σ(x−s) at once.
+        return np.hstack([found, y[place], np.ones((len(found), 1))])
+
+    moved, energy = weighted_sums(x, shift, scores)
     if not request.sums:
-        return PatternProducts(product, None)
-    total, energy, cross = _feature_sums(x, shift, y)
-    sums = PatternSums(float(x.shape[0]), total, energy, y.sum(axis=0), cross, y.T @ y)
-    return PatternProducts(product, sums)
+        return PatternProducts(moved, None)
+    width = directions.shape[1]
+    product, cross, total = moved[:, :width], moved[:, width:-1], moved[:, -1]
+    return PatternProducts(product, PatternSums(float(x.shape[0]), total, energy, y.sum(axis=0), cross, y.T @ y))
 
 
 def block_products(block: Block, request: ProductRequest) -> tuple[PatternProducts, ...]:
