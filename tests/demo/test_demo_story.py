@@ -1,0 +1,202 @@
+"""The demonstration on a small invented corpus: what it writes, says and measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dlatent
+from dlatent.cli.main import main
+from dlatent.demo import story as telling
+from dlatent.demo.corpus import Corpus
+from dlatent.demo.findings import COLUMNS, verdict
+from dlatent.demo.footprint import Footprint
+from dlatent.demo.nearest import directions, mistakes, of_array, of_source
+from dlatent.demo.picture import largest, plane
+from dlatent.demo.story import Story, choose, tell
+from dlatent.stores.open import open as open_source
+
+PACKAGES = ("ant", "bee", "cat")
+WRITTEN = ["modules.npz", "modules.zarr", "ppca.zarr", "s2ppca.zarr", "scores.png"]
+
+
+def invented(rows: int = 90, words: int = 60) -> Corpus:
+    """Modules of three packages, each with words of its own that some modules do not use, and one module of none."""
+    rng = np.random.default_rng(7)
+    labels = np.arange(rows) % 3
+    counts = rng.poisson(0.5, (rows, words))
+    for number in range(3):
+        counts[labels == number, number * 10 : number * 10 + 10] += rng.poisson(1.0, ((labels == number).sum(), 10))
+    counts[:, -1] += 1
+    labels[-1] = -1
+    packages = np.array([PACKAGES[label] if label >= 0 else "dog" for label in labels])
+    return Corpus(
+        sp.csr_array(counts),
+        np.array([f"word{j:02}" for j in range(words)]),
+        np.array([f"{package}.m{i:02}" for i, package in enumerate(packages)]),
+        packages,
+        labels.astype(np.int64),
+        np.array(PACKAGES),
+        np.zeros((0, 2), dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class Told:
+    story: Story
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    pytest.importorskip("matplotlib", reason="the demonstration draws a picture, and matplotlib is not installed")
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("not of the demonstration")
+    (folder / "scores.png").write_text("of an earlier run")
+    said: list[str] = []
+    return Told(tell(folder, say=said.append, corpus=invented(), components=3, labelled=4), said)
+
+
+def test_everything_is_written_and_nothing_else_is_touched(told: Told) -> None:
+    folder = told.story.folder
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*WRITTEN, "mine.txt"])
+    assert (folder / "mine.txt").read_text() == "not of the demonstration"
+    assert (folder / "scores.png").read_bytes().startswith(b"\x89PNG")
+    assert dlatent.load(folder / "s2ppca.zarr").classes_.tolist() == list(PACKAGES)
+
+
+def test_the_table_holds_what_the_saved_models_say(told: Told) -> None:
+    folder, task = told.story.folder, choose(invented(), 4)
+    assert [line.name for line in told.story.lines] == ["the words alone", "PPCA", "S²PPCA"]
+    for line, name in zip(told.story.lines[1:], ("ppca", "s2ppca"), strict=True):
+        model = dlatent.load(folder / f"{name}.zarr")
+        scores = model.transform(folder / "modules.zarr")
+        np.testing.assert_array_equal(line.wrong, mistakes(of_array(scores), task.classes, task.known))
+        assert line.cost is not None
+        assert (line.cost.log_likelihood, line.cost.passes) == (model.log_likelihood_, model.n_passes_)
+        assert line.cost.bytes_read == int(model.history_["pass_bytes_read"].sum()) > 0
+        assert line.cost.peak_memory > 100e6
+        assert len(line.cells) == len(COLUMNS)
+        assert line.wrong.mean() < 0.6
+    words = mistakes(of_source(open_source(folder / "modules.zarr")), task.classes, task.known)
+    np.testing.assert_array_equal(told.story.lines[0].wrong, words)
+    assert told.story.lines[0].cells[1:] == (f"{words.mean():.3f}", f"{words.mean():.3f}", *["–"] * 5)
+
+
+def test_the_semi_supervised_model_was_told_no_more_than_it_should_be(told: Told) -> None:
+    result = dlatent.load(told.story.folder / "s2ppca.zarr").result_
+    assert result["view_instances"].values.tolist() == [90, 12]
+
+
+def test_the_steps_are_said_and_what_to_type_next_works(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "\n".join(told.said)
+    for words in ("ingesting", "local cluster", "PPCA with 3", "12 modules", "Guessing the package of 77", "Saved"):
+        assert words in text
+    steps = told.story.next_steps("bin/dlatent", "bin/python")
+    for step in steps[:3]:
+        program, *words = step.split()
+        assert program == "bin/dlatent"
+        assert main(words) == 0, step
+    capsys.readouterr()
+    code = steps[3].removeprefix('bin/python -c "').removesuffix('"')
+    exec(code)
+    assert "'bee'" in capsys.readouterr().out
+
+
+def test_labels_are_drawn_evenly_and_always_the_same() -> None:
+    corpus = invented()
+    task = choose(corpus, 4)
+    assert np.bincount(corpus.labels[task.known]).tolist() == [4, 4, 4]
+    np.testing.assert_array_equal(task.known, choose(corpus, 4).known)
+    labelled = [row for row, target in enumerate(task.targets) if target is not None]
+    assert labelled == task.known.tolist()
+    assert all(task.targets[row] == corpus.packages[row] for row in labelled)
+
+
+def test_a_corpus_without_classes_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    few = invented()
+    alone = Corpus(few.counts, few.terms, few.modules, few.packages, few.labels, few.class_names[:1], few.links)
+    with pytest.raises(dlatent.DataError, match="needs two"):
+        tell(tmp_path / "out", say=print, corpus=alone)
+    with pytest.raises(dlatent.DataError, match="no more than 30"):
+        tell(tmp_path / "out", say=print, corpus=few, labelled=30)
+    assert not list(tmp_path.iterdir())
+
+
+def test_neighbours_are_those_of_a_full_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlatent.demo.nearest.ROWS", 7)
+    rng = np.random.default_rng(2)
+    rows, classes = rng.standard_normal((40, 3)), rng.integers(-1, 4, 40)
+    known = np.flatnonzero(classes >= 0)[::4]
+    found = mistakes(of_array(rows), classes, known)
+    expected = []
+    for i in range(40):
+        if classes[i] >= 0 and i not in known:
+            distances = [np.linalg.norm(rows[i] - rows[j]) for j in known]
+            expected.append(classes[known[np.argmin(distances)]] != classes[i])
+    assert found.tolist() == expected
+    assert 0 < found.mean() < 1
+
+
+def test_directions_have_length_one_and_zeros_stay() -> None:
+    found = directions(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]])
+
+
+def test_the_verdict_is_that_of_chance() -> None:
+    right, wrong = np.zeros(100, dtype=bool), np.ones(100, dtype=bool)
+    assert verdict(right, wrong) == "better"
+    assert verdict(wrong, right) == "worse"
+    assert verdict(right, right) == "no difference beyond chance"
+    mixed = np.arange(100) < 3
+    assert verdict(right, mixed) == "no difference beyond chance"
+    assert verdict(right, np.arange(100) < 4) == "better"
+
+
+def test_the_plane_shows_the_packages_apart_and_names_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    labels = np.arange(60) % 3
+    scores = 0.05 * rng.standard_normal((60, 5))
+    scores[np.arange(60), 2 + labels] += 1
+    names = [PACKAGES[label] for label in labels]
+    seen = plane(scores, names, np.arange(12))
+    means = np.stack([seen[labels == number].mean(axis=0) for number in range(3)])
+    apart = np.linalg.norm(means[:, None] - means[None], axis=2)[np.triu_indices(3, 1)]
+    np.testing.assert_allclose(apart, np.sqrt(2), rtol=0.05)
+    assert (seen[labels == 0].mean(axis=0) >= -1e-2).all()
+    monkeypatch.setattr("dlatent.demo.picture.LARGEST", 1)
+    of = largest(np.array(["a", "b", "b", "c", "c", "c"]), np.array([0, 1, 1, -1, -1, -1]))
+    assert of == [None, "b", "b", None, None, None]
+
+
+def test_the_footprint_sees_memory_come_and_go() -> None:
+    with Footprint([]) as before:
+        pass
+    with Footprint([]) as during:
+        block = np.ones(30_000_000)
+        assert block[0] == 1
+    del block
+    assert during.peak > before.peak + 200e6
+
+
+def test_the_command_shows_the_story(
+    told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def retold(folder: Path, *, modules: int, say) -> Story:
+        say(f"{modules} modules into {folder}")
+        return told.story
+
+    monkeypatch.setattr(telling, "tell", retold)
+    assert main(["demo", "--folder", tmp_path / "x", "--modules", "12"]) == 0
+    said = capsys.readouterr().out
+    assert f"12 modules into {tmp_path / 'x'}" in said
+    for line in told.story.lines:
+        assert line.cells[1] in said
+    assert "S²PPCA against PPCA: " in said
+    assert "What to type next" in said
+    assert f"inspect {told.story.folder / 's2ppca.zarr'}" in said

@@ -1,0 +1,66 @@
+"""Pictures of fits show the numbers of the model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+import dlatent
+from dlatent import plot
+
+
+def test_history_of_a_model_a_result_and_a_history(model, data) -> None:
+    values = model.history_["iteration_log_likelihood"].values
+    expected = np.abs(values - values[-1]) / abs(values[-1])
+    for given in (model, model.result_, model.history_):
+        axes = plot.history(given)
+        x, y = axes.lines[0].get_data()
+        np.testing.assert_array_equal(x, np.arange(1, len(values) + 1))
+        np.testing.assert_allclose(y, np.maximum(expected, 1e-16))
+        assert axes.get_yscale() == "log"
+        assert f"{values[-1]:.10g}" in axes.get_title()
+
+
+def test_explained_variance_leaves_the_noise_out(model, data) -> None:
+    axes = plot.explained_variance(model)
+    heights = np.array([bar.get_height() for bar in axes.patches])
+    total = np.var(data.values, axis=0).sum()
+    np.testing.assert_allclose(heights, (model.components_**2).sum(axis=1) / total)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), np.cumsum(heights))
+    assert 0.97 < heights.sum() < 1
+    assert plot.explained_variance(model.result_).patches[0].get_height() == heights[0]
+
+
+def test_a_saved_model_is_drawn_as_well(model, data, tmp_path: Path) -> None:
+    model.save(tmp_path / "m.zarr")
+    axes = plot.explained_variance(dlatent.load(tmp_path / "m.zarr"))
+    assert len(axes.patches) == 3
+
+
+def test_given_axes_are_drawn_on(model) -> None:
+    _, panels = pyplot.subplots(1, 4)
+    assert plot.history(model, ax=panels[0]) is panels[0]
+    assert plot.explained_variance(model, ax=panels[1]) is panels[1]
+    assert plot.loadings(model, 0, ax=panels[2]) is panels[2]
+    assert plot.scores(np.ones((4, 2)), ax=panels[3]) is panels[3]
+    assert len(pyplot.get_fignums()) == 1
+
+
+@pytest.mark.parametrize("draw", [plot.history, plot.explained_variance, lambda given: plot.loadings(given, 0)])
+def test_what_is_no_result_is_refused(draw, data) -> None:
+    with pytest.raises(TypeError, match="result_"):
+        draw(np.ones(3))
+    with pytest.raises(TypeError, match="result_"):
+        draw(data.to_dataset(name="x"))
+
+
+def test_without_matplotlib_the_way_out_is_named(model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'dlatent\[plot\]'"):
+        plot.history(model)
+    with pytest.raises(dlatent.DlatentError, match="matplotlib"):
+        plot.scores(np.ones((3, 2)))
