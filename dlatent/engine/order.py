@@ -12,16 +12,23 @@ from typing import TypeVar
 
 Node = TypeVar("Node")
 
-FEWEST_GROUPS = 16
+FEWEST_GROUPS = 4
+ENOUGH_GROUPS = 16
 MOST_GROUPS = 1024
+SMALL_GROUP_BYTES = 4_000_000
 GROUP_BYTES = 128_000_000
 FAN_IN = 4
 
 
 def group_count(sizes: Sequence[int]) -> int:
-    """Number of groups for blocks of these sizes in bytes: about 128 MB each, but at least 16 and at most 1024."""
-    wanted = -(-sum(sizes) // GROUP_BYTES)
-    return min(len(sizes), max(FEWEST_GROUPS, min(MOST_GROUPS, wanted)))
+    """Number of groups for blocks of these sizes: of about 4 MB up to 16 of them, then of about 128 MB.
+
+    At least 4 and at most 1024. Every group costs a task and the transfer of a statistic, which small data do not repay.
+    """
+    total = sum(sizes)
+    small = min(ENOUGH_GROUPS, -(-total // SMALL_GROUP_BYTES))
+    large = min(MOST_GROUPS, -(-total // GROUP_BYTES))
+    return min(len(sizes), max(FEWEST_GROUPS, small, large))
 
 
 def groups(sizes: Sequence[int]) -> list[range]:

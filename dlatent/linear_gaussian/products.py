@@ -53,18 +53,13 @@ class ProductRequest(NamedTuple):
 
 
 def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice], Array]) -> tuple[Array, float]:
-    """Σ (x−s) wᵀ (D, m) and Σ ‖x−s‖² over rows, for weights w (n, m) that a function makes of the (centred) rows.
+    """Σ (x−s) wᵀ (D, m) and Σ ‖x−s‖² over rows, for weights w (n, m) that a function makes of the rows.
 
-    `weights` gets rows and where they lie: all rows of a sparse x as they are, a few rows of a dense one at a time, already
-    about the shift.  Sparse sums are taken about zero and moved, by the sums of the weights.
+    `weights` gets rows and where they lie: all rows of a sparse x as they are, a few rows of a dense one at a time,
+    already about the shift.  Sparse sums are taken about zero and moved by the sums of the weights.
     """
     if isinstance(x, sp.csr_array):
-        w = weights(x, slice(0, x.shape[0]))
-        data = x.data.astype(np.float64)
-        energy = float(data @ data)
-        if shift.any():
-            energy += float(x.shape[0] * (shift @ shift) - 2.0 * (np.asarray(x @ shift).sum()))
-        return np.asarray(x.T @ w) - np.outer(shift, w.sum(axis=0)), energy
+        return _sparse_weighted_sums(x, shift, weights(x, slice(0, x.shape[0])))
     rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
     buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
     total, energy = None, 0.0
@@ -78,6 +73,15 @@ def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice]
     if total is None:
         total = np.zeros((weights(buffer[:0], slice(0, 0)).shape[1], x.shape[1]))
     return total.T, energy
+
+
+def _sparse_weighted_sums(x: sp.csr_array, shift: Array, w: Array) -> tuple[Array, float]:
+    product: Array = np.asarray(x.T @ w)
+    energy = float(np.einsum("i,i->", x.data, x.data, dtype=np.float64))
+    if shift.any():
+        product -= np.outer(shift, w.sum(axis=0))
+        energy += float(x.shape[0] * (shift @ shift) - 2.0 * np.asarray(x @ shift).sum())
+    return product, energy
 
 
 def _pattern_products(x: Features, y: Array, request: ProductRequest) -> PatternProducts:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import DataError
-from dlatent.stores.partition import dense_edges, loaded_dtype, sparse_edges, wanted_bytes
+from dlatent.stores.partition import dense_edges, least_sparse_bytes, loaded_dtype, sparse_edges, wanted_bytes
 from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
 
@@ -29,8 +29,7 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     row_bytes = columns * dtype.itemsize
     edges = dense_edges(rows, row_bytes, 1, wanted_bytes(block_bytes, rows * row_bytes))
     blocks = tuple(
-        ArrayRows(start, stop, (stop - start) * row_bytes, values[start:stop])
-        for start, stop in edges.pairs()
+        ArrayRows(start, stop, (stop - start) * row_bytes, values[start:stop]) for start, stop in edges.pairs()
     )
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True
@@ -48,7 +47,8 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     dtype = loaded_dtype(whole.dtype)
     index_bytes = whole.indices.itemsize
     entry = dtype.itemsize + index_bytes
-    wanted = wanted_bytes(block_bytes, csr_bytes(rows, int(whole.nnz), dtype, index_bytes))
+    total = csr_bytes(rows, int(whole.nnz), dtype, index_bytes)
+    wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
     edges = sparse_edges([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place)
     blocks = tuple(
         MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), _rows(whole, start, stop))

@@ -16,15 +16,21 @@ BLOCK_BYTES = 32 * 2**20
 
 SMALLEST_BLOCK = 2**20
 BLOCKS_WANTED = 16
+ENTRIES_PER_COLUMN = 16
 """Smaller data are cut into so many blocks, so that all workers get some, but not below the smallest block."""
 
 STRETCH = 8
 """A block may grow to this many times the wanted bytes before the rows of one chunk are split over several blocks."""
 
 
-def wanted_bytes(block_bytes: int | None, total: int) -> int:
-    """The size of a block that was asked for, or the default for data of `total` bytes."""
-    return block_bytes or min(BLOCK_BYTES, max(SMALLEST_BLOCK, -(-total // BLOCKS_WANTED)))
+def wanted_bytes(block_bytes: int | None, total: int, least: int = SMALLEST_BLOCK) -> int:
+    """The size of a block that was asked for, or the default for data of `total` bytes, not below `least`."""
+    return block_bytes or min(BLOCK_BYTES, max(least, -(-total // BLOCKS_WANTED)))
+
+
+def least_sparse_bytes(columns: int, entry_bytes: int) -> int:
+    """Smallest default block of sparse data: enough entries a column to repay a statistic of all columns."""
+    return max(SMALLEST_BLOCK, ENTRIES_PER_COLUMN * columns * entry_bytes)
 
 
 def loaded_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlatent.engine.order import GROUP_BYTES, group_count, groups, reduce_tree
+from dlatent.engine.order import GROUP_BYTES, SMALL_GROUP_BYTES, group_count, groups, reduce_tree
 from dlatent.engine.placement import place
 
 sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
@@ -25,15 +25,17 @@ def test_groups_are_balanced_to_one_block(nbytes):
 
 
 def test_number_of_groups():
-    assert group_count([1] * 5) == 5
-    assert group_count([1] * 4096) == 16
+    assert group_count([1] * 3) == 3
+    assert group_count([1] * 4096) == 4
+    assert group_count([SMALL_GROUP_BYTES] * 9) == 9
+    assert group_count([SMALL_GROUP_BYTES] * 64) == 16
     assert group_count([GROUP_BYTES // 2] * 100) == 50
     assert group_count([GROUP_BYTES] * 5000) == 1024
 
 
 def test_groups_of_an_example():
-    assert groups([10] * 20)[:5] == [range(2), range(2, 3), range(3, 4), range(4, 5), range(5, 7)]
-    assert [len(group) for group in groups([100, *[1] * 19])] == [1, *[1] * 14, 5]
+    assert groups([10**7] * 20)[:5] == [range(2), range(2, 3), range(3, 4), range(4, 5), range(5, 7)]
+    assert [len(group) for group in groups([10**9, *[10**7] * 19])] == [1, *[1] * 14, 5]
 
 
 def test_tree_of_six_groups_is_this_one():
