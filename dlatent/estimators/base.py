@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -154,7 +155,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self._publish(outcome, passes)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
-            warnings.warn(words, WARNINGS[kind], stacklevel=4)
+            warnings.warn(words, WARNINGS[kind], stacklevel=_outside())
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
@@ -202,6 +203,14 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         from dlatent.estimators.saved import result_dataset
 
         return result_dataset(self)
+
+
+def _outside() -> int:
+    """The stack level, seen from the caller of this function, of the user's line that led into the library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 PILOT = "pilot"
