@@ -1,0 +1,119 @@
+"""What a fit says when it is not what one thinks: floors, lost digits, unfinished iterations; at the user's line."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from dlatent import PPCA, ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
+from dlatent.testing.simulators import documents, first_of_each, simulate
+
+
+def caught(action):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model = action()
+    return model, found
+
+
+def few_labels():
+    """Three classes, six labels, three components: K ≥ C − 1, where the likelihood has no bound (errata 13)."""
+    data = documents(80, 40, random_state=2)
+    return data.features, np.where(first_of_each(data.labels, 2), data.labels, -1)
+
+
+@pytest.mark.parametrize("route", ["moments", "krylov"])
+def test_few_labels_and_many_components_end_at_the_floor(route):
+    x, labels = few_labels()
+    model, found = caught(lambda: SupervisedPPCA(3, route=route).fit(x, labels))
+    assert model.at_floor_ == (False, True)
+    floors = [w for w in found if w.category is NoiseFloorWarning]
+    assert len(floors) == 1
+    text = str(floors[0].message)
+    assert "the noise variance of the targets is at its floor" in text
+    assert "use fewer components" in text
+    indicators = np.eye(3)[labels[labels >= 0]] @ model._encoding.rotation
+    assert model.target_noise_variance_ == pytest.approx(1e-3 * indicators.var(axis=0).mean(), rel=1e-6)
+
+
+def test_on_its_rank_the_likelihood_rises_to_a_bound_as_the_floor_falls():
+    """Errata 13: on all C columns every decade of the floor would add 6/2 · log 10 nats and more, without end."""
+    x, labels = few_labels()
+    values = []
+    for floor in (1e-2, 1e-4, 1e-6):
+        with pytest.warns(NoiseFloorWarning):
+            values.append(SupervisedPPCA(3, target_noise_floor=floor).fit(x, labels).log_likelihood_)
+    gains = np.diff(values)
+    assert (gains > 0).all()
+    assert gains[1] < gains[0] / 10
+
+
+def test_one_component_for_three_classes_stays_off_the_floor():
+    x, labels = few_labels()
+    data = simulate(100, (8,), 2)
+    assert caught(lambda: PPCA(2).fit(data.features))[1] == []
+    model, found = caught(lambda: SupervisedPPCA(1).fit(x, labels))
+    assert model.at_floor_ == (False, False)
+    assert [w.category for w in found] == []
+
+
+def test_features_without_noise_end_at_their_floor():
+    """Data of rank K have no noise: σ² is the floor, said so, and not zero or negative."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 2)) @ rng.standard_normal((2, 8))
+    model, found = caught(lambda: PPCA(2).fit(x))
+    assert model.at_floor_ == (True,)
+    assert any(w.category is NoiseFloorWarning and "features" in str(w.message) for w in found)
+    assert model.noise_variance_ == pytest.approx(1e-6 * x.var(axis=0).mean())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tiny_noise_in_float32_is_said_to_have_few_digits(dtype):
+    data = simulate(400, (10,), 2, noise=(1e-5,), strength=2.0)
+    model, found = caught(lambda: PPCA(2, route="moments", noise_floor=1e-9).fit(data.features.astype(dtype)))
+    said = [w for w in found if w.category is PrecisionWarning]
+    if dtype == np.float64:
+        assert said == []
+        assert model.noise_variance_ == pytest.approx(1e-5, rel=0.1)
+    else:
+        assert len(said) == 1
+        assert "store the data as float64" in str(said[0].message)
+
+
+def test_the_route_of_products_keeps_float32_data_in_float64():
+    data = simulate(400, (60,), 2, noise=(1e-5,), strength=2.0)
+    model, found = caught(lambda: PPCA(2, route="krylov", noise_floor=1e-9).fit(data.features.astype(np.float32)))
+    assert [w for w in found if w.category is PrecisionWarning] == []
+    assert model.noise_variance_ == pytest.approx(1e-5, rel=0.1)
+
+
+@pytest.mark.parametrize("solver", ["auto", "em"])
+def test_too_few_iterations_are_reported(solver):
+    data = documents(150, 300, random_state=1)
+    model, found = caught(lambda: PPCA(5, route="krylov", solver=solver, max_iter=2).fit(data.features))
+    said = [w for w in found if w.category is ConvergenceWarning]
+    assert len(said) == 1
+    assert "stopped after 2 iterations" in str(said[0].message)
+    assert "raise max_iter or tol" in str(said[0].message)
+    assert not model.converged_
+    assert model.n_iter_ == 2
+    assert np.isfinite(model.log_likelihood_)
+
+
+ACTIONS = {
+    "fit": lambda x, y: SupervisedPPCA(3).fit(x, y),
+    "fit_transform": lambda x, y: SupervisedPPCA(3).fit_transform(x, y),
+    "PPCA.fit": lambda x, y: PPCA(3, solver="em", max_iter=2).fit(x),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_warnings_point_at_the_line_of_the_caller(name):
+    x, labels = few_labels()
+    found = caught(lambda: ACTIONS[name](x, labels))[1]
+    assert found
+    for warning in found:
+        assert warning.filename == __file__
+        assert warning.lineno == ACTIONS[name].__code__.co_firstlineno

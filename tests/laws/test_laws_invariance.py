@@ -1,0 +1,199 @@
+"""What must not change a fit: how the data are cut, ordered, stored, shifted, scaled or labelled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from law_cases import CASES, ROUTES, as_dask, assert_close, assert_same_maximum, fit, names_of, numbers, same_bits, texts
+
+from dlatent import PPCA, SupervisedPPCA
+
+X, Y, LABELLED = numbers()
+N, D = X.shape
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def pieces(total, cuts):
+    """Chunk lengths from fractions in (0, 1); possibly one."""
+    edges = sorted({0, total, *(int(c * total) for c in cuts)})
+    return tuple(b - a for a, b in zip(edges[:-1], edges[1:], strict=True))
+
+
+@pytest.fixture(scope="module", params=[(case, route) for case in CASES for route in ROUTES], ids=" ".join)
+def whole(request):
+    case, route = request.param
+    return case, route, fit(case, X, Y, LABELLED, route=route)
+
+
+@FEW
+@given(rows=st.lists(st.floats(0, 1), max_size=12), columns=st.lists(st.floats(0, 1), max_size=3))
+def test_chunks_of_rows_and_features_do_not_matter(whole, rows, columns):
+    case, route, expected = whole
+    cut = as_dask(X, pieces(N, rows), pieces(D, columns))
+    assert_same_maximum(fit(case, cut, Y, LABELLED, route=route), expected)
+
+
+def test_a_chunk_of_one_row_each_does_not_matter(whole):
+    case, route, expected = whole
+    found = fit(case, as_dask(X, (1,) * N), Y, LABELLED, route=route)
+    assert_same_maximum(found, expected)
+
+
+def test_order_of_the_rows_does_not_matter(whole):
+    case, route, expected = whole
+    order = np.random.default_rng(0).permutation(N)
+    assert_same_maximum(fit(case, X[order], Y[order], LABELLED[order], route=route), expected)
+
+
+def test_order_of_the_features_moves_with_them(whole):
+    case, route, expected = whole
+    order = np.random.default_rng(1).permutation(D)
+    found = fit(case, X[:, order], Y, LABELLED, route=route)
+    # A column's sign belongs to its largest entry, which a permutation does not change.
+    np.testing.assert_allclose(found.components_, expected.components_[:, order], rtol=1e-5, atol=1e-6)
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e4])
+def test_units_of_the_features_scale_the_model(whole, scale):
+    case, route, expected = whole
+    found = fit(case, X * scale, Y, LABELLED, route=route)
+    np.testing.assert_allclose(found.components_, expected.components_ * scale, rtol=1e-5, atol=1e-6 * scale)
+    np.testing.assert_allclose(found.mean_, expected.mean_ * scale, rtol=1e-6)
+    assert found.noise_variance_ == pytest.approx(expected.noise_variance_ * scale**2, rel=1e-6)
+    moved = expected.log_likelihood_ - N * D * np.log(scale)
+    assert found.log_likelihood_ == pytest.approx(moved, rel=1e-8)
+
+
+@pytest.mark.parametrize("offset", [-3.0, 1e6])
+def test_a_mean_far_from_zero_costs_no_digits(whole, offset):
+    """Design, "Precision": a pilot shift; the data themselves keep 1e-10 of their spread at an offset of 1e6."""
+    case, route, expected = whole
+    found = fit(case, X + offset, Y, LABELLED, route=route)
+    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(found.mean_ - offset, expected.mean_, rtol=1e-6, atol=1e-8)
+    assert found.noise_variance_ == pytest.approx(expected.noise_variance_, rel=1e-7)
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
+
+
+def test_scores_at_an_offset_keep_their_digits(whole):
+    case, route, expected = whole
+    found = fit(case, X + 1e6, Y, LABELLED, route=route)
+    np.testing.assert_allclose(found.transform(X + 1e6), expected.transform(X), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(found.score_samples(X + 1e6), expected.score_samples(X), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "coo"])
+def test_sparse_and_dense_input_give_one_model(whole, format):
+    case, route, expected = whole
+    found = fit(case, sp.csr_array(X).asformat(format), Y, LABELLED, route=route)
+    assert_same_maximum(found, expected)
+
+
+def test_float32_data_give_nearly_the_same_model(whole):
+    case, route, expected = whole
+    found = fit(case, X.astype(np.float32), Y, LABELLED, route=route)
+    assert_close(found, expected, rtol=2e-4, atol=2e-4)
+    assert found.components_.dtype == found.mean_.dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "bool"])
+def test_whole_numbers_are_data_too(dtype):
+    values = (np.abs(X) * 20).astype(dtype) if dtype != "bool" else X > 0
+    keep = values.any(axis=1)
+    found = PPCA(2).fit(values[keep])
+    assert same_bits(found, PPCA(2).fit(values[keep].astype(float)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_routes_give_one_model(case):
+    one, other = (fit(case, X, Y, LABELLED, route=route, tol=1e-13) for route in ROUTES)
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
+    assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_both_routes_give_one_model_of_documents(kind):
+    """Sixty words, so that the subspace is a true one and grows."""
+    x, labels = texts()
+    data = x if kind == "sparse" else x.toarray()
+    one, other = (SupervisedPPCA(3, route=route, tol=1e-12).fit(data, labels) for route in ROUTES)
+    assert other.history_["iteration_rank"].values[-1] < 60
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-8)
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-2, atol=2e-3)
+    unsupervised = [PPCA(3, route=route, tol=1e-12).fit(data).log_likelihood_ for route in ROUTES]
+    assert unsupervised[0] == pytest.approx(unsupervised[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("case", ["complete", "semi"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_rotated_targets_give_the_rotated_model(case, route):
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((2, 2)))[0]
+    one = fit(case, X, Y, LABELLED, route=route)
+    other = fit(case, X, Y @ turn, LABELLED, route=route)
+    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(other.components_, one.components_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(other.target_components_, one.target_components_ @ turn, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(other.predict(X), one.predict(X) @ turn, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["complete", "semi"])
+def test_a_constant_output_beside_others_changes_nothing(case):
+    """Targets live on their rank."""
+    one = fit(case, X, Y, LABELLED)
+    other = fit(case, X, np.column_stack([Y, np.full(N, 7.0)]), LABELLED)
+    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
+    found = other.predict(X)
+    np.testing.assert_allclose(found[:, :2], one.predict(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], 7.0, rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_seed_decides_nothing_but_rounding(seed):
+    one = fit("semi", X, Y, LABELLED, route="krylov", random_state=0)
+    other = fit("semi", X, Y, LABELLED, route="krylov", random_state=seed + 1)
+    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
+
+
+def test_the_same_call_gives_the_same_bits(whole):
+    case, route, expected = whole
+    assert same_bits(fit(case, X, Y, LABELLED, route=route), expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fitted_attributes_have_their_shapes(case):
+    model = fit(case, X, Y, LABELLED)
+    assert model.components_.shape == (2, D)
+    assert model.mean_.shape == (D,)
+    assert model.n_features_in_ == D
+    assert model.n_samples_ == N
+    assert all(np.isfinite(getattr(model, name)).all() for name in names_of(model))
+    if isinstance(model, SupervisedPPCA):
+        outputs = 2
+        assert model.target_components_.shape == (2, outputs)
+        assert model.target_mean_.shape == (outputs,)
+
+
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("n", "d"), [(30, 6), (6, 30), (7, 7)])
+def test_as_many_components_as_the_data_allow(route, n, d):
+    x = numbers(n, d)[0]
+    model = PPCA(min(n, d) - 1, route=route, tol=1e-12).fit(x)
+    assert model.components_.shape == (min(n, d) - 1, d)
+    other = PPCA(min(n, d) - 1, route="moments", tol=1e-12).fit(x)
+    assert model.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-8)
+    assert np.isfinite(model.transform(x)).all()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+@pytest.mark.parametrize("labels", ["complete", "semi"])
+def test_supervised_models_take_as_many_components_as_the_data_allow(route, labels):
+    x, y, labelled = numbers(30, 6)
+    model = fit(labels, x, y, labelled, n_components=5, route=route)
+    assert model.components_.shape == (5, 6)
+    assert np.isfinite(model.log_likelihood_)
