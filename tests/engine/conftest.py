@@ -4,6 +4,8 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
+from dlatent.engine.order import ENOUGH_GROUPS
+
 
 def _cluster(**options):
     with (
@@ -27,3 +29,9 @@ def two_processes():
 @pytest.fixture(scope="session")
 def seven_workers():
     yield from _cluster(n_workers=7, processes=False)
+
+
+@pytest.fixture(autouse=True)
+def groups_as_of_large_data(monkeypatch):
+    """Small test data get as many groups, and so as deep a tree, as large data."""
+    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", ENOUGH_GROUPS)
