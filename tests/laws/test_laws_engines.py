@@ -1,0 +1,109 @@
+"""A whole fit has the same bits on the serial engine, on threads, and on clusters of one and two workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from law_cases import CASES, ROUTES, as_dask, fit, numbers, same_bits, texts
+
+from dlatent import PPCA, SupervisedPPCA
+
+X, Y, LABELLED = numbers(n=200, d=24)
+ROWS = (50, 3, 1, 70, 26, 30, 20)
+ENGINES = ["threads", "one_worker", "two_workers"]
+
+
+@pytest.fixture(params=ENGINES)
+def client(request):
+    return None if request.param == "threads" else request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    path = tmp_path_factory.mktemp("laws") / "x.zarr"
+    array = zarr.create_array(path, shape=X.shape, chunks=(30, 10), dtype=X.dtype)
+    array[:] = X
+    return str(path)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("case", CASES)
+def test_fits_of_dask_arrays_have_the_same_bits(client, case, route):
+    expected = fit(case, as_dask(X, ROWS), Y, LABELLED, route=route, client="serial")
+    found = fit(case, as_dask(X, ROWS), Y, LABELLED, route=route, client=client)
+    assert same_bits(found, expected)
+    lines = [model.history_["iteration_log_likelihood"].values for model in (found, expected)]
+    np.testing.assert_array_equal(*lines)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("case", ["ppca", "semi"])
+def test_fits_of_stores_and_of_memory_have_the_same_bits(client, stored, case, route):
+    for data in (stored, X):
+        expected = fit(case, data, Y, LABELLED, route=route, client="serial")
+        assert same_bits(fit(case, data, Y, LABELLED, route=route, client=client), expected)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_fits_of_sparse_documents_have_the_same_bits(client, route):
+    x, labels = texts()
+    for model in (PPCA(3, route=route), SupervisedPPCA(2, route=route)):
+        expected = fit_bits(model, as_dask(x, (40, 50)), labels, "serial")
+        assert expected == fit_bits(model, as_dask(x, (40, 50)), labels, client)
+
+
+def fit_bits(model, x, labels, client):
+    model.fit(x, labels, client=client)
+    return model.components_.tobytes(), model.log_likelihood_
+
+
+@pytest.mark.parametrize("solver", ["em"])
+def test_textbook_em_over_the_data_has_the_same_bits(client, solver):
+    options = {"route": "krylov", "solver": solver, "max_iter": 5, "client": "serial"}
+    with pytest.warns(UserWarning, match="stopped after 5"):
+        expected = fit("semi", as_dask(X, ROWS), Y, LABELLED, **options)
+    with pytest.warns(UserWarning, match="stopped after 5"):
+        found = fit("semi", as_dask(X, ROWS), Y, LABELLED, **options | {"client": client})
+    assert same_bits(found, expected)
+
+
+def test_transforms_have_the_same_bits(client, stored):
+    model = fit("semi", X, Y, LABELLED)
+    expected = model.transform(stored, client="serial")
+    np.testing.assert_array_equal(model.transform(stored, client=client), expected)
+    np.testing.assert_array_equal(model.score_samples(stored, client=client), model.score_samples(stored, client="serial"))
+
+
+def test_transform_into_a_store_has_the_same_bits(client, stored, tmp_path):
+    model = fit("ppca", X, Y, LABELLED)
+    out = model.transform(stored, out=tmp_path / "z.zarr", client=client)
+    np.testing.assert_array_equal(zarr.open(out)["scores"][:], model.transform(stored, client="serial"))
+
+
+def test_the_active_client_is_used(two_workers, stored):
+    seen = []
+    with two_workers.as_current():
+        model = PPCA(2, route="moments")
+        from dlatent import Watch
+
+        model.fit(stored, watch=Watch(on_pass=seen.append))
+        assert model.plan(stored).machine.startswith("cluster, 2 workers")
+    assert seen
+    assert same_bits(model, PPCA(2, route="moments").fit(stored, client="serial"))
+
+
+def test_sparse_results_do_not_depend_on_the_storage_order():
+    """Unsorted and doubled entries are summed before anything is computed."""
+    rows, labels = texts()
+    coo = rows.tocoo()
+    twice = sp.coo_array(
+        (np.concatenate([coo.data * 0.25, coo.data * 0.75]), tuple(np.tile(c, 2)[::-1][::-1] for c in coo.coords)),
+        shape=coo.shape,
+    )
+    order = np.random.default_rng(0).permutation(twice.nnz)
+    shuffled = sp.coo_array((twice.data[order], tuple(c[order] for c in twice.coords)), shape=coo.shape)
+    one, other = (SupervisedPPCA(2).fit(data, labels) for data in (rows, shuffled))
+    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-6, atol=1e-9)
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-12)

@@ -1,0 +1,89 @@
+"""The likelihood never decreases: not in EM, not in accelerated EM, not from subspace to larger subspace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from law_cases import CASES, ROUTES, fit, numbers, texts
+
+from dlatent import PPCA, ConvergenceWarning, SupervisedPPCA, Watch
+from dlatent.testing.simulators import documents
+
+FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def lines(model):
+    return model.history_["iteration_log_likelihood"].values
+
+
+@FEW
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4), case=st.sampled_from(CASES))
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning", "ignore::dlatent.ConvergenceWarning")
+def test_textbook_em_never_loses_likelihood(seed, k, case):
+    x, y, labelled = numbers(40, 6, 2, seed)
+    model = fit(case, x, y, labelled, n_components=k, solver="em", max_iter=60, random_state=seed)
+    values = lines(model)
+    assert len(values) > 2
+    assert np.diff(values).min() >= -1e-10 * abs(values).max()
+    assert model.log_likelihood_ == values[-1]
+
+
+@FEW
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4), case=st.sampled_from(CASES))
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning", "ignore::dlatent.ConvergenceWarning")
+def test_no_em_run_beats_the_default_solver(seed, k, case):
+    """The default is a maximum over subspaces and starts; textbook EM from random loadings must not find a higher."""
+    x, y, labelled = numbers(40, 6, 2, seed)
+    best = fit(case, x, y, labelled, n_components=k).log_likelihood_
+    for start in range(3):
+        run = fit(case, x, y, labelled, n_components=k, solver="em", max_iter=800, random_state=start)
+        assert run.log_likelihood_ <= best + 1e-6 * max(abs(best), 1.0)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("model", [PPCA, SupervisedPPCA])
+def test_larger_subspaces_never_lose_likelihood(model, k):
+    data = documents(200, 400, classes=6, random_state=k)
+    labels = np.where(np.arange(200) < 60, data.labels, -1)
+    fitted = model(k, route="krylov").fit(data.features, labels)
+    values, ranks = lines(fitted), fitted.history_["iteration_rank"].values
+    assert len(values) >= 3
+    assert np.diff(values).min() >= -1e-10 * abs(values).max()
+    assert (np.diff(ranks) > 0).all()
+    assert fitted.converged_
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 4])
+def test_more_passes_never_end_lower(max_iter):
+    data = documents(200, 400, classes=6, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        short = PPCA(6, route="krylov", max_iter=max_iter).fit(data.features)
+    long = PPCA(6, route="krylov").fit(data.features)
+    assert short.log_likelihood_ <= long.log_likelihood_ + 1e-9
+    assert short.n_passes_ <= max_iter + 1
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_watcher_sees_the_history_as_it_is_made(route):
+    x, labels = texts()
+    passes, iterations, groups = [], [], []
+    watch = Watch(on_pass=passes.append, on_iteration=iterations.append, on_group=lambda *a: groups.append(a))
+    model = SupervisedPPCA(2, route=route).fit(x, labels, watch=watch)
+    # The last line may be replaced by the thorough solve, which the watcher hears of with the outcome.
+    np.testing.assert_allclose([line.log_likelihood for line in iterations], lines(model), rtol=1e-6)
+    assert [record.name for record in passes] == list(model.history_["pass_name"].values)
+    assert model.n_passes_ == len(passes)
+    assert max(done for done, _ in groups) == groups[-1][1]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_independent_evaluation_agrees(route):
+    """Route krylov ends with a pass that evaluates the likelihood on the data."""
+    x, labels = texts()
+    model = SupervisedPPCA(2, route=route).fit(x, labels)
+    assert model.score_samples(x, labels).sum() == pytest.approx(model.log_likelihood_, rel=1e-9)
+    if route == "krylov":
+        assert model.history_["pass_name"].values[-1] == "check"
+        assert model._fitted.outcome.checked_log_likelihood == pytest.approx(model.log_likelihood_, rel=1e-9)
