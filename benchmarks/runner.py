@@ -80,7 +80,8 @@ def prepared(case: Case, folder: Path, scale: float, say: Callable[[str], None])
     if not marker.exists():
         say(f"{case.name}: preparing the data")
         task = Task("prepare", case.prepare, timeout=7200.0)
-        marker.write_text(json.dumps(run_process(task, folder, scale, sys.executable).found))
+        found = run_process(task, folder, scale, sys.executable).found
+        marker.write_text(json.dumps({name: value for name, value in found.items() if name != "versions"}))
     return dict(json.loads(marker.read_text()))
 
 
@@ -116,7 +117,8 @@ def _judged(case: Case, folder: Path, scale: float, scratch: Path) -> Row:
     if case.judge is None or not components.exists():
         return {}
     judge = Task("judge", case.judge, {"components": os.fspath(components)})
-    return run_process(judge, folder, scale, sys.executable).found
+    found = run_process(judge, folder, scale, sys.executable).found
+    return {name: value for name, value in found.items() if name != "versions"}
 
 
 def run_process(task: Task, folder: Path, scale: float, python: str, scratch: Path | None = None) -> Ran:
@@ -142,7 +144,8 @@ def run_process(task: Task, folder: Path, scale: float, python: str, scratch: Pa
 
 
 def _watched(command: list[str], log: Path, cap: MemoryCap | None, timeout: float) -> tuple[int, Row]:
-    environment = os.environ | {"PYTHONPATH": os.fspath(REPOSITORY), "PYTHONWARNINGS": "ignore"}
+    places = [os.fspath(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONWARNINGS": "ignore"}
     started = time.perf_counter()
     with log.open("wb") as output:
         process = subprocess.Popen(

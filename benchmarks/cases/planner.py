@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 from benchmarks.cluster import fitted, local_cluster
-from benchmarks.generate import Factors, power_law, write_dense, zipf_counts
+from benchmarks.generate import CHUNK_BYTES, Factors, power_law, write_dense, zipf_counts
 from benchmarks.table import MIB, grouped, largest, markdown, mebibytes, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
@@ -64,56 +65,44 @@ def prepare(folder: Path, scale: float) -> Row:
 
 
 def choices(folder: Path, scale: float) -> Row:
-    """The plans for all shapes, worker limits and K; no data exist, and none are read."""
-    from dlatent.errors import PlanError
-    from dlatent.fitting.plan import Problem, make_plan
-
+    """The plans for all shapes, worker limits and K; the stores have metadata and no values, and none are read."""
     found = []
-    for rows, features, density in SHAPES:
-        for k in K:
-            for limit in LIMITS:
-                problem, machine = _problem(rows, features, density, k, Problem), Machine(limit)
-                try:
-                    plan = make_plan(problem, machine)
-                except PlanError as error:
-                    found.append(_choice(rows, features, density, k, limit) | {"refused": str(error)})
-                    continue
-                found.append(
-                    _choice(rows, features, density, k, limit)
-                    | {
-                        "route": plan.route,
-                        "passes": plan.passes,
-                        "bytes_total": plan.bytes_total,
-                        "worker_memory": plan.worker_memory,
-                        "driver_memory": plan.driver_memory,
-                        "reason": plan.reason,
-                    }
-                )
+    for index, (rows, features, density) in enumerate(SHAPES):
+        _store_without_values(folder / f"shape-{index}.zarr", rows, features, density)
+    for limit in LIMITS:
+        with local_cluster(WORKERS, limit) as client:
+            for index, (rows, features, density) in enumerate(SHAPES):
+                for k in K:
+                    asked = {"rows": rows, "features": features, "density": density, "k": k, "limit": limit}
+                    found.append(asked | _choice(str(folder / f"shape-{index}.zarr"), k, client))
     return {"choices": found}
 
 
-class Machine:
-    """A cluster of two workers of one thread, for planning."""
+def _choice(path: str, k: int, client: Any) -> Row:
+    from dlatent import PPCA, PlanError
 
-    kind, workers, threads, driver_memory = "cluster", WORKERS, 1, 4 * GIB
-
-    def __init__(self, worker_memory: int) -> None:
-        self.worker_memory, self.cache_bytes = worker_memory, int(0.4 * worker_memory)
-
-
-def _choice(rows: int, features: int, density: float | None, k: int, limit: int) -> Row:
-    return {"rows": rows, "features": features, "density": density, "k": k, "limit": limit}
+    try:
+        plan = PPCA(k).plan(path, client=client)
+    except PlanError as error:
+        return {"refused": str(error)}
+    names = ("route", "passes", "bytes_total", "worker_memory", "driver_memory", "reason")
+    return {name: getattr(plan, name) for name in names}
 
 
-def _problem(rows: int, features: int, density: float | None, k: int, kind: Any) -> Any:
-    nnz = None if density is None else round(rows * features * density)
-    nbytes = rows * features * 8 if nnz is None else nnz * 12 + rows * 4
-    block = min(nbytes, 32 * MIB)
-    blocks = -(-nbytes // block)
-    return kind(
-        instances=rows, features=features, targets=0, n_components=k, patterns=1, nbytes=nbytes, largest_block=block,
-        blocks=blocks, groups=min(blocks, 64), itemsize=8, nnz=nnz, description="data",
-    )  # fmt: skip
+def _store_without_values(path: Path, rows: int, features: int, density: float | None) -> None:
+    """A store as it would be with values: opening it reads metadata and row pointers only."""
+    if density is None:
+        step = max(1, CHUNK_BYTES // (8 * features))
+        zarr.create_array(
+            path, shape=(rows, features), chunks=(min(step, rows), features), dtype="float64", overwrite=True
+        )
+        return
+    group = zarr.create_group(path, overwrite=True)
+    pointers = np.linspace(0, round(rows * features * density), rows + 1).astype(np.int64)
+    group.create_array("indptr", data=pointers, chunks=(1 << 17,))
+    for name, dtype in (("data", "float64"), ("indices", "int32")):
+        group.create_array(name, shape=(int(pointers[-1]),), chunks=(1 << 19,), dtype=dtype)
+    group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [rows, features]})
 
 
 def fit(folder: Path, scale: float, name: str, n_components: int, route: str) -> Row:
@@ -177,7 +166,7 @@ def summarise(rows: list[Row]) -> Summary:
     if lines:
         parts += ["Projections beside measurement:", markdown(headers, lines)]
     if table:
-        parts += ["The planner's choices, two workers of one thread, driver 4 GiB:", _choices_table(table)]
+        parts += ["The planner's choices for float64 data and two workers of one thread:", _choices_table(table)]
     return Summary(("\n\n".join(parts) + "\n\n" + not_run(rows)).rstrip(), tuple(checks))
 
 
