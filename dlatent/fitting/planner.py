@@ -16,7 +16,7 @@ from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
-"""A process with dask, numpy, scipy, zarr and xarray imported, and the slack of its allocator (240 MiB measured)."""
+"""A process with dask, numpy, scipy, zarr and xarray imported, and its allocator (240 MiB measured)."""
 FILL = 0.9
 """Part of a worker's memory that a plan may fill, cache included: Dask pauses a worker at 0.8 of managed memory only."""
 DECODE_RATE = 0.5e9
