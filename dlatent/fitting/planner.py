@@ -18,7 +18,7 @@ MIB = 2**20
 BASE_MEMORY = 280 * MIB
 """A process with dask, numpy, scipy, zarr and xarray imported, and its allocator (240 MiB measured)."""
 FILL = 0.9
-"""Part of a worker's memory that a plan may fill, cache included: Dask pauses a worker at 0.8 of managed memory only."""
+"""A process with dask, numpy, scipy, zarr and xarray imported, with some slack (240 MiB measured)."""
 DECODE_RATE = 0.5e9
 """Bytes per second and thread, reading and decoding."""
 GEMM_RATE = 15e9
