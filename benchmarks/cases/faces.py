@@ -39,7 +39,11 @@ REPORTED = {
 PRINCIPAL, POSTERIOR = "principal axes", "E[z|x]"
 WITH_LABELS = "E[z|x,y] where labelled"
 HEADLINE = {"full": "pixels", "pca": PRINCIPAL, "s2ppca": POSTERIOR, "sppca": POSTERIOR}
-"""The variant that is compared with the paper: its own definition of the projection."""
+"""The space that is compared with the paper: orthonormal axes for PCA, posterior means for the latent variable models.
+
+With images of unit length these give the paper's numbers for FULL and PCA to the second digit; grey levels as they are
+give errors lower by one standard deviation or more, for all methods.
+"""
 
 
 def prepare(folder: Path, scale: float) -> Row:
@@ -134,7 +138,7 @@ UNSUPERVISED = ("full", "pca")
 """Methods whose space does not depend on the labels, so that one serves all splits."""
 
 
-def errors(folder: Path, scale: float, data: str, method: str, n_components: int, unit_norm: bool = False) -> Row:
+def errors(folder: Path, scale: float, data: str, method: str, n_components: int, unit_norm: bool) -> Row:
     """1-NN errors of one method over the splits, per variant of the projection."""
     warnings.simplefilter("ignore")
     stored = np.load(folder / f"{data}.npz")
@@ -153,14 +157,14 @@ def errors(folder: Path, scale: float, data: str, method: str, n_components: int
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
-    """Each data set, method and K; and raw against normalised images where the paper does not say."""
+    """Each data set, method and K on images of unit length; for three methods also on the grey levels as they are."""
     found = []
     for data in FILES:
         for method in METHODS:
             for k in (0,) if method == "full" else COMPONENTS:
-                for unit_norm in (False, True) if method in ("full", "pca", "s2ppca") else (False,):
+                for unit_norm in (True, False) if method in ("full", "pca", "s2ppca") else (True,):
                     base = {"data": data, "method": method, "n_components": k, "unit_norm": unit_norm}
-                    name = f"{data}/{method}" + (f"-{k}" if k else "") + ("/unit" if unit_norm else "")
+                    name = f"{data}/{method}" + (f"-{k}" if k else "") + ("" if unit_norm else "/raw")
                     found.append(Task(name, "benchmarks.cases.faces:errors", base, once=True))
     return tuple(found)
 
@@ -173,7 +177,7 @@ def summarise(rows: list[Row]) -> Summary:
         for variant, values in row["errors"].items():
             mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
             key = (asked["data"], asked["method"], asked["n_components"])
-            headline = HEADLINE.get(asked["method"]) == variant and not asked["unit_norm"]
+            headline = HEADLINE.get(asked["method"]) == variant and asked["unit_norm"]
             paper = REPORTED.get(key) if headline else None
             lines.append(
                 (
