@@ -21,9 +21,9 @@ FAN_IN = 4
 
 
 def group_count(sizes: Sequence[int]) -> int:
-    """Number of groups for blocks of these sizes: of about 4 MB up to 16, then of about 128 MB.
+    """Number of groups for blocks of these sizes: of about 4 MB up to 16 of them, then of about 128 MB.
 
-    """Number of groups for blocks of these sizes: of about 4 MB up to 16 groups, then of about 128 MB.
+    At least 4 and at most 1024: every group costs a task and the transfer of a statistic, too much for small data.
     """
     total = sum(sizes)
     small = min(ENOUGH_GROUPS, -(-total // SMALL_GROUP_BYTES))

@@ -16,9 +16,9 @@ from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
-"""A process with dask, numpy, scipy, zarr and xarray imported, and its allocator (240 MiB measured)."""
+"""A process with dask, numpy, scipy, zarr and xarray imported, and the slack of its allocator (240 MiB measured)."""
 FILL = 0.9
-"""A process with dask, numpy, scipy, zarr and xarray imported, with some slack (240 MiB measured)."""
+"""Part of a worker's memory that a plan may fill, cache included: beyond it Dask pauses and restarts workers."""
 DECODE_RATE = 0.5e9
 """Bytes per second and thread, reading and decoding."""
 GEMM_RATE = 15e9
