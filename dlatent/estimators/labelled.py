@@ -60,9 +60,10 @@ def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
         differ = np.flatnonzero(own != labels.instances)
         if len(differ):
             row = int(differ[0])
+            theirs, ours = own.tolist()[row], labels.instances.tolist()[row]
             raise DataError(
-                f"row {row}: the targets are labelled {own[row]!r}, the data {labels.instances[row]!r}; "
-                "align them first, for example y = y.sel({dim}=X[dim])".replace("{dim}", dim)
+                f"row {row}: the targets are labelled {theirs!r}, the data {ours!r}; align them first, for example "
+                f"y = y.sel({dim}=X[{dim!r}])"
             )
     return values.values
 

@@ -221,16 +221,15 @@ def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str
         classes = classes.astype(str)
     counts = np.bincount(inverse)
     if len(classes) < 2:
-        raise DataError(
-            f"all {len(seen)} labelled rows have the class {classes[0]!r}; a supervised model needs two or more"
-        )
+        only = classes.tolist()[0]
+        raise DataError(f"all {len(seen)} labelled rows have the class {only!r}; a supervised model needs two or more")
     if lone_classes == "refuse" and (counts == 1).any():
         lone = int(np.flatnonzero(counts == 1)[0])
         row = int(np.flatnonzero(present)[np.flatnonzero(inverse == lone)[0]])
         raise DataError(
             f"{int((counts == 1).sum())} of {len(classes)} classes have one labelled instance, for example "
-            f"{classes[lone]!r} (row {row}); merge or unlabel them, pass target_type='regression' if y are numbers, or "
-            "suspect_data='keep' to fit all the same"
+            f"{classes.tolist()[lone]!r} (row {row}); merge or unlabel them, pass target_type='regression' if y are "
+            "numbers, or suspect_data='keep' to fit all the same"
         )
     codes = np.full(instances, -1, dtype=np.int32)
     codes[present] = inverse
@@ -279,4 +278,5 @@ def _rotation(covariance: Array) -> Array:
     if keep.all():
         return np.eye(len(values))
     basis = vectors[:, keep][:, ::-1]
-    return np.asarray(basis * column_signs(basis))
+    # In one memory order, so that a loaded model multiplies in the same order and has the same bits.
+    return np.ascontiguousarray(basis * column_signs(basis))
