@@ -1,0 +1,186 @@
+"""Targets in all the forms that people have them: one model, whatever the dtype and the mark of the unlabelled."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, same
+
+from dlatent import DataError, SupervisedPPCA
+
+COMPLETE = SupervisedPPCA(1).fit(X, CLASSES)
+SEMI = SupervisedPPCA(1).fit(X, np.where(LABELLED, CLASSES, -1))
+
+WORDS = np.array(["ant", "bee", "cow"])
+FORMS = {
+    "int8": CLASSES.astype(np.int8),
+    "uint64": CLASSES.astype(np.uint64),
+    "int64 far away": CLASSES * 10**12 + 7,
+    "whole floats": CLASSES.astype(float),
+    "float32": CLASSES.astype(np.float32),
+    "str": WORDS[CLASSES],
+    "bytes": WORDS[CLASSES].astype("S"),
+    "object of str": WORDS[CLASSES].astype(object),
+    "object of int": CLASSES.astype(object),
+    "object of np.str_": np.array([np.str_(w) for w in WORDS[CLASSES]], dtype=object),
+    "list of int": CLASSES.tolist(),
+    "list of str": WORDS[CLASSES].tolist(),
+    "column": CLASSES[:, None],
+    "dask": da.from_array(CLASSES, chunks=7),
+    "xarray": xr.DataArray(CLASSES, dims="instance"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_class_labels_of_any_dtype_give_one_model(form):
+    found = SupervisedPPCA(1).fit(X, FORMS[form])
+    assert same(found, COMPLETE)
+    assert len(found.classes_) == 3
+    predicted = found.predict(X)
+    order = {label: number for number, label in enumerate(found.classes_.tolist())}
+    np.testing.assert_array_equal([order[label] for label in predicted.tolist()], COMPLETE.predict(X))
+
+
+def test_predictions_have_the_dtype_of_the_labels():
+    assert SupervisedPPCA(1).fit(X, WORDS[CLASSES]).predict(X).dtype.kind == "U"
+    assert SupervisedPPCA(1).fit(X, CLASSES).predict(X).dtype.kind == "i"
+    assert SupervisedPPCA(1).fit(X, CLASSES > 0).predict(X).dtype == bool
+    assert SupervisedPPCA(1).fit(X, WORDS[CLASSES].astype(object)).predict(X).dtype.kind == "U"
+
+
+def test_booleans_are_two_classes():
+    found = SupervisedPPCA(1).fit(X, CLASSES > 0)
+    assert same(found, SupervisedPPCA(1).fit(X, (CLASSES > 0).astype(int)))
+
+
+def marked(values, mark, dtype):
+    hidden = np.array(values, dtype=dtype)
+    hidden[~LABELLED] = mark
+    return hidden
+
+
+UNLABELLED = {
+    "-1": marked(CLASSES, -1, np.int64),
+    "-1.0": marked(CLASSES, -1.0, float),
+    "NaN": marked(CLASSES, np.nan, float),
+    "None among integers": marked(CLASSES, None, object),
+    "NaN among objects": marked(CLASSES, np.nan, object),
+    "None among text": marked(WORDS[CLASSES], None, object),
+    "NaN among text": marked(WORDS[CLASSES], np.nan, object),
+    "list with None": marked(CLASSES, None, object).tolist(),
+    "list of text with None": marked(WORDS[CLASSES], None, object).tolist(),
+    "-1 among text": marked(WORDS[CLASSES], -1, object),
+}
+
+
+@pytest.mark.parametrize("form", UNLABELLED)
+def test_unlabelled_rows_by_any_mark_give_one_model(form):
+    assert same(SupervisedPPCA(1).fit(X, UNLABELLED[form]), SEMI)
+
+
+@pytest.mark.parametrize("kind", ["int", "str", "float"])
+def test_a_mask_hides_labels(kind):
+    values = {"int": CLASSES, "str": WORDS[CLASSES], "float": CLASSES.astype(float)}[kind]
+    assert same(SupervisedPPCA(1).fit(X, values, labelled=LABELLED), SEMI)
+    as_xarray = xr.DataArray(LABELLED, dims="instance")
+    assert same(SupervisedPPCA(1).fit(X, values, labelled=as_xarray), SEMI)
+
+
+def test_pandas_missing_values_are_unlabelled():
+    pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
+    words = pd.Series(WORDS[CLASSES], dtype="string").where(LABELLED)
+    assert same(SupervisedPPCA(1).fit(X, words), SEMI)
+    numbers = pd.Series(CLASSES, dtype="Int64").where(LABELLED)
+    assert same(SupervisedPPCA(1).fit(X, numbers), SEMI)
+    assert same(SupervisedPPCA(1).fit(X, pd.Categorical(words)), SEMI)
+
+
+def test_regression_targets_unlabelled_by_nan_or_mask_give_one_model():
+    expected = SupervisedPPCA(2).fit(X, PARTLY)
+    assert same(SupervisedPPCA(2).fit(X, Y, labelled=LABELLED), expected)
+    rows = [list(row) if keep else [None, None] for row, keep in zip(Y, LABELLED, strict=True)]
+    assert same(SupervisedPPCA(2).fit(X, np.array(rows, dtype=object)), expected)
+    assert same(SupervisedPPCA(2).fit(X, da.from_array(PARTLY, chunks=(7, 1))), expected)
+
+
+def test_regression_targets_of_one_column_come_back_as_a_vector():
+    column, vector = (SupervisedPPCA(2).fit(X, y) for y in (Y[:, :1], Y[:, 0]))
+    assert same(column, vector)
+    assert vector.predict(X).shape == (N,)
+    assert vector.target_components_.shape == (2, 1)
+    assert SupervisedPPCA(2).fit(X, Y).predict(X).shape == (N, 2)
+
+
+def test_minus_one_is_a_number_for_regression():
+    y = np.round(Y[:, 0])
+    y[:5] = -1
+    found = SupervisedPPCA(2, target_type="regression").fit(X, y)
+    assert found._fitted.outcome.view_instances == (N, N)
+    assert found.predict(X).dtype == np.float64
+
+
+def test_fractions_are_regression_and_whole_numbers_classes():
+    assert not hasattr(SupervisedPPCA(1).fit(X, Y[:, 0]), "classes_")
+    assert SupervisedPPCA(1).fit(X, CLASSES.astype(float)).classes_.tolist() == [0, 1, 2]
+
+
+def test_multilabel_targets():
+    labels = (Y > 0).astype(int)
+    expected = SupervisedPPCA(1).fit(X, labels)
+    assert expected.predict(X).dtype.kind == "i"
+    assert set(np.unique(expected.predict(X))) <= {0, 1}
+    for form in (labels.astype(bool), sp.csr_array(labels), labels.astype(np.uint8), labels.tolist()):
+        assert same(SupervisedPPCA(1).fit(X, form), expected)
+    floats = SupervisedPPCA(1, target_type="multilabel").fit(X, labels.astype(float))
+    assert same(floats, expected)
+    accuracy = (expected.predict(X) == labels).mean()
+    assert accuracy > 0.7
+    semi = SupervisedPPCA(1).fit(X, labels, labelled=LABELLED)
+    assert semi._fitted.outcome.view_instances == (N, LABELLED.sum())
+
+
+def test_predictions_are_better_than_the_most_frequent_class():
+    found = SupervisedPPCA(2).fit(X, np.where(LABELLED, CLASSES, -1))
+    assert (found.predict(X) == CLASSES).mean() > np.bincount(CLASSES).max() / N + 0.15
+
+
+def test_class_scores_belong_to_the_predicted_class():
+    scores = COMPLETE.decision_function(X)
+    assert scores.shape == (N, 3)
+    np.testing.assert_array_equal(COMPLETE.classes_[scores.argmax(axis=1)], COMPLETE.predict(X))
+
+
+def test_transform_with_labels_differs_only_where_they_are_given():
+    with_y = SEMI.transform(X, np.where(LABELLED, CLASSES, -1))
+    without = SEMI.transform(X)
+    np.testing.assert_array_equal(with_y[~LABELLED], without[~LABELLED])
+    assert (abs(with_y - without)[LABELLED] > 1e-6).all()
+
+
+def test_transform_of_new_rows_by_any_form_of_label():
+    some = slice(0, 9)
+    expected = SEMI.transform(X[some], CLASSES[some])
+    words = SupervisedPPCA(1).fit(X, marked(WORDS[CLASSES], None, object))
+    np.testing.assert_array_equal(words.transform(X[some], WORDS[CLASSES[some]]), expected)
+    np.testing.assert_array_equal(SEMI.transform(X[some], CLASSES[some].tolist()), expected)
+    np.testing.assert_array_equal(SEMI.transform(X[some], CLASSES[some].astype(float)), expected)
+
+
+def test_targets_with_other_coordinates_than_the_data_are_refused():
+    data = xr.DataArray(X, dims=("doc", "word"), coords={"doc": [f"d{i}" for i in range(N)]})
+    y = xr.DataArray(CLASSES, dims="doc", coords={"doc": [f"d{i}" for i in range(N)]})
+    assert same(SupervisedPPCA(1).fit(data, y), COMPLETE)
+    turned = y.isel(doc=slice(None, None, -1))
+    with pytest.raises(
+        DataError, match=r"row 0: the targets are labelled 'd59', the data 'd0'.*y.sel\(doc=X\['doc'\]\)"
+    ):
+        SupervisedPPCA(1).fit(data, turned)
+
+
+def test_widths_are_those_of_the_data():
+    assert COMPLETE.components_.shape == (1, D)
+    assert COMPLETE.target_components_.shape == (1, 3)
+    assert COMPLETE.target_mean_.sum() == pytest.approx(1.0)

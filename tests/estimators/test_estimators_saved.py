@@ -1,0 +1,171 @@
+"""A saved model is the model: what it computes after loading has the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from estimator_cases import CLASSES, LABELLED, MODELS, PARTLY, D, N, X, texts
+
+import dlatent
+from dlatent import PPCA, DataError, NotFittedError, StoreError, SupervisedPPCA
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return MODELS[request.param]()
+
+
+@pytest.fixture
+def again(model, tmp_path):
+    model.save(tmp_path / "model.zarr")
+    return dlatent.load(tmp_path / "model.zarr")
+
+
+def test_loaded_models_compute_the_same_bits(model, again):
+    assert type(again) is type(model)
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    assert again.score(X) == model.score(X)
+    np.testing.assert_array_equal(again.get_covariance(), model.get_covariance())
+    xr.testing.assert_identical(again.posterior(X), model.posterior(X))
+    if isinstance(model, SupervisedPPCA):
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert again.predict(X).dtype == model.predict(X).dtype
+        np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+        np.testing.assert_array_equal(again.predictive_variance(), model.predictive_variance())
+        for one, other in zip(again.sample(5, random_state=1), model.sample(5, random_state=1), strict=True):
+            np.testing.assert_array_equal(one, other)
+    else:
+        np.testing.assert_array_equal(again.sample(5, random_state=1), model.sample(5, random_state=1))
+
+
+def test_loaded_models_have_the_same_attributes(model, again):
+    xr.testing.assert_identical(again.result_, model.result_)
+    xr.testing.assert_identical(again.history_, model.history_)
+    assert again.get_params() == model.get_params()
+    public = [name for name in vars(model) if name.endswith("_")]
+    assert public
+    for name in public:
+        one, other = getattr(again, name), getattr(model, name)
+        if not isinstance(one, xr.Dataset):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_labels_of_new_rows_are_understood_after_loading(tmp_path):
+    y = np.where(LABELLED, np.array(["ant", "bee", "cow"], dtype=object)[CLASSES], None)
+    model = SupervisedPPCA(1).fit(X, y)
+    model.save(tmp_path / "model.zarr")
+    again = dlatent.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(again.transform(X, y), model.transform(X, y))
+    np.testing.assert_array_equal(again.score_samples(X, y), model.score_samples(X, y))
+    with pytest.raises(DataError, match="row 0: the label 'dog' is not among"):
+        again.transform(X[:1], ["dog"])
+
+
+LABELS = [CLASSES > 0, CLASSES.astype(np.int16), CLASSES * 2.0, np.array(["é", "語"])[CLASSES % 2]]
+
+
+@pytest.mark.parametrize("labels", LABELS, ids=["bool", "int16", "float", "text"])
+def test_classes_of_every_dtype_survive(labels, tmp_path):
+    model = SupervisedPPCA(1).fit(X, labels)
+    model.save(tmp_path / "m.zarr")
+    again = dlatent.load(tmp_path / "m.zarr")
+    assert again.classes_.dtype == model.classes_.dtype
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.transform(X, labels), model.transform(X, labels))
+
+
+def test_a_loaded_model_can_be_saved_and_loaded_again(again, tmp_path):
+    again.save(tmp_path / "second.zarr")
+    third = dlatent.load(tmp_path / "second.zarr")
+    np.testing.assert_array_equal(third.transform(X), again.transform(X))
+    xr.testing.assert_identical(third.result_, again.result_)
+
+
+def test_a_loaded_model_can_be_fitted_again(model, again):
+    y = {"PPCA": None}.get(type(model).__name__, PARTLY)
+    found = again.fit(X, y)
+    assert np.isfinite(found.log_likelihood_)
+
+
+def test_the_store_is_open_to_xarray_and_zarr(model, tmp_path):
+    model.save(tmp_path / "model.zarr")
+    data = xr.open_zarr(tmp_path / "model.zarr", consolidated=False)
+    np.testing.assert_array_equal(data["loadings"].values.T, model.components_)
+    group = zarr.open_group(tmp_path / "model.zarr", mode="r")
+    assert group.attrs["dlatent"]["complete"] is True
+    assert not list((tmp_path / "model.zarr").rglob("*.pkl"))
+
+
+def test_names_of_the_features_travel_with_the_model(tmp_path):
+    names = [f"word {i}" for i in range(D)]
+    data = xr.DataArray(X, dims=("doc", "word"), coords={"word": names})
+    model = PPCA(2).fit(data)
+    model.save(tmp_path / "m.zarr")
+    for found in (model.result_, dlatent.load(tmp_path / "m.zarr").result_):
+        assert found["loadings"].dims == ("word", "component")
+        assert found["word"].values.tolist() == names
+        assert found["mean"].sel(word="word 3") == model.mean_[3]
+
+
+def test_result_is_documented_and_complete():
+    found = MODELS["regression"]().result_
+    assert {"loadings", "mean", "noise_variance", "target_loadings", "target_mean"} <= set(found.variables)
+    assert found.attrs["model"] == "SupervisedPPCA"
+    assert found.sizes["feature"] == D
+    assert found["view_instances"].values.tolist() == [N, int(LABELLED.sum())]
+    assert found["view"].values.tolist() == ["features", "targets"]
+
+
+def test_an_old_model_is_not_overwritten_by_chance(model, tmp_path):
+    model.save(tmp_path / "m.zarr")
+    with pytest.raises(StoreError, match="already exists; pass overwrite=True"):
+        model.save(tmp_path / "m.zarr")
+    model.save(tmp_path / "m.zarr", overwrite=True)
+    assert dlatent.load(tmp_path / "m.zarr").log_likelihood_ == model.log_likelihood_
+
+
+def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path):
+    model = PPCA(2, random_state=np.random.default_rng(0)).fit(X)
+    with pytest.raises(StoreError, match="random_state"):
+        model.save(tmp_path / "m.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_fitted_is_not_saved(tmp_path):
+    with pytest.raises(NotFittedError, match="call fit first"):
+        PPCA(2).save(tmp_path / "m.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_of_sparse_documents_survives(tmp_path):
+    x, labels = texts()
+    model = SupervisedPPCA(2).fit(x, labels)
+    model.save(tmp_path / "m.zarr")
+    again = dlatent.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.transform(x, labels), model.transform(x, labels))
+
+
+def test_what_is_no_model_is_refused(model, tmp_path):
+    with pytest.raises(StoreError, match="does not exist"):
+        dlatent.load(tmp_path / "nothing.zarr")
+    zarr.create_array(tmp_path / "data.zarr", shape=(3, 3), dtype=float)
+    with pytest.raises(StoreError):
+        dlatent.load(tmp_path / "data.zarr")
+    model.save(tmp_path / "m.zarr")
+    group = zarr.open_group(tmp_path / "m.zarr", mode="r+")
+    marker = dict(group.attrs["dlatent"])
+    group.attrs["dlatent"] = marker | {"version": 99}
+    with pytest.raises(StoreError, match=r"version 99, but this dlatent reads.*install a newer dlatent"):
+        dlatent.load(tmp_path / "m.zarr")
+    group.attrs["dlatent"] = marker | {"complete": False}
+    with pytest.raises(StoreError, match="half-written store"):
+        dlatent.load(tmp_path / "m.zarr")
+    group.attrs["dlatent"] = marker
+    group.attrs["result"] = dict(group.attrs["result"]) | {"kind": "Kriging"}
+    with pytest.raises(StoreError, match="holds a 'Kriging'; this version of dlatent knows PPCA, SupervisedPPCA"):
+        dlatent.load(tmp_path / "m.zarr")
+    with pytest.raises(StoreError, match="is a saved result and no data"):
+        PPCA(1).fit(str(tmp_path / "m.zarr"))
