@@ -122,7 +122,7 @@ def _variants(model: str, k: int, seed: int) -> list[Task]:
         Task(f"{label}/tight", function, {**base, "variant": "tight"}, once=True),
         Task(f"{label}/em", function, {**base, "variant": "em"}, once=True),
     ]
-    for start in STARTS:
+    for start in STARTS if seed == 0 else STARTS[:1]:
         arguments = {**base, "variant": "tight", "random_state": start}
         found.append(Task(f"{label}/start{start}", function, arguments, once=True))
     return found
