@@ -65,10 +65,12 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         k = self.n_components
         if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
             raise DataError(f"n_components is {k!r}; expected an integer of at least 1")
-        if not self.tol > 0:
+        if not _is_number(self.tol) or not self.tol > 0:
             raise DataError(f"tol is {self.tol!r}; expected a positive number")
+        if self.max_iter is not None and (not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1):
+            raise DataError(f"max_iter is {self.max_iter!r}; expected an integer of at least 1, or None")
         for name, value in (("noise_floor", self.noise_floor), *((f"{n}", v) for n, v in self._floor_names())):
-            if not 0 <= value < 1:
+            if not _is_number(value) or not 0 <= value < 1:
                 raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
         if self.solver not in ("auto", "em"):
             raise DataError(f"solver is {self.solver!r}; expected 'auto' or 'em'")
@@ -203,6 +205,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         from dlatent.estimators.saved import result_dataset
 
         return result_dataset(self)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def _outside() -> int:

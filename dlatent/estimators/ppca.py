@@ -12,6 +12,7 @@ import xarray as xr
 
 from dlatent.arrays import Array, Features
 from dlatent.engine.gather import PassRecord
+from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel, Watch
 from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.fitting.outcome import Outcome
@@ -181,9 +182,12 @@ class PPCA(LatentVariableModel):
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
     def inverse_transform(self, Z: Any) -> Any:
-        """E[x|z] = Wz + μ of scores (n, K): (n, D)."""
+        """E[x|z] = Wz + μ of scores (n, K): (n, D). Errors: DataError for another number of components."""
         self._require_fitted()
-        return np.asarray(Z) @ self.components_ + self.mean_
+        scores, k = np.asarray(Z), self.components_.shape[0]
+        if scores.ndim != 2 or scores.shape[1] != k:
+            raise DataError(f"the scores have shape {scores.shape}; expected instances × {k} components")
+        return scores @ self.components_ + self.mean_
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> npt.NDArray[np.float64]:
         """Draw instances from the model: (n_samples, D)."""

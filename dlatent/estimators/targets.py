@@ -58,6 +58,7 @@ class TargetEncoding:
                 raise DataError(
                     f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
                 )
+            _whole_rows(values)
             return (values - self.centre) @ self.rotation
         codes = self.codes(targets, instances)
         rows = self.table()[codes]
@@ -241,22 +242,10 @@ def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str
 
 def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str) -> EncodedTargets:
     values = _matrix(targets, instances)
-    missing = np.isnan(values)
-    partly = missing.any(axis=1) & ~missing.all(axis=1)
-    if partly.any():
-        row = int(np.flatnonzero(partly)[0])
-        column = int(np.flatnonzero(missing[row])[0])
-        raise DataError(
-            f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole "
-            "row unlabelled"
-        )
-    present = ~missing[:, 0]
+    present = _whole_rows(values)
     if not present.any():
         raise DataError("no row of y is labelled (all are NaN); label some instances, or use PPCA")
     seen = values[present]
-    if not np.isfinite(seen).all():
-        row = int(np.flatnonzero(present)[np.flatnonzero(~np.isfinite(seen).all(axis=1))[0]])
-        raise DataError(f"row {row}: y is infinite; targets must be finite, or NaN for unlabelled rows")
     if kind == "multilabel" and not np.isin(seen, (0.0, 1.0)).all():
         raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
     centre = seen.mean(axis=0)
@@ -269,6 +258,24 @@ def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str) -> Enc
     encoding = TargetEncoding(kind, centre, rotation, names, None)
     rows = np.ascontiguousarray((values - centre) @ rotation)
     return EncodedTargets(encoding, ArrayTargets(rows), present, None)
+
+
+def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:
+    """Which rows have targets; DataError where a row has only some of them, or an infinite one."""
+    missing = np.isnan(values)
+    partly = missing.any(axis=1) & ~missing.all(axis=1)
+    if partly.any():
+        row = int(np.flatnonzero(partly)[0])
+        column = int(np.flatnonzero(missing[row])[0])
+        raise DataError(
+            f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole "
+            "row unlabelled"
+        )
+    infinite = np.isinf(values).any(axis=1)
+    if infinite.any():
+        row = int(np.flatnonzero(infinite)[0])
+        raise DataError(f"row {row}: y is infinite; targets must be finite, or NaN for unlabelled rows")
+    return np.asarray(~missing[:, 0])
 
 
 def _rotation(covariance: Array) -> Array:
