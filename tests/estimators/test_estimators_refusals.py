@@ -1,0 +1,377 @@
+"""Bad input gets one clear error that says where and what to do, and leaves nothing on disk."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+from estimator_cases import CLASSES, PARTLY, D, N, X, Y
+
+from dlatent import PPCA, DataError, DlatentError, NotFittedError, PlanError, StoreError, SupervisedPPCA
+
+ROUTES = ["moments", "krylov"]
+BAD = {"NaN": (np.nan, "is nan"), "infinity": (np.inf, "is inf"), "minus infinity": (-np.inf, "is -inf")}
+
+
+def spoiled(value, row, column, shape=(60, 8)):
+    x = np.random.default_rng(0).standard_normal(shape) + 3
+    x[row, column] = value
+    return x
+
+
+def as_zarr(x, tmp_path):
+    array = zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(20, 4), dtype=x.dtype)
+    array[:] = x
+    return tmp_path / "x.zarr"
+
+
+def as_sparse_dask(x):
+    parts = [da.from_array(x[a : a + 20], chunks=-1).map_blocks(sp.csr_array) for a in range(0, len(x), 20)]
+    return da.concatenate([part.map_blocks(sp.csr_array, meta=sp.csr_array((0, 0))) for part in parts])
+
+
+KINDS = {
+    "numpy": lambda x, _: x,
+    "sparse": lambda x, _: sp.csr_array(x),
+    "dask": lambda x, _: da.from_array(x, chunks=(20, 4)),
+    "zarr": as_zarr,
+    "xarray": lambda x, _: xr.DataArray(x, dims=("a", "b")),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("row", [2, 47])
+def test_values_that_are_not_finite_are_named_with_row_column_and_block(kind, bad, route, row, tmp_path):
+    value, words = BAD[bad]
+    data = KINDS[kind](spoiled(value, row, 5), tmp_path)
+    blocks = kind == "dask"
+    place = rf"row {row}, column 5 \(block {row // 20 if blocks else 0}, row {row % 20 if blocks else row} of it\)"
+    with pytest.raises(DataError, match=rf"{place} {words}.*fill or remove"):
+        PPCA(2, route=route).fit(data)
+    with pytest.raises(DataError, match=place):
+        SupervisedPPCA(2, route=route).fit(data, PARTLY)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_textbook_em_refuses_bad_values_too():
+    with pytest.raises(DataError, match="row 47, column 5"):
+        PPCA(2, solver="em", route="krylov").fit(spoiled(np.nan, 47, 5))
+
+
+@pytest.mark.parametrize("client", ["serial", None])
+def test_bad_values_in_the_third_block_of_many(client):
+    data = da.from_array(spoiled(np.nan, 24, 1), chunks=(10, 8))
+    with pytest.raises(DataError, match=r"row 24, column 1 \(block 2, row 4 of it\)"):
+        PPCA(2).fit(data, client=client)
+
+
+SHAPES = {
+    "a vector": (X[:, 0], "1 dimensions"),
+    "three axes": (X[None], "3 dimensions"),
+    "no rows": (X[:0], "is empty"),
+    "no columns": (X[:, :0], "is empty"),
+    "text": (np.full((5, 4), "a"), "expected real numbers"),
+    "complex numbers": (X.astype(complex), "expected real numbers"),
+    "objects": (X.astype(object), "expected real numbers"),
+    "a masked array": (np.ma.masked_array(X), "fill them"),
+    "a list": ([[1.0, 2.0], [3.0, 4.0]], "cannot read data of type builtins.list"),
+    "a number": (3.0, "cannot read data of type"),
+    "nothing": (None, "cannot read data of type"),
+    "one row": (X[:1], "has 1 instance; a fit needs at least 2"),
+    "a DataArray of three axes": (xr.DataArray(X[None]), "expected instances × features"),
+    "a Dataset of two matrices": (xr.Dataset({"a": (("i", "j"), X), "b": (("i", "j"), X)}), "pass one of them"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("method", ["fit", "plan"])
+def test_what_is_no_matrix_is_refused(name, method):
+    data, words = SHAPES[name]
+    with pytest.raises(DataError, match=words):
+        getattr(PPCA(1), method)(data)
+
+
+def test_unknown_chunks_are_refused_with_the_way_out():
+    x = da.from_array(X, chunks=(20, 8))
+    with pytest.raises(DataError, match=r"compute_chunk_sizes\(\)"):
+        PPCA(2).fit(x[x[:, 0] > 0])
+
+
+@pytest.mark.parametrize(("rows", "columns", "k"), [(10, 5, 5), (4, 9, 4), (5, 5, 7), (60, 8, 100)])
+def test_too_many_components(rows, columns, k):
+    most = min(rows, columns) - 1
+    words = f"n_components is {k}, but data of {rows} instances × {columns} features allow at most {most}"
+    x = np.random.default_rng(0).standard_normal((rows, columns))
+    with pytest.raises(DataError, match=words):
+        PPCA(k).fit(x)
+    with pytest.raises(DataError, match=words):
+        SupervisedPPCA(k).fit(x, np.arange(rows) % 2)
+
+
+OPTIONS = {
+    "n_components": [0, -1, 1.5, "2", True, None],
+    "tol": [0.0, -1e-9, float("nan"), "small", None],
+    "max_iter": [0, -3, 2.5, "many"],
+    "noise_floor": [-0.1, 1.0, float("nan"), "low"],
+    "solver": ["svd", None],
+    "route": ["rows", None],
+    "suspect_data": ["warn", None],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in OPTIONS.items() for value in values])
+def test_options_that_make_no_sense_are_refused_by_name(name, value):
+    model = PPCA(**{name: value})
+    with pytest.raises(DataError, match=rf"^{name} is .*expected"):
+        model.fit(X)
+
+
+def test_options_of_the_targets_are_refused_by_name():
+    with pytest.raises(DataError, match=r"^target_noise_floor is"):
+        SupervisedPPCA(2, target_noise_floor=-1).fit(X, Y)
+    with pytest.raises(DataError, match=r"^target_type is 'classes'"):
+        SupervisedPPCA(2, target_type="classes").fit(X, Y)
+
+
+CONSTANT = [("numpy", 3.0), ("numpy", 0.1), ("numpy", 1e6 + 1 / 3), ("sparse", 3.0), ("sparse", 0.1)]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("kind", "value"), CONSTANT)
+def test_constant_data_have_no_components(route, kind, value):
+    x = np.full((30, 6), value)
+    with pytest.raises(DataError, match="the data are constant"):
+        PPCA(2, route=route).fit(KINDS[kind](x, None))
+    with pytest.raises(DataError, match="the data are constant"):
+        SupervisedPPCA(2, route=route).fit(KINDS[kind](x, None), Y[:30])
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_constant_features_beside_others_are_no_matter(route):
+    x = np.column_stack([X, np.full(N, 7.0)])
+    model = PPCA(2, route=route).fit(x)
+    assert model.mean_[-1] == pytest.approx(7.0)
+    np.testing.assert_allclose(model.components_[:, -1], 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("kind", ["numpy", "sparse", "dask", "zarr"])
+def test_rows_of_zeros_are_refused_or_kept(kind, route, tmp_path):
+    x = X.copy()
+    x[[7, 41]] = 0.0
+    data = KINDS[kind](x, tmp_path)
+    with pytest.raises(DataError, match=r"row (7 \(block 0\)|41 \(block \d\)) is all zeros.*suspect_data='keep'"):
+        PPCA(2, route=route).fit(data)
+    kept = PPCA(2, route=route, suspect_data="keep").fit(data)
+    assert kept.n_samples_ == N
+    assert kept.log_likelihood_ == pytest.approx(PPCA(2, suspect_data="keep").fit(x).log_likelihood_, rel=1e-9)
+
+
+def test_stored_zeros_are_zeros():
+    x = sp.csr_array(X)
+    x.data[x.indptr[9] : x.indptr[10]] = 0.0
+    with pytest.raises(DataError, match=r"row 9 "):
+        PPCA(2).fit(x)
+
+
+TARGETS = {
+    "no targets": (None, r"needs targets: fit\(X, y\); for data without labels use PPCA"),
+    "too few": (CLASSES[:-1], rf"y has shape \(59,\); the data have {N} instances"),
+    "a matrix too short": (Y[:10], r"y has shape \(10, 2\)"),
+    "three axes": (np.zeros((N, 2, 2)), r"y has shape \(60, 2, 2\)"),
+    "none labelled, -1": (np.full(N, -1), "no row of y is labelled"),
+    "none labelled, None": (np.full(N, None), "no row of y is labelled"),
+    "none labelled, NaN": (np.full(N, np.nan), "no row of y is labelled"),
+    "none labelled, outputs": (np.full((N, 2), np.nan), "no row of y is labelled"),
+    "one class": (np.full(N, "a"), "all 60 labelled rows have the class 'a'"),
+    "one class among unlabelled": (np.where(np.arange(N) < 5, 3, -1), "all 5 labelled rows have the class 3"),
+    "a lone class": (
+        np.where(np.arange(N) == 4, 9, CLASSES),
+        r"1 of 4 classes have one labelled instance.*9 \(row 4\)",
+    ),
+    "all different": (np.arange(N), "60 of 60 classes have one labelled instance.*target_type='regression'"),
+    "mixed types": (np.array([1, "a"] * (N // 2), dtype=object), "mix types that cannot be ordered"),
+    "constant numbers": (np.full((N, 2), 0.25), "all 60 labelled rows have the same targets"),
+    "an infinite number": (np.where(np.arange(N) == 3, np.inf, Y[:, 0]), "row 3: y is infinite"),
+    "a number partly missing": (
+        np.where((np.arange(N) == 6)[:, None] & [False, True], np.nan, Y),
+        "row 6: output 1 of y is missing but others are present",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("method", ["fit", "plan"])
+def test_targets_that_cannot_be_used_are_refused(name, method):
+    y, words = TARGETS[name]
+    with pytest.raises(DataError, match=words):
+        getattr(SupervisedPPCA(2), method)(X, y)
+
+
+def test_lone_classes_can_be_kept():
+    y = np.where(np.arange(N) == 4, 9, CLASSES)
+    assert SupervisedPPCA(1, suspect_data="keep").fit(X, y).classes_.tolist() == [0, 1, 2, 9]
+
+
+def test_masks_must_fit():
+    for mask in (np.ones(5, dtype=bool), np.ones(N), np.ones((N, 1), dtype=bool)):
+        with pytest.raises(DataError, match="labelled has shape"):
+            SupervisedPPCA(1).fit(X, CLASSES, labelled=mask)
+
+
+def test_multilabel_targets_must_be_zero_or_one():
+    with pytest.raises(DataError, match="must be 0 or 1; use target_type='regression'"):
+        SupervisedPPCA(1, target_type="multilabel").fit(X, np.column_stack([CLASSES, CLASSES]))
+
+
+def test_text_is_no_regression_target():
+    with pytest.raises(DataError, match="y must be numbers"):
+        SupervisedPPCA(1, target_type="regression").fit(X, np.full(N, "a"))
+
+
+def test_plan_and_predict_refuse_before_a_fit():
+    for name, arguments in {
+        "transform": (X,),
+        "score": (X,),
+        "score_samples": (X,),
+        "posterior": (X,),
+        "predict": (X,),
+        "decision_function": (X,),
+        "predictive_variance": (),
+        "inverse_transform": (X[:, :2],),
+        "sample": (),
+        "get_covariance": (),
+    }.items():
+        with pytest.raises(NotFittedError, match=r"SupervisedPPCA is not fitted yet; call fit first.*dlatent\.load"):
+            getattr(SupervisedPPCA(2), name)(*arguments)
+
+
+@pytest.mark.parametrize("name", ["result_"])
+def test_results_before_a_fit(name):
+    with pytest.raises(NotFittedError, match="call fit first"):
+        getattr(PPCA(2), name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["transform", "score", "score_samples", "predict"])
+def test_another_number_of_features_is_refused(kind, name, tmp_path):
+    model = SupervisedPPCA(2).fit(X, PARTLY)
+    with pytest.raises(DataError, match=r"the data have 7 features; the model was fitted with 8"):
+        getattr(model, name)(KINDS[kind](X[:, :7], tmp_path))
+
+
+def test_scores_of_another_width_are_refused():
+    with pytest.raises(DataError, match=r"shape \(4, 3\); expected instances × 2 components"):
+        PPCA(2).fit(X).inverse_transform(np.zeros((4, 3)))
+
+
+def test_labels_that_the_model_does_not_know_are_refused():
+    model = SupervisedPPCA(1).fit(X, CLASSES)
+    y = CLASSES.copy()
+    y[12] = 17
+    for name in ("transform", "score", "score_samples", "posterior"):
+        with pytest.raises(DataError, match=r"row 12: the label 17 is not among the model's classes \[0, 1, 2\]"):
+            getattr(model, name)(X, y)
+
+
+def test_targets_of_another_shape_are_refused_at_transform():
+    model = SupervisedPPCA(2).fit(X, PARTLY)
+    with pytest.raises(DataError, match="the targets have 1 outputs; the model was fitted with 2"):
+        model.transform(X, Y[:, 0])
+    with pytest.raises(DataError, match="y has 10 rows; the data have 60 instances"):
+        model.transform(X, Y[:10])
+    holes = Y.copy()
+    holes[3, 1] = np.nan
+    with pytest.raises(DataError, match="row 3: output 1 of y is missing"):
+        model.transform(X, holes)
+
+
+STORES = {
+    "a missing path": (lambda p: p / "none.zarr", "does not exist"),
+    "a file": (
+        lambda p: (p / "x.csv").write_text("1,2") and p / "x.csv",
+        "a file and no Zarr store.*dlatent ingest",
+    ),
+    "a directory": (lambda p: (p / "d").mkdir() or p / "d", "is no Zarr store"),
+    "an unfinished store": (lambda p: half_written(p), "half-written store: its writer was interrupted"),
+    "a newer store": (lambda p: newer(p), "version 99, but this dlatent reads.*install a newer dlatent"),
+    "an unknown URL": (lambda p: "nowhere://bucket/x.zarr", "fsspec knows no such kind of URL"),
+}
+
+
+def marked(path, **marker):
+    group = zarr.create_group(path / "x.zarr")
+    array = group.create_array("features", shape=X.shape, dtype=X.dtype)
+    array[:] = X
+    group.attrs["dlatent"] = {"kind": "matrix", "version": 1, "complete": True} | marker
+    return path / "x.zarr"
+
+
+def half_written(path):
+    return marked(path, complete=False)
+
+
+def newer(path):
+    return marked(path, version=99)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_paths_that_are_no_store_are_refused(name, tmp_path):
+    make, words = STORES[name]
+    place = make(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreError, match=words):
+        PPCA(2).fit(place)
+    with pytest.raises(StoreError, match=words):
+        PPCA(2).fit(X).transform(place, out=tmp_path / "out.zarr")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+FAILING = {
+    "another width": (X[:, :5], "the data have 5 features"),
+    "a bad chunk": (da.from_array(X, chunks=(20, 8)).map_blocks(lambda b: 1 / 0 if len(b) else b, dtype=float), ""),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_transform_that_fails_writes_nothing(name, tmp_path):
+    data, words = FAILING[name]
+    with pytest.raises((DlatentError, ZeroDivisionError), match=words):
+        PPCA(2).fit(X).transform(data, out=tmp_path / "out.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_is_taken_is_not_overwritten(tmp_path):
+    model = PPCA(2).fit(X)
+    model.transform(X, out=tmp_path / "out.zarr")
+    with pytest.raises(StoreError, match="already exists; pass overwrite=True"):
+        model.transform(X[:5], out=tmp_path / "out.zarr")
+    assert zarr.open(str(tmp_path / "out.zarr"))["scores"].shape == (N, 2)
+    model.transform(X[:5], out=tmp_path / "out.zarr", overwrite=True)
+    assert zarr.open(str(tmp_path / "out.zarr"))["scores"].shape == (5, 2)
+
+
+def test_a_failed_fit_leaves_the_old_fit_alone():
+    model = PPCA(2).fit(X)
+    before = model.components_.copy()
+    with pytest.raises(DataError):
+        model.fit(spoiled(np.nan, 30, 2))
+    np.testing.assert_array_equal(model.components_, before)
+    np.testing.assert_array_equal(model.transform(X).shape, (N, 2))
+
+
+@pytest.mark.parametrize("error", [DataError, PlanError, StoreError])
+def test_errors_are_value_errors(error):
+    assert issubclass(error, ValueError)
+    assert issubclass(error, DlatentError)
+
+
+def test_not_fitted_is_what_scikit_learn_expects():
+    assert issubclass(NotFittedError, (ValueError, AttributeError))
+    assert X.shape[1] == D
