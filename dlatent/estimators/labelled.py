@@ -23,7 +23,7 @@ class Unwrapped:
 
 
 def unwrap(data: Any) -> Unwrapped:
-    """Take the data out of a DataArray, or of a Dataset with one two-dimensional variable; other inputs pass through.
+    """Take the data out of a DataArray, a Dataset with one two-dimensional variable, or a data frame; others pass.
 
     Raises DataError for a DataArray that has not two dimensions, or a Dataset with none or several candidates.
     """
@@ -34,6 +34,8 @@ def unwrap(data: Any) -> Unwrapped:
                 f"the Dataset has {len(names)} two-dimensional variables {names}; pass one of them, as ds[name]"
             )
         data = data[names[0]]
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        return _unwrap_frame(data)
     if not isinstance(data, xr.DataArray):
         return Unwrapped(data, None, None)
     if data.ndim != 2:
@@ -41,6 +43,13 @@ def unwrap(data: Any) -> Unwrapped:
     dims = (str(data.dims[0]), str(data.dims[1]))
     labels = AxisLabels(dims, _coordinate(data, dims[0]), _coordinate(data, dims[1]))
     return Unwrapped(data.data, labels, data)
+
+
+def _unwrap_frame(frame: Any) -> Unwrapped:
+    """The numbers of a pandas DataFrame, with the names of its columns where they are text."""
+    names = [name for name in frame.columns if isinstance(name, str)]
+    features = np.array(names) if len(names) == frame.shape[1] else None
+    return Unwrapped(frame.to_numpy(), AxisLabels(features=features), None)
 
 
 def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:

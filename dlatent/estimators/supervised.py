@@ -10,6 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource, Features
+from dlatent.engine.lazy import is_dask
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import by_rows, open_input
@@ -129,6 +130,8 @@ class SupervisedPPCA(PPCA):
         self.target_noise_variance_ = float(self._parameters.noise_variance[1])
         if encoding.classes is not None:
             self.classes_ = encoding.classes
+        elif hasattr(self, "classes_"):  # of an earlier fit to other targets
+            del self.classes_
 
     def _encode_new(self, X: Any, y: Any) -> Array | None:
         if y is None:
@@ -207,12 +210,20 @@ class SupervisedPPCA(PPCA):
         """
         means = self.decision_function(X, client=client)
         if self._encoding.kind == "class":
-            values: Any = self.classes_[np.asarray(means).argmax(axis=1)]
+            values = self._labels_of(means.argmax(axis=1))
         elif self._encoding.kind == "multilabel":
-            values = (np.asarray(means) > 0.5).astype(np.int64)
+            values = (means > 0.5).astype(np.int64)
         else:
             values = means[:, 0] if means.shape[1] == 1 else means
         return (values, self.predictive_variance()) if return_variance else values
+
+    def _labels_of(self, codes: Any) -> Any:
+        """The labels of class numbers in the kind of the input; Dask arrays stay lazy."""
+        if isinstance(codes, xr.DataArray):
+            return codes.copy(data=self._labels_of(codes.data)).rename("labels")
+        if is_dask(codes):
+            return codes.map_blocks(self.classes_.__getitem__, dtype=self.classes_.dtype)
+        return self.classes_[codes]
 
     def predictive_variance(self) -> Array:
         """Variance of each output given the features (L,): the diagonal of V (W_y M⁻¹W_yᵀ + σ_y²I) Vᵀ."""
