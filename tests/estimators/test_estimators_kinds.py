@@ -1,0 +1,233 @@
+"""The result has the kind of the input, lazy input stays lazy, and results larger than memory go into a store."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+from dask.callbacks import Callback
+from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, texts
+
+from dlatent import PPCA, SupervisedPPCA
+from dlatent.stores.open import open as open_source
+
+PLAIN = PPCA(2).fit(X)
+SEMI = SupervisedPPCA(2).fit(X, PARTLY)
+CLASSIFIER = SupervisedPPCA(2).fit(X, np.where(LABELLED, CLASSES, -1))
+NAMES = [f"doc {i}" for i in range(N)]
+LABELLED_ARRAY = xr.DataArray(
+    X, dims=("doc", "word"), coords={"doc": NAMES, "word": list("abcdefgh"), "year": ("doc", np.arange(N))}
+)
+
+
+class Counter(Callback):
+    """Counts the tasks that Dask runs."""
+
+    def __init__(self):
+        self.tasks = 0
+
+    def _pretask(self, key, dsk, state):
+        self.tasks += 1
+
+
+@pytest.fixture
+def counted():
+    with Counter() as counter:
+        yield counter
+
+
+def test_numpy_gives_numpy():
+    for model in (PLAIN, SEMI):
+        found = model.transform(X)
+        assert type(found) is np.ndarray
+        assert found.shape == (N, 2)
+        assert found.dtype == np.float64
+        assert model.transform(X.astype(np.float32)).dtype == np.float64
+    assert SEMI.score_samples(X).shape == (N,)
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "coo", "lil"])
+def test_scipy_sparse_gives_numpy(format):
+    found = PLAIN.transform(sp.csr_array(X).asformat(format))
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, PLAIN.transform(X), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(PLAIN.score_samples(sp.csr_array(X)), PLAIN.score_samples(X), rtol=1e-9)
+    np.testing.assert_allclose(
+        SEMI.transform(sp.csr_array(X), PARTLY), SEMI.transform(X, PARTLY), rtol=1e-9, atol=1e-10
+    )
+
+
+LAZY = {
+    "transform": lambda m, x: m.transform(x),
+    "score_samples": lambda m, x: m.score_samples(x),
+    "decision_function": lambda m, x: m.decision_function(x),
+    "predict": lambda m, x: m.predict(x),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+@pytest.mark.parametrize("chunks", [(13, 8), (20, 3)], ids=["rows", "rows and columns"])
+def test_dask_gives_lazy_dask(name, chunks, counted):
+    x = da.from_array(X, chunks=chunks)
+    found = LAZY[name](SEMI, x)
+    assert isinstance(found, da.Array)
+    assert counted.tasks == 0, "nothing was computed"
+    assert found.chunks[0] == x.chunks[0]
+    values = found.compute()
+    assert counted.tasks > 0
+    np.testing.assert_allclose(values, LAZY[name](SEMI, X), rtol=1e-10, atol=1e-12)
+
+
+def test_predicted_classes_of_dask_are_lazy(counted):
+    found = CLASSIFIER.predict(da.from_array(X, chunks=(13, 8)))
+    assert isinstance(found, da.Array)
+    assert counted.tasks == 0
+    np.testing.assert_array_equal(found.compute(), CLASSIFIER.predict(X))
+
+
+def test_dask_with_sparse_chunks_gives_lazy_dask(counted):
+    x, labels = texts()
+    model = SupervisedPPCA(2).fit(x, labels)
+    lazy = da.from_array(x.toarray(), chunks=(20, 50)).map_blocks(sp.csr_array, meta=sp.csr_array((0, 0)))
+    counted.tasks = 0
+    found = model.transform(lazy)
+    assert counted.tasks == 0
+    np.testing.assert_allclose(found.compute(), model.transform(x), rtol=1e-9, atol=1e-10)
+
+
+def test_xarray_keeps_names_and_coordinates():
+    found = PLAIN.transform(LABELLED_ARRAY)
+    assert isinstance(found, xr.DataArray)
+    assert found.dims == ("doc", "component")
+    assert found["doc"].values.tolist() == NAMES
+    assert found["year"].dims == ("doc",)
+    assert found["component"].values.tolist() == [0, 1]
+    assert "word" not in found.coords
+    np.testing.assert_array_equal(found.values, PLAIN.transform(X))
+    samples = PLAIN.score_samples(LABELLED_ARRAY)
+    assert samples.dims == ("doc",)
+    assert samples["doc"].values.tolist() == NAMES
+    means = SEMI.decision_function(LABELLED_ARRAY)
+    assert means.dims == ("doc", "target")
+
+
+def test_predictions_of_xarray_are_xarray():
+    for model in (SEMI, CLASSIFIER):
+        found = model.predict(LABELLED_ARRAY)
+        assert isinstance(found, xr.DataArray)
+        assert found["doc"].values.tolist() == NAMES
+        np.testing.assert_array_equal(found.values, model.predict(X))
+
+
+def test_a_dataset_of_one_matrix_is_that_matrix():
+    found = PLAIN.transform(LABELLED_ARRAY.to_dataset(name="x"))
+    xr.testing.assert_identical(found, PLAIN.transform(LABELLED_ARRAY))
+
+
+def test_xarray_of_dask_stays_lazy(counted):
+    lazy = LABELLED_ARRAY.chunk({"doc": 11, "word": 8})
+    found = PLAIN.transform(lazy)
+    samples = SEMI.score_samples(lazy)
+    assert counted.tasks == 0
+    assert found.chunks[0] == (11,) * 5 + (5,)
+    assert found["doc"].values.tolist() == NAMES
+    np.testing.assert_allclose(found.values, PLAIN.transform(X), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(samples.values, SEMI.score_samples(X), rtol=1e-10)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(13, 5), dtype=X.dtype)
+    array[:] = X
+    return tmp_path / "x.zarr"
+
+
+def test_stores_give_numpy(stored):
+    for data in (stored, str(stored), zarr.open(str(stored))):
+        found = PLAIN.transform(data)
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, PLAIN.transform(X), rtol=1e-12, atol=1e-14)
+
+
+DATA = {
+    "numpy": lambda _: X,
+    "sparse": lambda _: sp.csr_array(X),
+    "dask": lambda _: da.from_array(X, chunks=(7, 3)),
+    "zarr": lambda stored: stored,
+    "xarray": lambda _: LABELLED_ARRAY,
+    "xarray of dask": lambda _: LABELLED_ARRAY.chunk({"doc": 11}),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("with_y", [False, True])
+def test_results_go_into_a_store(kind, with_y, stored, tmp_path):
+    data = DATA[kind](stored)
+    options = {"y": PARTLY} if with_y else {}
+    out = SEMI.transform(data, out=tmp_path / "z.zarr", **options)
+    assert out == str(tmp_path / "z.zarr")
+    expected = SEMI.transform(X, *options.values())
+    written = xr.open_zarr(out, consolidated=False)["scores"]
+    rows = "doc" if kind.startswith("xarray") else "instance"
+    assert written.dims == (rows, "component")
+    np.testing.assert_allclose(written.values, expected, rtol=1e-9, atol=1e-10)
+    assert written["component"].values.tolist() == [0, 1]
+    if kind.startswith("xarray"):
+        assert written["doc"].values.tolist() == NAMES
+    np.testing.assert_array_equal(zarr.open(out)["scores"][:], written.values)
+    assert open_source(out).shape == (N, 2), "the scores are data that can be opened again"
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_targets_are_used_whatever_holds_the_features(kind, stored):
+    found = SEMI.transform(DATA[kind](stored), PARTLY)
+    np.testing.assert_allclose(np.asarray(found), SEMI.transform(X, PARTLY), rtol=1e-9, atol=1e-10)
+    values = SEMI.score_samples(DATA[kind](stored), PARTLY)
+    np.testing.assert_allclose(np.asarray(values), SEMI.score_samples(X, PARTLY), rtol=1e-9)
+    assert SEMI.score(DATA[kind](stored), PARTLY) == pytest.approx(values.mean().item(), rel=1e-9)
+
+
+def test_posterior_is_a_dataset_with_the_names_of_the_data():
+    alone = PLAIN.posterior(LABELLED_ARRAY)
+    assert alone["scores"].dims == ("doc", "component")
+    assert alone["covariance"].dims == ("component", "component_2")
+    both = SEMI.posterior(LABELLED_ARRAY, PARTLY)
+    assert both["covariance"].dims == ("pattern", "component", "component_2")
+    np.testing.assert_array_equal(both["pattern_of"].values == 0, LABELLED)
+    certain, uncertain = (np.trace(c) for c in both["covariance"].values)
+    assert certain < uncertain, "targets tell more of the latent variables"
+
+
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("route", ["moments", "krylov"])
+def test_every_kind_of_data_gives_one_model(kind, route, stored):
+    expected = SupervisedPPCA(2, tol=1e-12, route=route).fit(X, Y)
+    found = SupervisedPPCA(2, tol=1e-12, route=route).fit(DATA[kind](stored), Y)
+    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-7)
+    assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-11)
+
+
+def test_planning_reads_nothing(counted):
+    def refuse(block):
+        raise AssertionError("a block was read")
+
+    lazy = da.from_array(X, chunks=(13, 8)).map_blocks(refuse, dtype=float, meta=np.empty((0, 0)))
+    plan = SupervisedPPCA(2).plan(lazy, PARTLY)
+    assert counted.tasks == 0
+    assert plan.problem.instances == N
+    assert plan.problem.features == D
+
+
+def test_fits_leave_the_input_alone():
+    x, y = X.copy(), PARTLY.copy()
+    x.flags.writeable = y.flags.writeable = False
+    SupervisedPPCA(2).fit(x, y).transform(x, y)
+    matrix = sp.csr_array(X)
+    before = matrix.data.copy()
+    with dask.config.set(scheduler="synchronous"):
+        PPCA(2).fit(matrix).score(matrix)
+    np.testing.assert_array_equal(matrix.data, before)

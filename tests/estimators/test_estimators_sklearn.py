@@ -1,0 +1,121 @@
+"""The estimators among scikit-learn's own tools."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from estimator_cases import CLASSES, PARTLY, D, N, X, Y, same
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import dlatent
+from dlatent import PPCA, DataError, SupervisedPPCA
+from dlatent.testing.simulators import simulate
+
+
+@pytest.mark.parametrize("model", [PPCA(3, tol=1e-7), SupervisedPPCA(3, target_type="class", noise_floor=1e-4)])
+def test_parameters_are_kept_as_given(model):
+    copy = clone(model)
+    assert copy is not model
+    assert copy.get_params() == model.get_params()
+    copy.set_params(n_components=5)
+    assert (copy.n_components, model.n_components) == (5, 3)
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        copy.set_params(components=4)
+
+
+def test_a_fit_does_not_change_the_parameters():
+    model = SupervisedPPCA(2, max_iter=None)
+    before = dict(model.get_params())
+    model.fit(X, Y)
+    assert model.get_params() == before
+    assert not hasattr(clone(model), "components_")
+
+
+def test_the_text_of_a_model_names_what_differs_from_the_defaults():
+    assert repr(PPCA(2)) == "PPCA()"
+    assert repr(PPCA(5, tol=1e-6)) == "PPCA(n_components=5, tol=1e-06)"
+    assert repr(SupervisedPPCA(2, target_type="class")) == "SupervisedPPCA(target_type='class')"
+    assert "PPCA" in PPCA(2).fit(X)._repr_html_()
+
+
+def test_pipelines_end_in_a_classifier():
+    pipeline = make_pipeline(StandardScaler(), PPCA(3), LogisticRegression())
+    assert pipeline.fit(X, CLASSES).score(X, CLASSES) > 0.5
+    supervised = make_pipeline(StandardScaler(), SupervisedPPCA(2), LogisticRegression())
+    assert supervised.fit(X, CLASSES).score(X, CLASSES) > 0.5
+
+
+def test_pipelines_with_a_model_at_the_end_predict():
+    pipeline = make_pipeline(StandardScaler(), SupervisedPPCA(2))
+    assert pipeline.fit(X, Y).predict(X).shape == (N, 2)
+
+
+def test_the_held_out_likelihood_chooses_the_number_of_components():
+    x = simulate(300, (10,), 3, noise=(0.3,), random_state=4).features
+    search = GridSearchCV(PPCA(), {"n_components": [1, 2, 3, 4, 6]}, cv=KFold(4)).fit(x)
+    assert search.best_params_ == {"n_components": 3}
+    assert search.best_score_ == pytest.approx(search.cv_results_["mean_test_score"][2])
+    scores = cross_val_score(SupervisedPPCA(2), X, Y, cv=KFold(3))
+    assert np.isfinite(scores).all()
+
+
+def test_fit_transform_is_fit_and_transform():
+    np.testing.assert_array_equal(PPCA(2).fit_transform(X), PPCA(2).fit(X).transform(X))
+    expected = SupervisedPPCA(2).fit(X, PARTLY).transform(X)
+    np.testing.assert_array_equal(SupervisedPPCA(2).fit_transform(X, PARTLY), expected)
+
+
+def test_output_as_data_frames():
+    pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
+    model = PPCA(2).set_output(transform="pandas").fit(X)
+    found = model.transform(X)
+    assert isinstance(found, pd.DataFrame)
+    assert found.columns.tolist() == ["ppca0", "ppca1"]
+    assert model.get_feature_names_out().tolist() == ["ppca0", "ppca1"]
+    np.testing.assert_array_equal(found.to_numpy(), PPCA(2).fit(X).transform(X))
+
+
+def test_data_frames_are_data():
+    pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
+    frame = pd.DataFrame(X, columns=list("abcdefgh"), index=[f"r{i}" for i in range(N)])
+    model = PPCA(2).fit(frame)
+    assert same(model, PPCA(2).fit(X))
+    assert model.result_["feature"].values.tolist() == list("abcdefgh")
+    np.testing.assert_array_equal(model.transform(frame), model.transform(X))
+    assert same(SupervisedPPCA(1).fit(frame, pd.Series(CLASSES, index=frame.index)), SupervisedPPCA(1).fit(X, CLASSES))
+    with pytest.raises(DataError, match="expected real numbers"):
+        PPCA(2).fit(frame.assign(name="text"))
+
+
+def test_steps_hand_on_data_frames():
+    pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
+    pipeline = make_pipeline(StandardScaler(), PPCA(2)).set_output(transform="pandas")
+    assert pipeline.fit_transform(X).columns.tolist() == ["ppca0", "ppca1"]
+
+
+def test_models_can_be_pickled_to_other_processes():
+    model = SupervisedPPCA(2).fit(X, PARTLY)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+
+
+def test_a_second_fit_forgets_the_first():
+    model = PPCA(2).fit(X[:, :5])
+    model.set_params(n_components=3).fit(X)
+    assert same(model, PPCA(3).fit(X))
+    assert model.n_features_in_ == D
+    supervised = SupervisedPPCA(1).fit(X, CLASSES)
+    supervised.fit(X, Y)
+    assert not hasattr(supervised, "classes_"), "regression has no classes"
+
+
+def test_public_names():
+    assert set(dlatent.__all__) >= {"PPCA", "SupervisedPPCA", "load", "Watch", "DataError"}
+    for name in dlatent.__all__:
+        assert getattr(dlatent, name) is not None
