@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,18 +46,32 @@ def _local(arguments: argparse.Namespace) -> Iterator[Any]:
     limit = arguments.memory_limit or "auto"
     with tempfile.TemporaryDirectory(prefix="dlatent-", ignore_cleanup_errors=True) as scratch:
         try:
-            cluster = start(
-                n_workers=arguments.workers,
-                threads_per_worker=arguments.threads_per_worker or 1,
-                memory_limit=limit,
-                dashboard_address=":0",  # any free port, so that two commands do not meet
-                local_directory=scratch,
-                silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError
-            )
+            with _deaf_children():
+                cluster = start(
+                    n_workers=arguments.workers,
+                    threads_per_worker=arguments.threads_per_worker or 1,
+                    memory_limit=limit,
+                    dashboard_address=":0",  # any free port, so that two commands do not meet
+                    local_directory=scratch,
+                    silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError
+                )
         except ValueError as error:
             raise UsageError(f"a cluster cannot be started with memory limit {limit!r}: {error}") from error
         with cluster, connect(cluster, set_as_default=False) as client:
             yield client
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let processes that are started now ignore Ctrl-C, which a terminal sends to all: this one ends them in order."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
