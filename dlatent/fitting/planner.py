@@ -46,7 +46,8 @@ def _task_memory(problem: Problem, statistic: int) -> int:
     if problem.nnz is not None:
         return 5 * problem.largest_block + 3 * statistic
     copies = 3 + (problem.patterns > 1)
-    buffers = CHUNK_ROWS * problem.features * 8
+    # A block of few wide rows has no more of them than it has.
+    buffers = min(CHUNK_ROWS * problem.features * 8, problem.largest_block * 8 // problem.itemsize)
     return copies * problem.largest_block + buffers + 3 * statistic
 
 
