@@ -1,0 +1,230 @@
+"""What the planner chooses, refuses and projects, before a byte is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dlatent import PPCA, PlanError, SupervisedPPCA
+from dlatent.fitting.plan import Problem, size
+from dlatent.fitting.planner import BASE_MEMORY, EXPECTED_PASSES, make_plan, subspace_bound
+from dlatent.testing.simulators import documents
+
+MIB, GIB = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Host:
+    """A cluster of workers, or one process (kind "threads")."""
+
+    kind: str = "cluster"
+    workers: int = 2
+    threads: int = 1
+    worker_memory: int | None = 4 * GIB
+    driver_memory: int | None = 8 * GIB
+    cache_bytes: int = 1 * GIB
+
+
+def problem(n, d, *, k=10, targets=0, itemsize=8, nnz=None, patterns=1, block=32 * MIB, in_memory=False):
+    nbytes = n * d * itemsize if nnz is None else nnz * (itemsize + 4) + 4 * n
+    blocks, largest = max(1, -(-nbytes // block)), min(block, nbytes)
+    groups = min(blocks, 64)
+    return Problem(n, d, targets, k, patterns, nbytes, largest, blocks, groups, itemsize, nnz, "store", in_memory)
+
+
+CHOICES = {
+    "tall": (problem(2_000_000, 100), "moments"),
+    "tall, float32": (problem(5_000_000, 500, itemsize=4), "moments"),
+    "tall with labels": (problem(1_000_000, 200, targets=5, patterns=2), "moments"),
+    "wide": (problem(20_000, 50_000), "krylov"),
+    "images": (problem(500, 10_000, itemsize=4), "krylov"),
+    "text": (problem(18_000, 26_000, nnz=2_000_000), "krylov"),
+    "text with labels": (problem(18_000, 26_000, nnz=2_000_000, targets=19, patterns=2), "krylov"),
+    "RCV1": (problem(800_000, 47_000, nnz=60_000_000, targets=50, patterns=2), "krylov"),
+    "8 GB of 1,024 features": (problem(2_000_000, 1024, itemsize=4), "moments"),
+    "a toy": (problem(150, 4, k=2), "moments"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices(name):
+    given, route = CHOICES[name]
+    plan = make_plan(given, Host())
+    assert plan.route == route
+    assert plan.passes == (1 if route == "moments" else EXPECTED_PASSES)
+    assert "estimated cost" in plan.reason or "does not fit" in plan.reason
+    assert plan.bytes_per_pass == given.nbytes
+    assert plan.tasks_per_pass == given.groups
+
+
+@pytest.mark.parametrize("name", [name for name in CHOICES if name not in ("wide", "RCV1")])
+@pytest.mark.parametrize("route", ["moments", "krylov"])
+def test_a_route_that_is_asked_for_is_taken(name, route):
+    plan = make_plan(CHOICES[name][0], Host(worker_memory=128 * GIB, driver_memory=128 * GIB), route=route)
+    assert (plan.route, plan.reason) == (route, "asked for")
+
+
+def test_a_gram_matrix_that_does_not_fit_leaves_the_other_route():
+    wide = problem(10_000_000, 20_000, block=8 * MIB)
+    plan = make_plan(wide, Host(worker_memory=2 * GIB))
+    assert plan.route == "krylov"
+    with pytest.raises(PlanError, match=r"route moments needs .*GiB of a worker's 2\.0 GiB.*Ways out"):
+        make_plan(wide, Host(worker_memory=2 * GIB), route="moments")
+
+
+REFUSALS = {
+    "huge chunks": (
+        problem(100_000, 100_000, block=2 * GIB),
+        Host(threads=4),
+        ["store the data in row chunks below 2.0 GiB", "use fewer threads per worker", "more memory"],
+    ),
+    "too many features for the driver": (
+        problem(1000, 50_000_000, nnz=10_000_000),
+        Host(worker_memory=None, driver_memory=4 * GIB),
+        ["of the driver's 4.0 GiB", "ask for fewer components"],
+    ),
+    "a worker too small to import the library": (
+        problem(1000, 100, k=1),
+        Host(worker_memory=100 * MIB),
+        ["of a worker's 100.0 MiB", "more memory"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_name_the_numbers_and_the_ways_out(name):
+    given, host, words = REFUSALS[name]
+    with pytest.raises(PlanError) as caught:
+        make_plan(given, host)
+    text = str(caught.value)
+    assert f"store of {given.instances:,} × {given.features:,} does not fit" in text
+    assert "Ways out: " in text
+    for part in words:
+        assert part in text
+
+
+def test_more_of_anything_needs_no_less_memory():
+    base = make_plan(problem(100_000, 2_000), Host(), route="krylov")
+    for other in (
+        problem(100_000, 4_000),
+        problem(100_000, 2_000, k=20),
+        problem(100_000, 2_000, targets=20, patterns=2),
+    ):
+        plan = make_plan(other, Host(cache_bytes=0), route="krylov")
+        smaller = make_plan(base.problem, Host(cache_bytes=0), route="krylov")
+        assert plan.worker_memory > smaller.worker_memory
+        assert plan.driver_memory >= smaller.driver_memory
+
+
+def test_projections_stay_below_the_limits_cache_included():
+    for given, _ in CHOICES.values():
+        plan = make_plan(given, Host())
+        assert BASE_MEMORY < plan.worker_memory <= 4 * GIB
+        assert plan.driver_memory <= 8 * GIB
+
+
+def test_small_data_stay_in_the_workers_and_are_read_once():
+    small = make_plan(problem(20_000, 5_000), Host(), route="krylov")
+    assert small.cached
+    assert small.bytes_total == small.bytes_per_pass
+    large = make_plan(problem(2_000_000, 5_000), Host(), route="krylov")
+    assert not large.cached
+    assert large.bytes_total == large.bytes_per_pass * large.passes
+
+
+def test_data_in_memory_are_not_read():
+    plan = make_plan(problem(20_000, 5_000, in_memory=True), Host(kind="threads", workers=1), route="krylov")
+    assert plan.bytes_total == 0
+
+
+def test_textbook_em_is_planned_with_its_iterations():
+    plan = make_plan(problem(20_000, 5_000), Host(), route="krylov", em_passes=2001)
+    assert plan.passes == 2001
+
+
+def test_few_wide_rows_need_no_buffer_for_many():
+    """A block of 32 MiB with a million features has four rows, and not the 2,048 that a buffer may hold."""
+    plan = make_plan(problem(10_000, 1_000_000), Host(threads=1), route="krylov")
+    assert plan.worker_memory < 3 * GIB
+
+
+def test_the_subspace_is_bounded_by_the_driver():
+    given = problem(1000, 100_000, k=10)
+    assert subspace_bound(given, Host(driver_memory=1 * GIB)) < subspace_bound(given, Host(driver_memory=64 * GIB))
+    assert subspace_bound(given, Host(driver_memory=1)) >= 4 * 10
+
+
+def test_threads_of_one_process_share_their_memory():
+    one = make_plan(problem(100_000, 1_000), Host(kind="threads", workers=1, threads=4))
+    assert one.worker_memory == one.driver_memory
+
+
+def test_the_page_of_a_plan():
+    text = str(make_plan(problem(18_000, 26_000, nnz=2_000_000), Host()))
+    for word in (
+        "data ",
+        "18,000 × 26,000 sparse",
+        "route     krylov",
+        "passes    about 12",
+        "worker ",
+        "driver ",
+        "of 4.0 GiB",
+    ):
+        assert word in text
+    assert [size(n) for n in (5, 2048, 3 * GIB, 5000 * GIB)] == ["5 B", "2.0 KiB", "3.0 GiB", "4.9 TiB"]
+
+
+def lazy(shape, chunks):
+    """Data that exist on paper only."""
+    return da.zeros(shape, chunks=chunks)
+
+
+def test_a_plan_needs_no_data():
+    plan = PPCA(10).plan(lazy((100_000_000, 200), (200_000, 200)))
+    assert plan.route == "moments"
+    assert plan.bytes_per_pass == 100_000_000 * 200 * 8
+    with pytest.raises(PlanError, match=r"does not fit.*Ways out"):
+        PPCA(10).plan(lazy((1000, 100_000_000), (10, 100_000_000)))
+
+
+@pytest.mark.parametrize("route", ["moments", "krylov"])
+def test_a_fit_does_what_its_plan_says(route):
+    data = documents(400, 600, classes=5, random_state=3)
+    labels = np.where(np.arange(400) < 100, data.labels, -1)
+    x = da.from_array(data.features.toarray(), chunks=(20, 600))
+    for model in (PPCA(4, route=route), SupervisedPPCA(3, route=route)):
+        plan = model.plan(x, labels)
+        model.fit(x, labels)
+        passes = model.history_
+        assert plan.route == route
+        real = passes["pass_name"].values != "pilot"
+        assert model.n_passes_ == real.sum()
+        if route == "moments":
+            assert model.n_passes_ == plan.passes == 1
+        else:
+            assert model.n_passes_ <= 1.5 * plan.passes
+        tasks = passes["pass_tasks"].values[real]
+        assert (plan.tasks_per_pass <= tasks).all()
+        assert (tasks <= 3 * plan.tasks_per_pass).all()
+        assert passes["pass_bytes_read"].values[real].sum() <= plan.bytes_total * 1.01
+        assert passes["pass_blocks"].values[real].tolist() == [plan.problem.blocks] * int(real.sum())
+
+
+def test_the_plan_of_a_fit_is_kept():
+    x = documents(60, 30).features
+    model = PPCA(2).fit(x)
+    fresh = PPCA(2).plan(x)
+    assert replace(model._fitted.plan, driver_limit=0, worker_limit=0, cache_bytes=0) == replace(
+        fresh, driver_limit=0, worker_limit=0, cache_bytes=0
+    )
+
+
+def test_plans_of_sparse_data_know_their_entries():
+    x = documents(60, 30).features
+    plan = PPCA(2).plan(sp.csr_array(x))
+    assert plan.problem.nnz == x.nnz
+    assert plan.problem.in_memory
