@@ -129,6 +129,8 @@ def run_process(task: Task, folder: Path, scale: float, python: str, scratch: Pa
     request, result, log = scratch / "request.json", scratch / "result.json", scratch / "log.txt"
     asked = {"function": task.function, "arguments": dict(task.arguments), "folder": os.fspath(folder), "scale": scale}
     request.write_text(json.dumps(asked))
+    if task.cold:
+        forget(folder)
     cap = make_cap(task.cap_bytes) if task.cap_bytes else None
     command = [python, "-m", "benchmarks.child", os.fspath(request), os.fspath(result)]
     try:
@@ -141,6 +143,15 @@ def run_process(task: Task, folder: Path, scale: float, python: str, scratch: Pa
     if code or not result.exists():
         raise TaskFailed(f"exit status {code}{_cap_note(measured)}: {_tail(log)}")
     return Ran(json.loads(result.read_text()), measured)
+
+
+def forget(folder: Path) -> None:
+    """Write what waits to be written, and drop the page cache of all files in a folder."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _watched(command: list[str], log: Path, cap: MemoryCap | None, timeout: float) -> tuple[int, Row]:

@@ -20,7 +20,8 @@ class Task:
 
     `function` is "module:name", so that this process imports none of the libraries that are measured; `requires` names
     modules that the task cannot do without; `once` is for tasks whose time is not the point; `cap_bytes` is a hard
-    limit on the memory of the whole process tree.
+    limit on the memory of the whole process tree; `cold` drops the page cache of the data first, so that they are
+    read from the disk and count, as page cache, within the cap.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Task:
     requires: tuple[str, ...] = ()
     once: bool = False
     cap_bytes: int | None = None
+    cold: bool = False
     timeout: float = 3600.0
 
 

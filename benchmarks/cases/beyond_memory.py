@@ -104,9 +104,9 @@ def tasks(scale: float) -> tuple[Task, ...]:
     """The limits and the fit; all that touch the store run under the cap."""
     module = "benchmarks.cases.beyond_memory"
     return (
-        Task("limit-load", f"{module}:load", cap_bytes=CAP),
+        Task("limit-load", f"{module}:load", cap_bytes=CAP, cold=True),
         Task("limit-gram", f"{module}:gram"),
-        Task("fit", f"{module}:fit", cap_bytes=CAP),
+        Task("fit", f"{module}:fit", cap_bytes=CAP, cold=True),
     )
 
 
