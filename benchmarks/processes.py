@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-INTERVAL = 0.1
+INTERVAL = 0.2
 """Seconds between samples; a shorter peak of one process is still seen, as the kernel keeps its high-water mark."""
 
 _HIGH_WATER = re.compile(rb"VmHWM:\s+(\d+) kB")

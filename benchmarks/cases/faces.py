@@ -172,7 +172,8 @@ def tasks(scale: float) -> tuple[Task, ...]:
 def summarise(rows: list[Row]) -> Summary:
     """Mean and standard deviation per method, K and variant, beside the paper's numbers."""
     lines, checks = [], []
-    for row in finished(rows):
+    latest = {row["task"]: row for row in finished(rows)}
+    for row in latest.values():
         asked = row["arguments"]
         for variant, values in row["errors"].items():
             mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
