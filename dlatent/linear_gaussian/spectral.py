@@ -22,8 +22,8 @@ from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
-RATIOS = 49
-"""Ratios of two noise variances in the first scan: over nine decades, about five a decade."""
+RATIOS = 97
+"""Ratios of two noise variances in the first scan: over nine decades, about ten a decade."""
 SMALLEST_PART = 1e-12
 """Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
@@ -103,17 +103,24 @@ class Profile:
         return -value / count, 0.5 * (self.sizes - self.energies / variance + explained)
 
     def at_ratios(self, log_ratios: Array, lower: Array, upper: Array) -> Array:
-        """The best log noise variances (views,) whose ratios to the first are given, between the bounds.
+        """The best log noise variances (views,) of given ratios to the first, between the bounds, and their
+        log-likelihood.
 
         Scaling the views by their ratios leaves a PPCA: σ² is the mean of the discarded eigenvalues, and the likelihood
         falls to both sides of it, so that the nearest admissible value is the best.
         """
         offset = np.concatenate([[0.0], log_ratios])
-        values = self._eigen(np.exp(offset))[0]
+        root = np.exp(-0.5 * self.specification.per_feature(offset))
+        size, k = len(root), self.specification.n_components
+        values = la.eigvalsh(self.second * root[:, None] * root, subset_by_index=(max(size - k, 0), size - 1))
         rest = float((self.energies / np.exp(offset)).sum() - values.sum())
         noise = max(rest / (self.sizes.sum() - len(values)), np.finfo(float).tiny)
         scale = np.clip(np.log(noise), (lower - offset).max(), (upper - offset).min())
-        return np.asarray(np.clip(scale + offset, lower, upper))
+        variance = np.exp(scale + offset)
+        height = _profile(
+            self.moments, self.specification, variance, energies=self.energies, values=values / np.exp(scale)
+        )
+        return np.append(np.clip(scale + offset, lower, upper), height)
 
     def solution(self, log_variance: Array) -> Solution:
         """The best loadings at the given noise."""
@@ -147,18 +154,31 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
             options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200},
         )
         found.append(profile.solution(best.x))
-    return sorted(found, key=lambda s: -s.log_likelihood)
+    return _distinct(sorted(found, key=lambda s: -s.log_likelihood))
+
+
+def _distinct(solutions: list[Solution]) -> list[Solution]:
+    """Those whose noise variances are not, to three digits, those of a better one."""
+    kept: list[Solution] = []
+    for solution in solutions:
+        noise = np.log(solution.parameters.noise_variance)
+        if all(np.abs(noise - np.log(other.parameters.noise_variance)).max() > 1e-3 for other in kept):
+            kept.append(solution)
+    return kept
 
 
 def _basins(profile: Profile, lower: Array, upper: Array) -> list[Array]:
-    """Log noise variances at those ratios whose likelihood is not below that of any neighbour."""
+    """Log noise variances at those ratios whose likelihood is not below that of any neighbour, and at the neighbours.
+
+    Where eigenvalues cross, maxima lie on both sides of a kink, and may be closer than two points of the scan.
+    """
     axes = [np.linspace(a - upper[0], b - lower[0], RATIOS) for a, b in zip(lower[1:], upper[1:], strict=True)]
     ratios = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    points = np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios)
-    heights = np.apply_along_axis(lambda p: -profile(p)[0], -1, points)
-    best = []
+    found = np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios)
+    points, heights = found[..., :-1], found[..., -1]
+    near = np.zeros(heights.shape, dtype=bool)
     for index in np.ndindex(heights.shape):
         around = tuple(slice(max(i - 1, 0), i + 2) for i in index)
         if heights[index] >= heights[around].max():
-            best.append(points[index])
-    return best
+            near[around] = True
+    return list(points[near])

@@ -122,6 +122,16 @@ def test_em_from_bad_starts_ends_in_lower_maxima():
     assert max(gaps) > 1.0
 
 
+def test_maxima_on_both_sides_of_a_crossing_of_eigenvalues_are_found():
+    """Two maxima whose noise ratios differ by a factor of 1.4, with a kink between them."""
+    rows = simulate(40, (6, 2), 2, noise=(0.3, 0.4), random_state=15).stacked
+    scale = np.array([rows[:, :6].var(axis=0).mean(), rows[:, 6:].var(axis=0).mean()])
+    specification = specification_of((6, 2), 3, floors=(1e-6 * scale[0], 1e-3 * scale[1]))
+    found = complete(moments_of(rows, 2), specification)
+    assert [s.log_likelihood for s in found] == pytest.approx([-403.7351787, -403.9025221], abs=1e-6)
+    assert len({round(float(s.parameters.noise_variance[0]), 3) for s in found}) == len(found) == 2
+
+
 def test_canonical_form_is_idempotent_and_blind_to_rotation():
     specification = specification_of((7, 3), 4)
     parameters = random_parameters((7, 3), 4, noise=(0.2, 1.5), random_state=2)
