@@ -1,0 +1,275 @@
+"""The laws that every estimator of the family obeys, as a suite that a new model joins with one line.
+
+In a test module:
+
+    PRESETS = [Preset("ppca", partial(PPCA, 2), case), ...]
+
+    @pytest.mark.parametrize("preset", PRESETS, ids=str)
+    class TestConformance(Conformance): ...
+
+Each method is one law, its docstring the sentence that it checks.  `check_estimator(preset)` runs all of them without
+pytest.  What a model is, is what passes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import xarray as xr
+from sklearn.base import clone
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError, DlatentError, NotFittedError, StoreError
+from dlatent.estimators.saved import load
+from dlatent.testing.simulators import simulate
+
+TIGHT = 1e-6
+"""Relative agreement of parameters: a maximum known to rounding is known to the root of rounding in its place."""
+HEIGHT = 1e-9
+"""Relative agreement of log-likelihoods."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One way to use an estimator: `make(**options)` gives it unfitted; `features` (N, D) and `targets` (None, or N
+    rows) are data that it can be fitted to."""
+
+    name: str
+    make: Callable[..., Any]
+    features: Array = field(repr=False)
+    targets: Any = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def fit(self, features: Any = None, targets: Any = None, **options: Any) -> Any:
+        """The estimator fitted to its own data, or to other features and targets."""
+        model = self.make(tol=1e-12, **options)
+        y = self.targets if targets is None else targets
+        return model.fit(self.features if features is None else features, *(() if y is None else (y,)))
+
+    @cached_property
+    def fitted(self) -> Any:
+        """The estimator fitted to its own data; laws must not change it."""
+        return self.fit()
+
+    def score_samples(self, model: Any, features: Any = None) -> Array:
+        """The log-likelihood of each instance, targets included where there are any."""
+        x = self.features if features is None else features
+        return np.asarray(model.score_samples(x, *(() if self.targets is None else (self.targets,))))
+
+
+def plain_features(instances: int = 48, features: int = 7, random_state: Any = 0) -> Array:
+    """Dense features with three strong directions, a mean away from zero, and no zero entry."""
+    return simulate(instances, (features,), 3, noise=(0.3,), offset=3.0, random_state=random_state).features
+
+
+class Conformance:
+    """The laws of an estimator; every method takes a preset."""
+
+    def test_parameters_survive_cloning(self, preset: Preset) -> None:
+        """Constructor arguments are kept as given, and a fit does not change them."""
+        model = preset.make()
+        before = model.get_params()
+        assert clone(model).get_params() == before
+        model.fit(preset.features, *(() if preset.targets is None else (preset.targets,)))
+        assert model.get_params() == before
+
+    def test_shapes(self, preset: Preset) -> None:
+        """Attributes and results have their shapes, in float64, without NaN."""
+        model, (rows, width) = preset.fitted, preset.features.shape
+        k = model.n_components
+        assert model.components_.shape == (k, width)
+        assert model.mean_.shape == (width,)
+        assert model.transform(preset.features).shape == (rows, k)
+        assert preset.score_samples(model).shape == (rows,)
+        assert (model.n_features_in_, model.n_samples_) == (width, rows)
+        for values in (model.components_, model.mean_, model.transform(preset.features)):
+            assert values.dtype == np.float64
+            assert np.isfinite(values).all()
+
+    def test_same_call_same_bits(self, preset: Preset) -> None:
+        """A fit is deterministic, to the last bit."""
+        _assert_equal(preset.fit(), preset.fitted)
+
+    def test_serial_is_the_reference(self, preset: Preset) -> None:
+        """The engine changes no bit."""
+        model = preset.make(tol=1e-12)
+        model.fit(preset.features, *(() if preset.targets is None else (preset.targets,)), client="serial")
+        _assert_equal(preset.fitted, model)
+
+    def test_routes_agree(self, preset: Preset) -> None:
+        """Moments and growing subspaces find one maximum."""
+        _assert_close(preset.fit(route="moments"), preset.fit(route="krylov"))
+
+    def test_likelihood_never_falls(self, preset: Preset) -> None:
+        """No iteration loses likelihood, and the last line of the history is the fit's log-likelihood."""
+        model = preset.fit(route="krylov")
+        lines = model.history_["iteration_log_likelihood"].values
+        assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+        assert lines[-1] == model.log_likelihood_
+
+    def test_log_likelihood_is_the_sum_over_instances(self, preset: Preset) -> None:
+        """`log_likelihood_` = Σ `score_samples`, targets included, and `score` is their mean."""
+        model = preset.fitted
+        samples = preset.score_samples(model)
+        np.testing.assert_allclose(samples.sum(), model.log_likelihood_, rtol=HEIGHT)
+        plain = model.score(preset.features)
+        np.testing.assert_allclose(plain, np.mean(model.score_samples(preset.features)), rtol=1e-12)
+
+    def test_textbook_em_is_no_better(self, preset: Preset) -> None:
+        """The default solver's maximum is not below what EM finds."""
+        best, textbook = preset.fitted, preset.make(solver="em", tol=1e-9, max_iter=400)
+        with _quiet():
+            textbook.fit(preset.features, *(() if preset.targets is None else (preset.targets,)))
+        assert textbook.log_likelihood_ <= best.log_likelihood_ + 1e-7 * abs(best.log_likelihood_)
+
+    def test_order_of_rows_does_not_matter(self, preset: Preset) -> None:
+        """Instances are exchangeable."""
+        order = np.random.default_rng(0).permutation(len(preset.features))
+        targets = None if preset.targets is None else np.asarray(preset.targets)[order]
+        _assert_close(preset.fit(preset.features[order], targets), preset.fitted)
+
+    def test_shift(self, preset: Preset) -> None:
+        """A constant added to the features moves the mean and nothing else, at a million spreads, too."""
+        moved, model = preset.fit(preset.features + 1e6), preset.fitted
+        np.testing.assert_allclose(moved.mean_ - 1e6, model.mean_, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(moved.components_, model.components_, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(moved.log_likelihood_, model.log_likelihood_, rtol=1e-8)
+
+    def test_scale(self, preset: Preset) -> None:
+        """Units of the features multiply loadings and mean, and the likelihood has their Jacobian."""
+        scaled, model = preset.fit(preset.features * 50.0), preset.fitted
+        np.testing.assert_allclose(scaled.components_, 50.0 * model.components_, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scaled.mean_, 50.0 * model.mean_, rtol=1e-6)
+        expected = model.log_likelihood_ - preset.features.size * np.log(50.0)
+        np.testing.assert_allclose(scaled.log_likelihood_, expected, rtol=1e-8)
+
+    def test_sparse_is_dense(self, preset: Preset) -> None:
+        """Sparse and dense features are the same data, in fits and in results."""
+        rows, model = sp.csr_array(preset.features), preset.fitted
+        _assert_close(preset.fit(rows), model)
+        np.testing.assert_allclose(model.transform(rows), model.transform(preset.features), rtol=1e-9, atol=1e-9)
+
+    def test_float32_is_nearly_float64(self, preset: Preset) -> None:
+        """Single precision data give the model up to single precision."""
+        single, model = preset.fit(preset.features.astype(np.float32)), preset.fitted
+        np.testing.assert_allclose(single.components_, model.components_, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(single.log_likelihood_, model.log_likelihood_, rtol=1e-5)
+
+    def test_canonical_form(self, preset: Preset) -> None:
+        """The posterior covariance is diagonal and increasing, and peaks of the loadings are positive."""
+        model = preset.fitted
+        targets = () if preset.targets is None else (preset.targets,)
+        covariance = model.posterior(preset.features, *targets)["covariance"].values
+        full = covariance if covariance.ndim == 2 else covariance[0]
+        np.testing.assert_allclose(full, np.diag(np.diag(full)), atol=1e-8)
+        assert (np.diff(np.diag(full)) >= -1e-12).all()
+        peaks = np.take_along_axis(model.components_, abs(model.components_).argmax(axis=1)[:, None], axis=1)
+        assert (peaks > 0).all()
+
+    def test_saved_is_loaded(self, preset: Preset) -> None:
+        """What a loaded model computes has the bits of the saved one; a path that is taken is refused."""
+        model = preset.fitted
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.zarr"
+            model.save(path)
+            again = load(path)
+            _refused(StoreError, lambda: model.save(path))
+        _assert_equal(again, model)
+        np.testing.assert_array_equal(again.transform(preset.features), model.transform(preset.features))
+        np.testing.assert_array_equal(preset.score_samples(again), preset.score_samples(model))
+        xr.testing.assert_identical(again.result_, model.result_)
+
+    def test_names_are_kept(self, preset: Preset) -> None:
+        """Dimensions and coordinates of xarray input come back with the results."""
+        rows = [f"r{i}" for i in range(len(preset.features))]
+        data = xr.DataArray(preset.features, dims=("row", "column"), coords={"row": rows})
+        model = preset.fitted
+        found = model.transform(data)
+        assert found.dims == ("row", "component")
+        assert found["row"].values.tolist() == rows
+        np.testing.assert_array_equal(found.values, model.transform(preset.features))
+        assert preset.fit(data).result_["loadings"].dims == ("column", "component")
+
+    def test_samples_have_the_width_of_the_data(self, preset: Preset) -> None:
+        """`sample` draws instances like those of the fit, the same for the same seed."""
+        model = preset.fitted
+        one, other = (model.sample(4000, random_state=3) for _ in range(2))
+        x, again = (one[0], other[0]) if isinstance(one, tuple) else (one, other)
+        np.testing.assert_array_equal(x, again)
+        spread = np.sqrt(np.diag(model.get_covariance()))
+        assert (abs(x.mean(axis=0) - model.mean_) < 6 * spread / np.sqrt(len(x))).all()
+
+    def test_plan_before_fit(self, preset: Preset) -> None:
+        """`plan` names a route and its costs without fitting."""
+        model = preset.make()
+        plan = model.plan(preset.features, *(() if preset.targets is None else (preset.targets,)))
+        assert plan.route in str(plan)
+        assert plan.passes >= 1
+        assert not hasattr(model, "components_")
+
+    def test_refusals(self, preset: Preset) -> None:
+        """Bad values, too many components, other widths and missing fits are refused with an error of the library."""
+        bad = preset.features.copy()
+        bad[5, 2] = np.nan
+        _refused(DataError, lambda: preset.fit(bad), "row 5, column 2")
+        _refused(DataError, lambda: preset.fit(n_components=min(preset.features.shape)), "allow at most")
+        _refused(DataError, lambda: preset.fit(np.ones_like(preset.features)), "constant")
+        model = preset.fitted
+        _refused(DataError, lambda: model.transform(preset.features[:, 1:]), "features")
+        _refused(NotFittedError, lambda: preset.make().transform(preset.features), "fit first")
+
+
+def check_estimator(preset: Preset) -> list[str]:
+    """Run every law for a preset; returns the names of the laws, raises AssertionError at the first that is broken."""
+    suite = Conformance()
+    names = list(_laws())
+    for name in names:
+        getattr(suite, name)(preset)
+    return names
+
+
+def _laws() -> Iterator[str]:
+    return (name for name in vars(Conformance) if name.startswith("test_"))
+
+
+PARAMETERS = ("components_", "mean_", "noise_variance_", "log_likelihood_")
+
+
+def _assert_equal(one: Any, other: Any) -> None:
+    for name in PARAMETERS:
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def _assert_close(one: Any, other: Any) -> None:
+    for name in PARAMETERS:
+        scale = float(np.max(np.abs(getattr(other, name))))
+        rtol = HEIGHT if name == "log_likelihood_" else 10 * TIGHT
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=rtol, atol=rtol * scale, err_msg=name)
+
+
+def _refused(error: type[DlatentError], action: Callable[[], Any], words: str = "") -> None:
+    caught: DlatentError | None = None
+    try:
+        action()
+    except error as raised:
+        caught = raised
+    assert caught is not None, f"no {error.__name__} was raised"
+    assert words in str(caught), f"the error says {caught}, and not {words!r}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,48 @@
+"""Every estimator obeys the laws of the conformance suite; a new model joins with one line."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dlatent import PPCA, SupervisedPPCA
+from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
+from dlatent.testing.simulators import hide
+
+X = plain_features()
+LABELLED = np.arange(len(X)) % 3 == 0
+OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((len(X), 2))
+CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
+
+PRESETS = [
+    Preset("ppca", partial(PPCA, n_components=3), X),
+    Preset("ppca of one component", partial(PPCA, n_components=1), X),
+    Preset("supervised, regression", partial(SupervisedPPCA, n_components=2), X, OUTPUTS),
+    Preset("supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.array(["no", "yes"])[CLASSES]),
+    Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
+    Preset("semi-supervised, regression", partial(SupervisedPPCA, n_components=2), X, hide(OUTPUTS, LABELLED)),
+    Preset("semi-supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.where(LABELLED, CLASSES, -1)),
+]
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=str)
+class TestConformance(Conformance):
+    pass
+
+
+class Broken(PPCA):
+    """A model whose likelihoods are a little off: the suite must notice."""
+
+    def score_samples(self, X, **options):
+        return super().score_samples(X, **options) + 0.01
+
+
+def test_the_suite_notices_a_broken_model():
+    with pytest.raises(AssertionError):
+        check_estimator(Preset("broken", partial(Broken, n_components=2), X))
+
+
+def test_the_suite_runs_without_pytest():
+    assert len(check_estimator(PRESETS[0])) >= 18
