@@ -53,7 +53,7 @@ class Subspace:
 
 
 def appended(columns: Array, fresh: Array) -> Array:
-    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for as many again.
+    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for three times as many.
 
     Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive. Earlier views stay
     valid.
@@ -61,7 +61,7 @@ def appended(columns: Array, fresh: Array) -> Array:
     width, more = columns.shape[1], fresh.shape[1]
     buffer = columns.base
     if buffer is None or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
-        buffer = np.empty((len(columns), 2 * (width + more)), order="F")
+        buffer = np.empty((len(columns), 4 * (width + more)), order="F")
         buffer[:, :width] = columns
     buffer[:, width : width + more] = fresh
     return buffer[:, : width + more]

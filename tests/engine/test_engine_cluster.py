@@ -254,3 +254,12 @@ def test_connect_takes_the_active_client_and_knows_its_memory():
         assert same(engine.gather(gram, parameters()), serial(source))
         assert connect(source, client="serial").resources.kind == "serial"
     assert connect(source).resources.kind == "threads"
+
+
+def test_a_lone_group_is_told_and_kept(two_processes):
+    told = []
+    with DaskEngine(drawn([5]), client=two_processes) as engine:
+        engine.on_progress = lambda done, total: told.append((done, total))
+        for _ in range(20):
+            assert engine.gather(refuse_at, -1) == 5
+    assert told == [(1, 1)] * 20
