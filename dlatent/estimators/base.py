@@ -35,7 +35,14 @@ WARNINGS = {"convergence": ConvergenceWarning, "floor": NoiseFloorWarning, "prec
 
 @dataclass(frozen=True)
 class Watch:
-    """Who wants to know how a fit goes on: called after each pass, group of blocks (done, all) and line of history."""
+    """Who wants to know how a fit goes on.
+
+    Parameters
+    ----------
+    on_pass : called with a `PassRecord` after each pass.
+    on_group : called with the number of finished groups of blocks and of all, perhaps from another thread.
+    on_iteration : called with each line of the history, a `Progress`.
+    """
 
     on_pass: Callable[[PassRecord], None] | None = None
     on_group: Callable[[int, int], None] | None = None

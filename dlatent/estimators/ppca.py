@@ -72,10 +72,20 @@ class PPCA(LatentVariableModel):
     Attributes
     ----------
     components_ : Wᵀ (K, D), loadings in units of the features; rows in decreasing order of explained variance.
-    mean_ : μ (D,). noise_variance_ : σ². explained_variance_ : (K,), variance along each component, noise included.
-    log_likelihood_ : of all instances, in nats. n_iter_, n_passes_, converged_, at_floor_, history_, result_.
+    mean_ : μ (D,), in units of the features.
+    noise_variance_ : σ², in squared units of the features.
+    explained_variance_ : (K,), variance along each component, noise included.
+    explained_variance_ratio_ : (K,), the same as parts of the total variance of the features.
+    log_likelihood_ : of all instances, in nats.
+    n_iter_ : iterations of the loop, as in `history_`.
+    n_passes_ : passes over the data, the pilot over their first block not counted.
+    converged_ : whether the tolerance was met.
+    at_floor_ : one truth value, whether the noise variance is at its floor.
+    n_samples_ : N.
+    n_features_in_ : D.
+    history_ : Dataset with a line for each iteration and for each pass.
 
-    Source: Tipping and Bishop (1999), equations (7)–(8); project design, "Rayleigh–Ritz EM".
+    Source: Tipping and Bishop (1999), equations (7)–(8); "Routes" of this documentation for many features.
     """
 
     def __init__(
@@ -102,6 +112,8 @@ class PPCA(LatentVariableModel):
     def plan(self, X: Any, y: Any = None, *, client: Any = None) -> Plan:
         """What `fit` would do and cost, from metadata alone: route and why, passes, bytes, tasks, memory.
 
+        Parameters: `X` (N, D) and `client` as in `fit`; `y` is ignored.
+        Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError for data that cannot be fitted.
         """
         self._check_hyperparameters()
@@ -155,17 +167,24 @@ class PPCA(LatentVariableModel):
         )
 
     def posterior(self, X: Any, *, client: Any = None) -> xr.Dataset:
-        """The distribution of the latent variables: z | x ~ N(scores, covariance).
+        """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
 
+        Parameters: `X` (N, D); `client` as in `fit`.
         Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all
         rows.
+        Errors: NotFittedError; DataError for another number of features.
         """
         scores = self.transform(X, client=client)
         about = pattern_projection(self._parameters, self._specification, (0,))
         return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
 
     def score_samples(self, X: Any, *, client: Any = None) -> Any:
-        """Log-likelihood log p(x) of each instance (N,), in nats; O(DK) each."""
+        """Log-likelihood log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)] of each instance; O(DK) each.
+
+        Parameters: `X` (N, D); `client` as in `fit`.
+        Returns: (N,) in nats, in the kind of the input.
+        Errors: NotFittedError; DataError for another number of features.
+        """
         self._require_fitted()
         return by_rows(
             X,
@@ -178,11 +197,20 @@ class PPCA(LatentVariableModel):
         )
 
     def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
-        """Mean log-likelihood per instance, in nats (as scikit-learn's PCA.score)."""
+        """Mean log-likelihood per instance, in nats (as scikit-learn's PCA.score).
+
+        Parameters: `X` (N, D); `y` is ignored.
+        Returns: a number. Errors: as in `score_samples`.
+        """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
     def inverse_transform(self, Z: Any) -> Any:
-        """E[x|z] = Wz + μ of scores (n, K): (n, D). Errors: DataError for another number of components."""
+        """What the model expects of the features for given latent variables: E[x|z] = Wz + μ.
+
+        Parameters: `Z` (n, K) scores.
+        Returns: (n, D), in units of the features.
+        Errors: NotFittedError; DataError for another number of components.
+        """
         self._require_fitted()
         scores, k = np.asarray(Z), self.components_.shape[0]
         if scores.ndim != 2 or scores.shape[1] != k:
@@ -190,7 +218,11 @@ class PPCA(LatentVariableModel):
         return scores @ self.components_ + self.mean_
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> npt.NDArray[np.float64]:
-        """Draw instances from the model: (n_samples, D)."""
+        """Draw instances from the model: z ~ N(0, I), x = Wz + μ + ε.
+
+        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
+        Returns: (n_samples, D), in units of the features. Errors: NotFittedError.
+        """
         self._require_fitted()
         rng = np.random.default_rng(random_state)
         z = rng.standard_normal((n_samples, self.components_.shape[0]))
@@ -198,7 +230,10 @@ class PPCA(LatentVariableModel):
         return np.asarray(z @ self.components_ + self.mean_ + noise)
 
     def get_covariance(self) -> Array:
-        """The model's covariance WWᵀ + σ²I (D, D)."""
+        """The model's covariance of the features, C = WWᵀ + σ²I.
+
+        Returns: (D, D), in squared units of the features. Errors: NotFittedError.
+        """
         self._require_fitted()
         return self.components_.T @ self.components_ + self.noise_variance_ * np.eye(self.n_features_in_)
 

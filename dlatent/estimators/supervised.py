@@ -39,17 +39,30 @@ class SupervisedPPCA(PPCA):
 
     Parameters
     ----------
-    n_components, tol, max_iter, random_state, solver, route, noise_floor, suspect_data : as in PPCA; "refuse" also
-        raises for classes with one labelled instance.
+    n_components : K, as in PPCA.
+    tol : as in PPCA.
+    max_iter : as in PPCA.
+    random_state : as in PPCA.
+    solver : as in PPCA; "em" is Algorithm 1, or 2 where rows are unlabelled, corrected.
+    route : as in PPCA.
+    noise_floor : as in PPCA.
+    suspect_data : as in PPCA; "refuse" also raises for classes with one labelled instance.
     target_type : "auto", "class" (labels of any dtype, one-of-C), "multilabel" (0/1 matrix) or "regression".
     target_noise_floor : smallest noise variance of the targets, as a part of their mean variance.
 
     Attributes
     ----------
-    components_ (K, D), mean_ (D,), noise_variance_ : of the features. target_components_ (K, L), target_mean_ (L,),
-    target_noise_variance_ : of the outputs (for classes the one-of-C indicators). classes_ : labels, for classes.
-    log_likelihood_ : of all instances in nats, the targets on their rank. n_iter_, n_passes_, converged_, at_floor_,
-    history_, result_.
+    components_ : W_xᵀ (K, D), loadings of the features, in their units.
+    mean_ : μ_x (D,).
+    noise_variance_ : σ_x².
+    target_components_ : W_yᵀ (K, L), loadings of the outputs (for classes of the one-of-C indicators).
+    target_mean_ : μ_y (L,).
+    target_noise_variance_ : σ_y².
+    classes_ : (L,) labels in the order of the outputs, for classes only.
+    log_likelihood_ : of all instances in nats, the targets on their rank.
+    at_floor_ : two truth values, whether the noise of the features and of the targets is at its floor.
+
+    All others are those of PPCA.
 
     Source: Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means
     of the semi-supervised model corrected.
@@ -98,7 +111,12 @@ class SupervisedPPCA(PPCA):
         return encode_targets(values, source.shape[0], self.target_type, mask=mask, lone_classes=self.suspect_data)
 
     def plan(self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None) -> Plan:
-        """What `fit` would do and cost, from metadata and the targets alone. Errors: PlanError, DataError."""
+        """What `fit` would do and cost, from metadata and the targets alone.
+
+        Parameters: `X`, `y`, `labelled` and `client` as in `fit`.
+        Returns: the plan; `str(plan)` is a page to read.
+        Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
+        """
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
@@ -108,7 +126,7 @@ class SupervisedPPCA(PPCA):
     def fit(
         self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None, watch: Watch | None = None
     ) -> Self:
-        """Fit the model to features and targets.
+        """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
 
         Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
         `labelled` (N,) booleans, another way to say which rows have targets; `client`, `watch` as in PPCA.
@@ -172,6 +190,7 @@ class SupervisedPPCA(PPCA):
     def posterior(self, X: Any, y: Any = None, *, client: Any = None) -> xr.Dataset:
         """The distribution of the latent variables given the features and, where present, the targets.
 
+        Parameters: `X` (N, D); `y` as in `transform`.
         Returns: Dataset with `scores` (instance, component) and `covariance`; with `y` there are two covariances
         (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (instance) tells which is
         whose.
@@ -186,7 +205,13 @@ class SupervisedPPCA(PPCA):
         return posterior_dataset(scores, np.stack(covariances), rows)
 
     def decision_function(self, X: Any, *, client: Any = None) -> Any:
-        """Mean of the outputs E[y|x] (N, L): regression values, or scores of the classes or labels."""
+        """Mean of the outputs given the features, E[y|x] = μ_y + W_y E[z|x].
+
+        Parameters: `X` (N, D); `client` as in `fit`.
+        Returns: (N, L) in the kind of the input, dims (instance, target): regression values, or scores of the classes
+        or labels.
+        Errors: NotFittedError; DataError for another number of features.
+        """
         self._require_fitted()
         from functools import partial
 
@@ -233,7 +258,12 @@ class SupervisedPPCA(PPCA):
         return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
 
     def score_samples(self, X: Any, y: Any = None, *, client: Any = None) -> Any:
-        """Log-likelihood of each instance (N,) in nats: log p(x, y) where targets are given, log p(x) elsewhere."""
+        """Log-likelihood of each instance: log p(x, y) where targets are given, log p(x) elsewhere.
+
+        Parameters: `X` (N, D); `y` as in `transform`.
+        Returns: (N,) in nats, the targets on their rank, in the kind of the input.
+        Errors: NotFittedError; DataError for other features, or labels that the model does not know.
+        """
         self._require_fitted()
         return by_rows(
             X,
@@ -247,11 +277,19 @@ class SupervisedPPCA(PPCA):
         )
 
     def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
-        """Mean log-likelihood per instance, in nats."""
+        """Mean log-likelihood per instance, in nats; not the accuracy of `predict`.
+
+        Parameters: `X` (N, D); `y` as in `transform`.
+        Returns: a number. Errors: as in `score_samples`.
+        """
         return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
-        """Draw instances from the model: features (n_samples, D) and outputs (n_samples, L)."""
+        """Draw instances from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
+
+        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
+        Returns: features (n_samples, D) and outputs (n_samples, L). Errors: NotFittedError.
+        """
         self._require_fitted()
         rng = np.random.default_rng(random_state)
         own, p = self._specification.slices, self._parameters

@@ -42,8 +42,24 @@ class Machine(Protocol):
 
 @dataclass(frozen=True)
 class Problem:
-    """The shape of a fit: N, D, targets L, K, patterns, bytes of all blocks and of the largest, and the kind of the
-    data."""
+    """The shape of a fit, all that the planner knows of the data.
+
+    Parameters
+    ----------
+    instances : N.
+    features : D.
+    targets : columns of the targets on their rank, 0 for PPCA.
+    n_components : K.
+    patterns : 2 where some rows are unlabelled, else 1.
+    nbytes : bytes of all loaded blocks.
+    largest_block : bytes of the largest of them.
+    blocks : number of blocks.
+    groups : number of groups of blocks, which are the tasks of a pass.
+    itemsize : bytes of a value.
+    nnz : stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
+    description : the input in words.
+    in_memory : whether the data lie in the driver's memory.
+    """
 
     instances: int
     features: int
@@ -75,7 +91,27 @@ class Route:
 
 @dataclass(frozen=True)
 class Plan:
-    """The chosen route, why, and what it will cost; `str(plan)` is the page that users see."""
+    """The chosen route, why, and what it will cost; `str(plan)` is the page that users see.
+
+    Parameters
+    ----------
+    route : "moments" or "krylov".
+    reason : why this one.
+    passes : passes that are expected, or with solver="em" the most.
+    bytes_per_pass : bytes of the blocks that a pass goes through.
+    bytes_total : bytes that the fit will read from their source.
+    tasks_per_pass : groups of blocks.
+    cached : whether all blocks stay in memory between passes.
+    cache_bytes : bytes of blocks that a worker keeps between passes.
+    worker_memory : projected peak of a worker process in bytes, cache included.
+    driver_memory : projected peak of the driver in bytes.
+    worker_limit : bytes that a worker may use, None where unknown.
+    driver_limit : bytes that the driver may use, None where unknown.
+    max_rank : widest subspace that the driver will hold.
+    problem : the shape of the fit.
+    machine : the engine in words.
+    alternatives : all routes, the chosen one among them.
+    """
 
     route: str
     reason: str

@@ -118,7 +118,7 @@ def _design(posterior: Gaussian) -> Array:
 
 
 def numerical_gradient(function: Callable[[Array], float], at: Array, step: float = 1e-5) -> Array:
-    """Central differences of fourth order, ∂f/∂v_i, with steps relative to max(1, |v_i|)."""
+    """Central differences of fourth order, ∂f/∂v_i, with steps relative to `max(1, |v_i|)`."""
     gradient = np.empty(len(at))
     for i in range(len(at)):
         h = step * max(1.0, abs(at[i]))

@@ -71,21 +71,23 @@ def ingest(
     not open; an error leaves nothing.
 
     Parameters
-        source: a file, or several svmlight, CSV or Parquet files that continue one another.
-        destination: path or fsspec URL of the new store.
-        format: one of `FORMATS`; None goes by the extension.
-        weighting: "tfidf" multiplies counts by ln((1 + N) / (1 + df)) + 1, as scikit-learn does.
-        unit_norm: scale each row to Euclidean length 1.
-        zero_rows: with either of these, whether a row of zeros is an error, kept, or dropped with its label.
-        block_bytes: size in bytes of a chunk of dense rows, and of what is read at once.
-        dtype: of the stored values; None keeps that of the file (sparse values become floats).
-        labels: a column (CSV, Parquet: or several columns as outputs), obs column, npz key, a file of labels for all
-            rows, or, for svmlight, a .qrels file of topics by document number.
-        features: columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
-        ids: column (CSV, Parquet) or npz key with the names of the rows.
-        index_base: number of the first feature in svmlight files; "auto" looks for an index 0.
-        overwrite: replace a store at the destination, once the new one is complete.
-        progress: see `Progress`.
+    ----------
+    source : a file, or several svmlight, CSV or Parquet files that continue one another.
+    destination : path or fsspec URL of the new store.
+    format : one of `FORMATS`; None goes by the extension.
+    weighting : "tfidf" multiplies counts by ln((1 + N) / (1 + df)) + 1, as scikit-learn does.
+    unit_norm : scale each row to Euclidean length 1.
+    zero_rows : with either of these, whether a row of zeros is an error, kept, or dropped with its label.
+    block_bytes : size in bytes of a chunk of dense rows, and of what is read at once.
+    dtype : of the stored values; None keeps that of the file (sparse values become floats).
+    labels : a column (CSV, Parquet: or several columns as outputs), obs column, npz key, a file of labels for all
+        rows, or, for svmlight, a .qrels file of topics by document number.
+    features : columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
+    ids : column (CSV, Parquet) or npz key with the names of the rows.
+    index_base : number of the first feature in svmlight files; "auto" looks for an index 0.
+    overwrite : replace a store at the destination, once the new one is complete.
+    progress : called after every batch with bytes done, bytes in all (None: unknown) and rows done.
+
     Returns: the report.
     Errors: DataError with file and line, row or column; StoreError where the destination cannot be written.
     """
