@@ -101,7 +101,7 @@ def _outcome(case: Case, task: Task, folder: Path, options: Options) -> Row:
         except CapUnavailable as error:
             return {"status": "skipped", "reason": f"no hard memory cap: {error}"}
         except TaskFailed as error:
-            return {"status": "failed", "reason": str(error)}
+            return {"status": "failed", "reason": without_places(str(error), options.work)}
     return {"status": "ok"} | ran.measured | ran.found | ({"quality": quality} if quality else {})
 
 
@@ -191,6 +191,14 @@ def _ticks(deadline: float) -> Iterator[None]:
     while time.perf_counter() < deadline:
         yield
         time.sleep(0.02)
+
+
+def without_places(text: str, work: Path) -> str:
+    """The text without the folders of this machine, which tell readers of results nothing."""
+    places = {os.fspath(work): "WORK", os.fspath(REPOSITORY): ".", sys.prefix: "PYTHON", sys.base_prefix: "PYTHON"}
+    for place, name in places.items():
+        text = text.replace(place, name)
+    return text
 
 
 def _cap_note(measured: Row) -> str:

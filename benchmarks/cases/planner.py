@@ -84,7 +84,7 @@ def _choice(path: str, k: int, client: Any) -> Row:
     try:
         plan = PPCA(k).plan(path, client=client)
     except PlanError as error:
-        return {"refused": str(error)}
+        return {"refused": str(error).replace(path, "the store")}
     names = ("route", "passes", "bytes_total", "worker_memory", "driver_memory", "reason")
     return {name: getattr(plan, name) for name in names}
 

@@ -102,6 +102,7 @@ def test_failures_and_skips_are_results_with_a_reason(module: str, tmp_path: Pat
     found = {row["task"]: row for row in run(case_of(module, *tasks), tmp_path)}
     assert found["fail"]["status"] == "failed"
     assert "the wheels came off" in found["fail"]["reason"]
+    assert str(Path(__file__).parents[2]) not in found["fail"]["reason"]
     assert found["skip"]["status"] == "skipped"
     assert found["skip"]["reason"] == "not installed: no_such_module"
     assert "exit status 124" in found["slow"]["reason"]
