@@ -12,7 +12,8 @@ from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.spectral import Solution, complete, top_eigenpairs
+from dlatent.linear_gaussian.spectral import Solution, complete
+from dlatent.operators.eigen import top_eigenpairs
 
 TOLERANCE = 1e-13
 """Relative change of the log-likelihood at which the driver's iterations stop: as far as rounding lets them go."""

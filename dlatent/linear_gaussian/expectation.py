@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg as la
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
@@ -17,6 +16,7 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred, 
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import weighted_sums
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -47,12 +47,8 @@ class Latent(NamedTuple):
 
 def projection(loadings: Array, noise: Array) -> Projection:
     """The posterior map for features with loadings (D, K) and noise variances (D,); O(D K²) by Woodbury."""
-    scaled = loadings / noise[:, None]
-    precision = np.eye(loadings.shape[1]) + loadings.T @ scaled
-    factor = la.cho_factor(precision, lower=True)
-    covariance = la.cho_solve(factor, np.eye(len(precision)))
-    log_determinant = float(np.log(noise).sum() + 2.0 * np.log(np.diag(factor[0])).sum())
-    return Projection(la.cho_solve(factor, scaled.T), (covariance + covariance.T) / 2, log_determinant)
+    covariance = LowRankPlusDiagonal(loadings, noise)
+    return Projection(covariance.gain(), covariance.inner_inverse(), covariance.log_determinant())
 
 
 def pattern_projection(parameters: Parameters, specification: Specification, pattern: tuple[int, ...]) -> Projection:

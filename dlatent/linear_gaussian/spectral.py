@@ -21,6 +21,7 @@ from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.eigen import top_eigenpairs
 
 RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade."""
@@ -33,13 +34,6 @@ class Solution(NamedTuple):
 
     parameters: Parameters
     log_likelihood: float
-
-
-def top_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
-    """The `count` largest eigenvalues, decreasing, and their eigenvectors (n, count) of a symmetric matrix."""
-    size = len(matrix)
-    values, vectors = la.eigh(matrix, subset_by_index=(max(size - count, 0), size - 1), driver="evr")
-    return values[::-1], vectors[:, ::-1]
 
 
 def ppca(moments: Moments, specification: Specification) -> Solution:
