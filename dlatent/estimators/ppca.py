@@ -81,8 +81,8 @@ class PPCA(LatentVariableModel):
     n_passes_ : passes over the data, the pilot over their first block not counted.
     converged_ : whether the tolerance was met.
     at_floor_ : one truth value, whether the noise variance is at its floor.
-    n_samples_ : N.
-    n_features_in_ : D.
+    n_samples_ : number of instances N.
+    n_features_in_ : number of features D.
     history_ : Dataset with a line for each iteration and for each pass.
 
     Source: Tipping and Bishop (1999), equations (7)–(8); "Routes" of this documentation for many features.

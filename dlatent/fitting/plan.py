@@ -46,10 +46,10 @@ class Problem:
 
     Parameters
     ----------
-    instances : N.
-    features : D.
+    instances : their number N.
+    features : their number D.
     targets : columns of the targets on their rank, 0 for PPCA.
-    n_components : K.
+    n_components : number of latent variables K.
     patterns : 2 where some rows are unlabelled, else 1.
     nbytes : bytes of all loaded blocks.
     largest_block : bytes of the largest of them.
