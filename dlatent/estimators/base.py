@@ -15,6 +15,7 @@ import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from dlatent.arrays import Array, AxisLabels, DataSource
+from dlatent.engine.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import group_count
@@ -147,14 +148,16 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
         shift, passes = _pilot(source, client)
-        with connect(
+        engine = connect(
             source,
             targets=rows,
             client=client,
             cache_bytes=plan.cache_bytes,
             on_pass=watch.on_pass,
             on_progress=watch.on_group,
-        ) as engine:
+        )
+        # The driver's matrices are small: BLAS threads would only wait for each other, and make bits depend on cores.
+        with engine, pinned():
             outcome = fit(
                 engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration
             )
