@@ -1,7 +1,8 @@
 """Every example of the how-to and model pages runs, in the order of its page, in an empty folder.
 
 A page is a session: its `python` blocks share their variables, and the commands `dlatent ...` of its `bash` blocks find
-the files that earlier blocks have written.  A comment `# exit status N` says how a command ends where that is not 0.
+the files that earlier blocks have written.  A comment `# exit status N` says how a command ends where that is not 0, and
+every line of a `none` block has been printed before.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Example:
 
 
 def examples(page: Path) -> Iterator[Example]:
-    """The blocks of Python and of commands, in order."""
+    """The blocks of Python, of commands and of output, in order."""
     text = page.read_text(encoding="utf-8")
-    for found in re.finditer(r"^```(python|bash)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
+    for found in re.finditer(r"^```(python|bash|none)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
         yield Example(found[1], found[2], text.count("\n", 0, found.start(2)) + 1)
 
 
@@ -56,14 +57,17 @@ def run_python(example: Example, page: Path, names: dict[str, Any]) -> None:
     exec(compile("\n" * (example.line - 1) + example.text, str(page), "exec"), names)
 
 
-def run_commands(example: Example, page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def run_commands(example: Example, page: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    printed = ""
     for words, announced in commands(example.text):
         if words[0] in RUN_BY_HAND:
             continue
         assert words[0] == "dlatent", f"{page.name} line {example.line}: {words[0]!r} is no command that can be run"
         status = main(words[1:])
-        said = capsys.readouterr().err
-        assert status == announced, f"{page.name}, block at line {example.line}: {shlex.join(words)}: {said}"
+        said = capsys.readouterr()
+        printed += said.out + said.err
+        assert status == announced, f"{page.name}, block at line {example.line}: {shlex.join(words)}: {said.err}"
+    return printed
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")  # the pages tell when it comes
@@ -74,11 +78,16 @@ def test_examples_run(
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")
     names: dict[str, Any] = {"__name__": "__page__"}
+    printed = ""
     for example in examples(page):
         if example.language == "python":
             run_python(example, page, names)
+            printed += capsys.readouterr().out
+        elif example.language == "bash":
+            printed += run_commands(example, page, capsys)
         else:
-            run_commands(example, page, capsys)
+            missing = set(example.text.splitlines()) - set(printed.splitlines())
+            assert not missing, f"{page.name}, block at line {example.line}: these lines were not printed: {missing}"
 
 
 def test_every_page_is_found_and_has_closed_blocks() -> None:
@@ -104,5 +113,3 @@ def test_exit_statuses_of_the_command_line_are_documented() -> None:
     page = (DOCS / "howto" / "command_line.md").read_text(encoding="utf-8")
     documented = {int(number) for number in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)}
     assert documented == {value for name, value in vars(status).items() if name.isupper() and isinstance(value, int)}
-
-
