@@ -1,8 +1,8 @@
 """Every example of the how-to and model pages runs, in the order of its page, in an empty folder.
 
 A page is a session: its `python` blocks share their variables, and the commands `dlatent ...` of its `bash` blocks find
-the files that earlier blocks have written.  A comment `# exit status N` says how a command ends where that is not 0, and
-every line of a `none` block has been printed before.
+the files that earlier blocks have written.  A comment `# exit status N` says how a command ends where that is not 0.
+Every line of a `none` block has been printed before.
 """
 
 from __future__ import annotations
