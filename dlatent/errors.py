@@ -32,7 +32,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class NoiseFloorWarning(UserWarning):
-    """A noise variance ended at its floor: the likelihood is unbounded or nearly so (design, errata 13)."""
+    """A noise variance ended at its floor: the likelihood is unbounded there, or nearly so (errata 13)."""
 
 
 class PrecisionWarning(UserWarning):

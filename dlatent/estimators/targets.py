@@ -1,7 +1,8 @@
 """Targets as users have them, and as the model wants them: centred, one-of-C, on their rank, NaN where unlabelled.
 
 One-of-C indicators of C classes, centred, have rank C − 1; on all C columns the likelihood of a supervised model is
-unbounded (design, errata 13).  Rotating them onto their rank changes nothing else, because the noise is isotropic.
+unbounded (docs/models/supervised.md, errata 13).  Rotating them onto their rank changes nothing else, because the noise
+is isotropic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The E-step: what is known of the latent variables, given the views that an instance has.
 
 z | x ~ N(B (x − μ), M⁻¹),  M = I + WᵀΨ⁻¹W,  B = M⁻¹WᵀΨ⁻¹,  over the observed features.
-Sources: Tipping and Bishop (1999); SPPCA (7), (8), (12) with the factor of errata 7.
+Sources: Tipping and Bishop (1999); SPPCA (7), (8), (12) with the factor of errata 7 (docs/models/supervised.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 With loadings W = QC restricted to the span of Q (D, r), orthonormal, the likelihood depends on the data only through
 small moments of Qᵀx and the energy outside.  Keeping P = XᵀXQ per pattern, those moments, and the gradient of the
-likelihood at any C, cost no further access to the data.  Source: project design, "Rayleigh–Ritz EM"; for one pattern
+likelihood at any C, cost no further access to the data.  Source: docs/models/routes.md; for one pattern
 and one view it is the block Krylov method for the leading eigenvectors.
 """
 

@@ -3,9 +3,9 @@ noises.
 
 For fixed noise the maximum over the loadings is an eigenproblem of the scaled second moment
 S̃ = Ψ^(-1/2) S Ψ^(-1/2):  W̃ = U (Λ − I)₊^(1/2), with the K largest eigenvalues and those below one clipped (SPPCA,
-Theorem 2; errata 12).  What is left is a function of one number per view, the profile likelihood, which can have
-several maxima (errata 14).  For given ratios of the noises the best scale is known too, that of PPCA, so that a scan of
-the ratios finds the basins, and a quasi-Newton search their tops.
+Theorem 2; errata 12, docs/models/supervised.md).  What is left is a function of one number per view, the profile
+likelihood, which can have several maxima (errata 14).  For given ratios of the noises the best scale is known too, that
+of PPCA, so that a scan of the ratios finds the basins, and a quasi-Newton search their tops.
 """
 
 from __future__ import annotations
