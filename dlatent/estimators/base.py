@@ -233,7 +233,7 @@ PILOT = "pilot"
 
 
 def _pilot(source: DataSource, client: Any) -> tuple[Array, tuple[PassRecord, ...]]:
-    """A shift near the mean: the mean of the first block of dense data, zero for sparse data; see docs/models/routes."""
+    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes)."""
     if source.sparse:
         return np.zeros(source.shape[1]), ()
     first = replace(source, blocks=source.blocks[:1])
