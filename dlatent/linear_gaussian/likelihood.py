@@ -27,7 +27,7 @@ class Prediction(NamedTuple):
 def posterior_means(
     features: Features, targets: Array | None, parameters: Parameters, specification: Specification
 ) -> tuple[Array, Projection]:
-    """E[z | x] or, with targets (n, L), E[z | x, y], and the posterior map that made it."""
+    """E[z | x] (n, K) or, with targets (n, L), E[z | x, y], of rows (n, D), and the posterior map that made it."""
     pattern = (0,) if targets is None else (0, 1)
     about = pattern_projection(parameters, specification, pattern)
     own = specification.slices[0]
@@ -51,7 +51,7 @@ def squared_distances(features: Features, mean: Array) -> Array:
 def log_likelihoods(
     features: Features, targets: Array | None, parameters: Parameters, specification: Specification
 ) -> Array:
-    """log p(x) or log p(x, y) of rows (n,), in nats."""
+    """log p(x) of rows (n, D) or, with targets (n, L), log p(x, y): (n,), in nats; O(DK) each by Woodbury."""
     z, about = posterior_means(features, targets, parameters, specification)
     own, noise = specification.slices[0], parameters.noise_variance
     distance = squared_distances(features, parameters.mean[own]) / noise[0]
@@ -65,7 +65,7 @@ def log_likelihoods(
 
 
 def block_log_likelihood(block: Block, request: tuple[Parameters, Specification]) -> float:
-    """Log-likelihood of a block over all patterns; additive over instances."""
+    """Log-likelihood of a block over all patterns, in nats; additive over instances, O(nnz K) or O(n D K)."""
     parameters, specification = request
     value = 0.0
     for pattern, rows in zip(specification.patterns, row_patterns(block, specification.patterns), strict=True):
@@ -76,7 +76,7 @@ def block_log_likelihood(block: Block, request: tuple[Parameters, Specification]
 
 
 def predict_targets(features: Features, parameters: Parameters, specification: Specification) -> Prediction:
-    """y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹ W_yᵀ + σ_y² I): mean, and the diagonal of the covariance."""
+    """y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹ W_yᵀ + σ_y² I) of rows (n, D): mean, and the diagonal of the covariance."""
     z, about = posterior_means(features, None, parameters, specification)
     own = specification.slices[1]
     loadings = parameters.loadings[own]
