@@ -123,13 +123,13 @@ def summarise(rows: list[Row]) -> Summary:
                 task, seconds, ratio(own, load_rows), middle(own, "fit_cpu_seconds"), middle(own, "passes"),
                 None if not read or not seconds else f"{read / seconds / 1e6:.0f}",
                 mebibytes(largest(own, "peak_worker_rss")), mebibytes(largest(own, "peak_driver_rss")),
-                mebibytes(largest(own, "peak_tree_pss")), mebibytes(cap.get("limit")), cap.get("times_at_limit"),
-                cap.get("oom_kills"),
+                mebibytes(largest(own, "peak_tree_pss")), mebibytes(cap.get("limit")),
+                mebibytes(cap.get("peak_with_page_cache")), cap.get("oom_kills"),
             )
         )  # fmt: skip
     headers = (
         "task", "s", "× one load", "processor s", "passes", "MB/s", "worker MiB", "driver MiB", "all MiB", "cap MiB",
-        "times at cap", "kills",
+        "peak with page cache MiB", "kills",
     )  # fmt: skip
     parts = [markdown(headers, lines)]
     if fits:
@@ -147,8 +147,8 @@ def summarise(rows: list[Row]) -> Summary:
         ]
         parts.append(markdown(("the fit", "value"), truth_lines))
     parts += [
-        "Times at cap count how often the kernel made room, which it does by giving up page cache; a kill would mean "
-        "that the processes themselves needed more.",
+        "The kernel counts page cache within the cap and gives it up to make room, so that its peak reaches the cap in "
+        "a run that reads more than fits; a kill would mean that the processes themselves needed more.",
         not_run(rows),
     ]
     return Summary("\n\n".join(parts).rstrip(), tuple(_checks(rows, fits)))
