@@ -30,6 +30,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 
 MAX_PASSES = 60
+BYTES_PER_ENTRY = 12
 MAX_EM_ITERATIONS = 2000
 WARNINGS = {"convergence": ConvergenceWarning, "floor": NoiseFloorWarning, "precision": PrecisionWarning}
 
@@ -121,7 +122,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             blocks=len(sizes),
             groups=group_count(sizes),
             itemsize=source.dtype.itemsize,
-            nnz=source.nnz if source.sparse else None,
+            # Nobody has counted the entries of sparse Dask chunks: take them from the guessed bytes.
+            nnz=(source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
             description=source.description,
             in_memory=source.in_memory,
         )

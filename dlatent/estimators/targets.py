@@ -115,7 +115,7 @@ def encode_targets(
         raise DataError(
             f"y has shape {targets.shape}; the data have {instances} instances, so y needs {instances} rows"
         )
-    targets = _masked(targets, mask, instances)
+    targets = _without_minus_rows(_masked(targets, mask, instances), kind)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     chosen = _kind_of(targets) if kind == "auto" else kind
@@ -148,6 +148,19 @@ def _masked(targets: npt.NDArray[Any], mask: Any, instances: int) -> npt.NDArray
     hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()
     hidden[~keep] = np.nan if hidden.dtype.kind == "f" else None
     return hidden
+
+
+def _without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """A 0/1 matrix whose unlabelled rows are −1 throughout, the convention of class labels, with those rows missing."""
+    floats = targets.dtype.kind == "f" and kind == "auto"
+    if targets.ndim != 2 or targets.shape[1] == 1 or kind not in ("auto", "multilabel") or floats:
+        return targets
+    numbers = _numbers(targets, "y")
+    hidden = (numbers == -1).all(axis=1)
+    seen = numbers[~hidden]
+    if not hidden.any() or not np.isin(seen[np.isfinite(seen)], (0, 1)).all():
+        return targets
+    return _masked(targets, ~hidden, len(targets))
 
 
 def _is_missing(value: Any) -> bool:

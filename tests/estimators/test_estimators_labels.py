@@ -184,3 +184,15 @@ def test_widths_are_those_of_the_data():
     assert COMPLETE.components_.shape == (1, D)
     assert COMPLETE.target_components_.shape == (1, 3)
     assert COMPLETE.target_mean_.sum() == pytest.approx(1.0)
+
+
+def test_a_matrix_of_labels_marks_unlabelled_rows_by_minus_one():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(60, 5))
+    labels = (x[:, :2] + rng.normal(size=(60, 2)) > 0).astype(int)
+    hidden = np.arange(60) % 3 == 0
+    marked = np.where(hidden[:, None], -1, labels)
+    fitted = SupervisedPPCA(2).fit(x, marked)
+    masked = SupervisedPPCA(2).fit(x, labels, labelled=~hidden)
+    assert fitted.log_likelihood_ == masked.log_likelihood_
+    assert set(np.unique(fitted.predict(x))) <= {0, 1}
