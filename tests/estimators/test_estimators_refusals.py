@@ -333,9 +333,13 @@ def test_paths_that_are_no_store_are_refused(name, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def failing(block):
+    return 1 / 0
+
+
 FAILING = {
     "another width": (X[:, :5], "the data have 5 features"),
-    "a bad chunk": (da.from_array(X, chunks=(20, 8)).map_blocks(lambda b: 1 / 0 if len(b) else b, dtype=float), ""),
+    "a bad chunk": (da.from_array(X, chunks=(20, 8)).map_blocks(failing, meta=X[:0]), "division by zero"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import dask.array as da
@@ -44,7 +45,8 @@ def fit(case: str, x: Any, y: Any, labelled: Any, **options: Any) -> PPCA:
         return SupervisedPPCA(**options).fit(x, y, **fit_options)
     if case == "semi":
         return SupervisedPPCA(**options).fit(x, hide(y, labelled), **fit_options)
-    classes = np.where(labelled, (np.asarray(y)[:, 0] > 0).astype(int), -1)
+    first = np.asarray(y)[:, 0]
+    classes = np.where(labelled, (first > np.median(first[labelled])).astype(int), -1)
     return SupervisedPPCA(**options).fit(x, classes, **fit_options)
 
 
@@ -75,7 +77,7 @@ def as_dask(x: Any, rows: tuple[int, ...], columns: tuple[int, ...] | None = Non
         edges = np.concatenate([[0], np.cumsum(rows)])
         parts = [
             da.from_array(_Rows(x[a:b]), chunks=-1, asarray=False, meta=sp.csr_array((0, 0)))
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
+            for a, b in pairwise(edges)
         ]
         return da.concatenate(parts, axis=0)
     return da.from_array(x, chunks=(rows, columns or (x.shape[1],)))

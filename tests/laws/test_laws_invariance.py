@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from law_cases import CASES, ROUTES, as_dask, assert_close, assert_same_maximum, fit, names_of, numbers, same_bits, texts
+from law_cases import (
+    CASES,
+    ROUTES,
+    as_dask,
+    assert_close,
+    assert_same_maximum,
+    fit,
+    names_of,
+    numbers,
+    same_bits,
+    texts,
+)
 
 from dlatent import PPCA, SupervisedPPCA
 
 X, Y, LABELLED = numbers()
 N, D = X.shape
-FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def pieces(total, cuts):
     """Chunk lengths from fractions in (0, 1); possibly one."""
     edges = sorted({0, total, *(int(c * total) for c in cuts)})
-    return tuple(b - a for a, b in zip(edges[:-1], edges[1:], strict=True))
+    return tuple(b - a for a, b in pairwise(edges))
 
 
 @pytest.fixture(scope="module", params=[(case, route) for case in CASES for route in ROUTES], ids=" ".join)
