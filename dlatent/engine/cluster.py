@@ -73,6 +73,8 @@ class ClusterRunner:
                 self._stop(work, running)
                 raise
             running.root.release()
+        if progress is not None and self.groups == 1:
+            progress.done()
         return (owned(statistic), tally), running.tasks + staged
 
     def close(self) -> None:
@@ -128,11 +130,9 @@ class ClusterRunner:
         root = reduce_tree(leaf, node, self.groups)
         if progress is None:
             return _Pass(self._client.get(graph.built(), root, sync=False), [], len(graph))
-        # A lone group is the root itself: its future is the result, and must not be given up once it is told.
+        # A lone group is the root itself: its future is the result, which `run` tells of and gives up.
         others = [key for key in leaves if key != root]
         future, *watched = self._client.get(graph.built(), [root, *others], sync=False)
-        if not others:
-            future.add_done_callback(lambda done: _count(done, progress))
         for leaf_future in watched:
             leaf_future.add_done_callback(lambda done: _tell(done, progress))
         return _Pass(future, watched, len(graph))
@@ -175,13 +175,9 @@ class ClusterRunner:
 
 def _tell(done: Future, progress: Progress) -> None:
     """Count a finished group, and give up its future, so that its statistic lives no longer than the tree needs it."""
-    _count(done, progress)
-    done.release()
-
-
-def _count(done: Future, progress: Progress) -> None:
     if done.status == "finished":
         progress.done()
+    done.release()
 
 
 def _resources(client: Any, cache_bytes: int | None) -> Resources:
