@@ -43,9 +43,7 @@ def test_more_instances_than_features_agree_with_scikit_learn(route, n, d, k):
     np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_ * shrink, rtol=1e-7)
     np.testing.assert_allclose(ours.get_covariance(), theirs.get_covariance() * shrink, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(ours.mean_, theirs.mean_, rtol=1e-12, atol=1e-12)
-    at_their_parameters = oracles.log_densities(
-        oracles.principal_components(x, k)._replace(mean=theirs.mean_), x
-    ).sum()
+    at_their_parameters = oracles.log_densities(oracles.principal_components(x, k)._replace(mean=theirs.mean_), x).sum()
     assert ours.log_likelihood_ == pytest.approx(at_their_parameters, rel=1e-9)
     assert ours.log_likelihood_ >= theirs.score(x) * n
 
