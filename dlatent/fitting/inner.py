@@ -12,7 +12,7 @@ from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.spectral import Solution, complete
+from dlatent.linear_gaussian.spectral import Profile, Solution, complete
 from dlatent.operators.eigen import top_eigenpairs
 
 TOLERANCE = 1e-13
@@ -21,6 +21,8 @@ COARSE = 1e-8
 """The same while the subspace is still far from its end, where more would be wasted."""
 MAX_EVALUATIONS = 3000
 KEPT_MAXIMA = 3
+LITTLE_NOISE = 1e-2
+"""Part of a view's mean variance that counts as little noise for a start."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,8 @@ def _climb(
 
 
 def _starts(moments: Moments, specification: Specification) -> list[Parameters]:
-    """A start from the principal components of the first view over all instances, and one from the complete
-    instances."""
-    return [_principal_start(moments, specification), _complete_start(moments, specification)]
+    """Starts in different basins: the principal components of all instances, and two from the complete instances."""
+    return [_principal_start(moments, specification), *_complete_starts(moments, specification)]
 
 
 def _principal_start(moments: Moments, specification: Specification) -> Parameters:
@@ -116,17 +117,29 @@ def _principal_start(moments: Moments, specification: Specification) -> Paramete
     return Parameters(loadings + small, np.zeros(len(loadings)), noise)
 
 
-def _complete_start(moments: Moments, specification: Specification) -> Parameters:
-    """The best maximum for the instances that have every view, or the principal start where there are none."""
+def _complete_starts(moments: Moments, specification: Specification) -> list[Parameters]:
+    """The best maximum for the instances that have every view, and their best loadings where other views have little noise.
+
+    Nothing where there are no such instances.
+    """
     full = tuple(range(len(specification.views)))
     if full not in specification.patterns:
-        return _principal_start(moments, specification)
+        return []
     found = moments.patterns[specification.patterns.index(full)]
     counts = sum(m.instances for m in moments.patterns)
     alone = Specification(specification.views, (full,), specification.n_components)
     part = Moments((found,), moments.shift, moments.spare_size, moments.spare_energy * (found.instances / counts))
-    start = complete(centred(part, alone.sizes, alone.patterns), alone)[0].parameters
-    # Clipped components are zero and would stay so: EM moves a column only when it is not exactly zero.
+    middle = centred(part, alone.sizes, alone.patterns)
+    best = complete(middle, alone)[0].parameters
+    quiet = best.noise_variance.copy()
+    variances = view_variances(middle, alone.sizes, alone.patterns)
+    quiet[1:] = np.maximum(LITTLE_NOISE * variances[1:], np.maximum(alone.floors[1:], np.finfo(float).tiny))
+    close = Profile(middle, alone).solution(np.log(quiet)).parameters
+    return [_stirred(start, specification) for start in (best, close)]
+
+
+def _stirred(start: Parameters, specification: Specification) -> Parameters:
+    """Clipped components are zero and would stay so: EM moves a column only when it is not exactly zero."""
     scale = np.sqrt(specification.per_feature(start.noise_variance))[:, None] * 1e-3
     wave = np.sin(1.0 + np.arange(start.loadings.size, dtype=float)).reshape(start.loadings.shape)
     return start._replace(loadings=start.loadings + scale * wave)
