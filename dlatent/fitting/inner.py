@@ -118,7 +118,7 @@ def _principal_start(moments: Moments, specification: Specification) -> Paramete
 
 
 def _complete_starts(moments: Moments, specification: Specification) -> list[Parameters]:
-    """The best maximum for the instances that have every view, and their best loadings where other views have little noise.
+    """The best maximum for the instances that have every view, and their best loadings at little noise of other views.
 
     Nothing where there are no such instances.
     """
