@@ -63,6 +63,13 @@ def children(node: int, below: int) -> range:
     return range(node * FAN_IN, min((node + 1) * FAN_IN, below))
 
 
+def task_count(leaves: int) -> int:
+    """Tasks that fold and join so many groups: one for each group, and one for each node that joins several."""
+    levels = tree_levels(leaves)
+    joins = sum(len(children(node, below)) > 1 for below, own in pairwise(levels) for node in range(own))
+    return leaves + joins
+
+
 def reduce_tree(leaf: Callable[[int], Node], join: Callable[[list[Node]], Node], leaves: int) -> Node:
     """Walk the tree depth first: `leaf(group)` makes a leaf, `join` folds the children of a node from left to right.
 

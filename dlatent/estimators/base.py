@@ -18,7 +18,7 @@ from dlatent.arrays import Array, AxisLabels, DataSource
 from dlatent.engine.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
-from dlatent.engine.order import group_count
+from dlatent.engine.order import group_count, task_count
 from dlatent.errors import ConvergenceWarning, DataError, NoiseFloorWarning, NotFittedError, PrecisionWarning
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Options, Outcome, Progress
@@ -120,7 +120,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             nbytes=source.nbytes,
             largest_block=max(sizes),
             blocks=len(sizes),
-            groups=group_count(sizes),
+            tasks=task_count(group_count(sizes)),
             itemsize=source.dtype.itemsize,
             # Nobody has counted the entries of sparse Dask chunks: take them from the guessed bytes.
             nnz=(source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,

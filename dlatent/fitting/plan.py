@@ -54,7 +54,7 @@ class Problem:
     nbytes : bytes of all loaded blocks.
     largest_block : bytes of the largest of them.
     blocks : number of blocks.
-    groups : number of groups of blocks, which are the tasks of a pass.
+    tasks : tasks of a pass, one for each group of blocks and one for each join of groups.
     itemsize : bytes of a value.
     nnz : stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
     description : the input in words.
@@ -69,7 +69,7 @@ class Problem:
     nbytes: int
     largest_block: int
     blocks: int
-    groups: int
+    tasks: int
     itemsize: int
     nnz: int | None
     description: str
@@ -100,7 +100,7 @@ class Plan:
     passes : passes that are expected, or with solver="em" the most.
     bytes_per_pass : bytes of the blocks that a pass goes through.
     bytes_total : bytes that the fit will read from their source.
-    tasks_per_pass : groups of blocks.
+    tasks_per_pass : one for each group of blocks and one for each join of groups.
     cached : whether all blocks stay in memory between passes.
     cache_bytes : bytes of blocks that a worker keeps between passes.
     worker_memory : projected peak of a worker process in bytes, cache included.

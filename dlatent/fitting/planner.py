@@ -78,7 +78,7 @@ def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
 def _pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:
     threads = machine.workers * machine.threads
     reading = problem.nbytes / DECODE_RATE if decode else 0.0
-    return (reading + flops / rate) / threads + TASK_SECONDS * problem.groups
+    return (reading + flops / rate) / threads + TASK_SECONDS * problem.tasks
 
 
 def moments_route(problem: Problem, machine: Machine) -> Route:
@@ -163,7 +163,7 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
         passes=passes,
         bytes_per_pass=problem.nbytes,
         bytes_total=fresh if cached else fresh * passes,
-        tasks_per_pass=problem.groups,
+        tasks_per_pass=problem.tasks,
         cached=cached,
         cache_bytes=best.cache_bytes,
         worker_memory=best.worker_memory,

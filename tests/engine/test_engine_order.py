@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlatent.engine.order import GROUP_BYTES, SMALL_GROUP_BYTES, group_count, groups, reduce_tree
+from dlatent.engine.order import GROUP_BYTES, SMALL_GROUP_BYTES, group_count, groups, reduce_tree, task_count
 from dlatent.engine.placement import place
 
 sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
@@ -81,3 +81,10 @@ def test_homes_stay_when_another_worker_is_replaced():
     before = place(16, {"a": 1, "b": 1, "c": 1, "d": 1}, [])
     after = place(16, {"a": 1, "bb": 1, "c": 1, "d": 1}, before)
     assert after == ["bb" if home == "b" else home for home in before]
+
+
+@given(st.integers(1, 400))
+def test_tasks_are_counted_as_the_tree_makes_them(leaves):
+    made = []
+    reduce_tree(made.append, lambda nodes: made.append(nodes), leaves)
+    assert task_count(leaves) == len(made)

@@ -58,7 +58,7 @@ def test_choices(name):
     assert plan.passes == (1 if route == "moments" else EXPECTED_PASSES)
     assert "estimated cost" in plan.reason or "does not fit" in plan.reason
     assert plan.bytes_per_pass == given.nbytes
-    assert plan.tasks_per_pass == given.groups
+    assert plan.tasks_per_pass == given.tasks
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name not in ("wide", "RCV1")])
