@@ -141,7 +141,21 @@ class PPCA(LatentVariableModel):
         self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self.n_features_in_)
 
     def _rows(self, function: Any) -> Any:
+        self._require_fitted()
         return partial(function, parameters=self._parameters, specification=self._specification)
+
+    def _scores(self, X: Any, targets: Array | None, **options: Any) -> Any:
+        """Posterior means of the rows, with encoded targets (N, L') where there are any."""
+        function = self._rows(score_rows)
+        names, width = self.component_names_, self.n_features_in_
+        return by_rows(X, function, width, columns="component", names=names, name="scores", targets=targets, **options)
+
+    def _log_likelihoods(self, X: Any, targets: Array | None, *, client: Any) -> Any:
+        """Log-likelihoods of the rows, with encoded targets (N, L') where there are any."""
+        function, width = self._rows(likelihood_rows), self.n_features_in_
+        return by_rows(
+            X, function, width, columns="", names=None, name="log_likelihood", targets=targets, client=client
+        )
 
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
@@ -153,18 +167,7 @@ class PPCA(LatentVariableModel):
         path.
         Errors: NotFittedError; DataError for another number of features.
         """
-        self._require_fitted()
-        return by_rows(
-            X,
-            self._rows(score_rows),
-            self.n_features_in_,
-            columns="component",
-            names=self.component_names_,
-            name="scores",
-            out=out,
-            overwrite=overwrite,
-            client=client,
-        )
+        return self._scores(X, None, out=out, overwrite=overwrite, client=client)
 
     def posterior(self, X: Any, *, client: Any = None) -> xr.Dataset:
         """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
@@ -185,16 +188,7 @@ class PPCA(LatentVariableModel):
         Returns: (N,) in nats, in the kind of the input.
         Errors: NotFittedError; DataError for another number of features.
         """
-        self._require_fitted()
-        return by_rows(
-            X,
-            self._rows(likelihood_rows),
-            self.n_features_in_,
-            columns="",
-            names=None,
-            name="log_likelihood",
-            client=client,
-        )
+        return self._log_likelihoods(X, None, client=client)
 
     def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
         """Mean log-likelihood per instance, in nats (as scikit-learn's PCA.score).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.ppca import PPCA, likelihood_rows, posterior_dataset, score_rows
+from dlatent.estimators.ppca import PPCA, posterior_dataset
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, encode_targets
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -174,18 +175,7 @@ class SupervisedPPCA(PPCA):
         Returns: (N, K) in the kind of the input, or the path of the written store.
         """
         self._require_fitted()
-        return by_rows(
-            X,
-            self._rows(score_rows),
-            self.n_features_in_,
-            columns="component",
-            names=self.component_names_,
-            name="scores",
-            targets=self._encode_new(X, y),
-            out=out,
-            overwrite=overwrite,
-            client=client,
-        )
+        return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, client=client)
 
     def posterior(self, X: Any, y: Any = None, *, client: Any = None) -> xr.Dataset:
         """The distribution of the latent variables given the features and, where present, the targets.
@@ -213,8 +203,6 @@ class SupervisedPPCA(PPCA):
         Errors: NotFittedError; DataError for another number of features.
         """
         self._require_fitted()
-        from functools import partial
-
         function = partial(self._rows(prediction_rows), encoding=self._encoding)
         return by_rows(
             X,
@@ -265,16 +253,7 @@ class SupervisedPPCA(PPCA):
         Errors: NotFittedError; DataError for other features, or labels that the model does not know.
         """
         self._require_fitted()
-        return by_rows(
-            X,
-            self._rows(likelihood_rows),
-            self.n_features_in_,
-            columns="",
-            names=None,
-            name="log_likelihood",
-            targets=self._encode_new(X, y),
-            client=client,
-        )
+        return self._log_likelihoods(X, self._encode_new(X, y), client=client)
 
     def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
         """Mean log-likelihood per instance, in nats; not the accuracy of `predict`.

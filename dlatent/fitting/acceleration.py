@@ -64,7 +64,6 @@ def accelerate(
     ridge: float = 1e-12,
     patience: int = 3,
     project: Callable[[T], T] = lambda point: point,
-    window_from: int = 2,
 ) -> Accelerated[T]:
     """Iterate `step` (point → image, value of the point) to convergence of the value.
 
@@ -92,7 +91,7 @@ def accelerate(
         points.append(point.flatten())
         images.append(image.flatten())
         points, images = points[-window:], images[-window:]
-        if len(points) >= window_from:
+        if len(points) > 1:
             mixed = _mixture(points, images, ridge)
             candidate = project(point.unflatten(mixed)) if np.isfinite(mixed).all() else image
         else:

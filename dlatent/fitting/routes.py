@@ -8,7 +8,7 @@ from dlatent.arrays import Array
 from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.planner import FULL_EIGEN
-from dlatent.fitting.subspace import Climb, climb, require_variation
+from dlatent.fitting.subspace import Climb, Products, climb, require_variation
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.expectation import Latent, block_expectation
 from dlatent.linear_gaussian.likelihood import block_log_likelihood
@@ -49,7 +49,7 @@ def fit(
     if plan.route == "moments":
         moments = _gathered_moments(gather, specification, shift, options)
         if solver == "em":
-            return _em_on_moments(moments, specification, shift, options, report)
+            return _em_on_moments(moments, specification, options, report)
         return _by_moments(moments, specification, shift, options, report)
     if solver == "em":
         return _em_on_data(gather, specification, shift, options, report)
@@ -99,7 +99,7 @@ def _only_targets(shift: Array, features: int) -> Array:
     return np.concatenate([np.zeros(features), shift[features:]])
 
 
-def _gram_products(moments: Moments, specification: Specification):  # type: ignore[no-untyped-def]
+def _gram_products(moments: Moments, specification: Specification) -> Products:
     """The data's products from its Gram matrices."""
     width = specification.sizes[0]
 
@@ -189,9 +189,7 @@ def _line(history: list[Progress], value: float, report: Report | None) -> None:
         report(history[-1])
 
 
-def _em_on_moments(
-    moments: Moments, specification: Specification, shift: Array, options: Options, report: Report | None
-) -> Outcome:
+def _em_on_moments(moments: Moments, specification: Specification, options: Options, report: Report | None) -> Outcome:
     """Plain EM (SPPCA, Algorithms 1 and 2) on moments: the iterations do not touch the data."""
     middle = centred(moments, specification.sizes, specification.patterns)
     variances = require_variation(view_variances(middle, specification.sizes, specification.patterns))
