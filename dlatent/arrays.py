@@ -101,6 +101,36 @@ class DataSource:
         return sum(block.nbytes for block in self.blocks)
 
 
+class LinkRows(Protocol):
+    """A picklable adjacency matrix, any range of whose rows can be loaded in any process."""
+
+    def load(self, start: int, stop: int) -> sp.csr_array:
+        """Rows `[start, stop)` of the adjacency matrix (stop − start, N), canonical CSR in float64."""
+        ...
+
+    def window(self, start: int, stop: int) -> LinkRows:
+        """The same rows under the same numbers, holding no others where the matrix lies in memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class Links:
+    """An undirected graph of N instances behind the door: A (N, N), symmetric, weights not negative, diagonal zero.
+
+    `entries` is the number of stored entries of A, two for each link; `key` identifies this opening to the caches;
+    `description` names the input in messages; `notes` says what opening it did, one sentence each ("3 self-links were
+    dropped").
+    """
+
+    instances: int
+    entries: int
+    rows: LinkRows
+    key: Hashable
+    description: str = "links"
+    in_memory: bool = False
+    notes: tuple[str, ...] = ()
+
+
 def add(left: Statistic, right: Statistic) -> Statistic:
     """Add two statistics: numbers and arrays by `+`, (named) tuples field by field, None with None.
 
