@@ -51,7 +51,7 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
     edges = sparse_edges([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place)
     blocks = tuple(
-        MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), _rows(whole, start, stop))
+        MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), row_view(whole, start, stop))
         for start, stop, first, last in edges.blocks()
     )
     return DataSource(
@@ -59,7 +59,7 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     )
 
 
-def _rows(whole: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+def row_view(whole: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     """Rows of a canonical matrix whose data and indices are views, where slicing would copy."""
     first, last = int(whole.indptr[start]), int(whole.indptr[stop])
     part = sp.csr_array((stop - start, whole.shape[1]), dtype=whole.dtype)
