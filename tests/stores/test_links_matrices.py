@@ -10,21 +10,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_graphs import co_linked, dense, symmetrised
 
-from dlatent.arrays import Links
 from dlatent.errors import DataError
 from dlatent.stores.links import open_links
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
-
-
-def dense(links: Links) -> np.ndarray[Any, Any]:
-    loaded = links.rows.load(0, links.instances)
-    assert loaded.has_canonical_format
-    assert loaded.dtype == np.float64
-    assert loaded.nnz == links.entries
-    assert np.all(loaded.data > 0)
-    return loaded.toarray()
 
 
 @st.composite
@@ -34,29 +25,6 @@ def graphs(draw: st.DrawFn) -> np.ndarray[Any, Any]:
     top = draw(st.sampled_from([1, 3]))
     values = draw(st.lists(st.integers(0, top), min_size=size * size, max_size=size * size))
     return np.array(values, dtype=float).reshape(size, size)
-
-
-def symmetrised(given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """By definition, pair by pair."""
-    given = given - np.diag(np.diag(given))
-    weighted = np.any((given != 0) & (given != 1))
-    made = np.zeros_like(given)
-    for i in range(len(given)):
-        for j in range(len(given)):
-            made[i, j] = given[i, j] + given[j, i] if weighted else float(given[i, j] > 0 or given[j, i] > 0)
-    return made
-
-
-def co_linked(given: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """By definition: a third instance k to which both link, or which links to both."""
-    size = len(given)
-    link = lambda i, j: i != j and given[i, j] > 0  # noqa: E731
-    made = np.zeros_like(given)
-    for i in range(size):
-        for j in range(size):
-            common = any((link(i, k) and link(j, k)) or (link(k, i) and link(k, j)) for k in range(size))
-            made[i, j] = float(i != j and common)
-    return made
 
 
 @settings(max_examples=150, deadline=None)
@@ -107,6 +75,7 @@ def test_what_was_dropped_is_told() -> None:
     assert links.notes == (
         "2 links of instances to themselves were dropped",
         "1 repeated link was merged",
+        "2 links of weight zero were dropped",
         "3 instances have no link; they are fitted like the others",
     )
 

@@ -1,0 +1,133 @@
+"""From the names of instances to their positions among the rows of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.errors import DataError
+
+Name = Callable[[int], str]
+"""Says where element i of an array stands, for messages."""
+
+
+class Lookup:
+    """Finds the position of an instance by its number from 0, or by its label where `ids` (N,) are given.
+
+    `instances` is N, or None where neither labels nor a number say it; every number from 0 is then accepted.
+    Errors: DataError for labels that are missing or occur twice, or that are not as many as `instances`.
+    """
+
+    def __init__(self, instances: int | None = None, ids: npt.ArrayLike | None = None) -> None:
+        self.instances = instances
+        self._labels: npt.NDArray[Any] | None = None
+        if ids is None:
+            return
+        labels = _plain(np.asarray(ids), lambda at: f"ids[{at}]")
+        if instances is not None and labels.shape != (instances,):
+            raise DataError(
+                f"ids have shape {labels.shape}, but the data have {instances:,} instances; give one for each"
+            )
+        self.instances = len(labels)
+        if _are_positions(labels):
+            return
+        self._order = np.argsort(labels, kind="stable")
+        self._labels = labels[self._order]
+        twice = np.flatnonzero(self._labels[1:] == self._labels[:-1])
+        if len(twice):
+            first, second = self._order[twice[0] : twice[0] + 2]
+            raise DataError(
+                f"ids[{first}] and ids[{second}] are both {self._labels[twice[0]].item()!r}; links need "
+                "a label of its own for each instance, or positions"
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of instances, where it is known."""
+        assert self.instances is not None
+        return self.instances
+
+    @property
+    def textual(self) -> bool:
+        """Whether the labels are text."""
+        return self._labels is not None and self._labels.dtype.kind == "U"
+
+    def knows(self, name: str) -> bool:
+        """Whether a text is the label of an instance."""
+        return self._labels is not None and bool(np.any(self._labels.astype(str) == name))
+
+    def positions(self, names: npt.NDArray[Any], where: Name) -> npt.NDArray[np.int64]:
+        """Positions (m,) of instances named by numbers or labels (m,).
+
+        Errors: DataError naming the first name that belongs to no instance, and how many do.
+        """
+        plain = _plain(names, where)
+        found, known = self._by_number(plain, where) if self._labels is None else self._by_label(plain, self._labels)
+        if not known.all():
+            at = int(np.flatnonzero(~known)[0])
+            raise DataError(f"{where(at)} names {plain[at].item()!r}, {self._expected(int((~known).sum()))}")
+        return found
+
+    def _by_number(self, numbers: npt.NDArray[Any], where: Name) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        numbers = _numbers(numbers, where) if numbers.dtype.kind == "U" else numbers
+        below = np.inf if self.instances is None else self.instances
+        return numbers, (numbers >= 0) & (numbers < below)
+
+    def _by_label(
+        self, names: npt.NDArray[Any], labels: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        order = self._order
+        if names.dtype.kind != labels.dtype.kind:
+            names, labels = names.astype(str), labels.astype(str)
+            again = np.argsort(labels, kind="stable")
+            labels, order = labels[again], order[again]
+        at = np.minimum(np.searchsorted(labels, names), len(labels) - 1)
+        return order[at], labels[at] == names
+
+    def _expected(self, wrong: int) -> str:
+        many = f"({wrong:,} such names)"
+        if self._labels is not None:
+            return f"which is the label of no instance {many}; the labels are like {self._labels[0].item()!r}"
+        if self.instances is None:
+            return f"but positions count from 0 {many}"
+        return f"but the positions of the {self.instances:,} instances are 0 to {self.instances - 1} {many}"
+
+
+def _numbers(texts: npt.NDArray[Any], where: Name) -> npt.NDArray[np.int64]:
+    words = np.flatnonzero(~np.char.isdecimal(texts))
+    if len(words):
+        at = int(words[0])
+        raise DataError(
+            f"{where(at)} names {texts[at].item()!r}, which is no position; give ids=, the label of each row of "
+            "the data in their order, or name the instances by their positions"
+        )
+    return texts.astype(np.int64)
+
+
+def _are_positions(labels: npt.NDArray[Any]) -> bool:
+    """Whether labels say nothing but 0, 1, …, as those of data without labels do."""
+    if not len(labels) or str(labels[-1]) != str(len(labels) - 1):
+        return False
+    numbers = np.arange(len(labels))
+    return bool(np.all(labels == (numbers if labels.dtype.kind != "U" else numbers.astype(str))))
+
+
+def _plain(names: npt.NDArray[Any], where: Name) -> npt.NDArray[Any]:
+    """Names as int64 where all are whole numbers, else as text; none may be missing."""
+    if names.dtype.kind == "O":
+        missing = np.array([not isinstance(name, str) and str(name) in _MISSING for name in names], dtype=bool)
+        whole = all(isinstance(name, int | np.integer) for name in names)
+    else:
+        missing = ~np.isfinite(names) if names.dtype.kind == "f" else np.zeros(len(names), dtype=bool)
+        whole = names.dtype.kind in "biu" or (names.dtype.kind == "f" and bool(np.all(names == np.floor(names))))
+    made = names.astype(np.int64 if whole and not missing.any() else str)
+    missing |= made == "" if made.dtype.kind == "U" else False
+    if missing.any():
+        raise DataError(f"{where(int(np.flatnonzero(missing)[0]))} names no instance ({int(missing.sum()):,} do not)")
+    return made
+
+
+_MISSING = ("None", "nan", "<NA>", "NaT")

@@ -1,0 +1,102 @@
+"""Adjacency matrices that are not in memory: in Zarr stores and in Dask arrays."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import uuid4
+
+import numpy as np
+import scipy.sparse as sp
+import zarr
+
+from dlatent.arrays import AxisLabels, DataSource, Links
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.chunked import place_of, process_local
+from dlatent.stores.csr import CsrRows, open_csr
+from dlatent.stores.lazy import open_dask
+from dlatent.stores.links.checks import check_instances, check_square
+from dlatent.stores.links.counts import Counts
+from dlatent.stores.links.direction import Direction
+from dlatent.stores.links.matrices import links_of_matrix
+from dlatent.stores.links.rows import StoredRows
+from dlatent.stores.links.symmetry import check_symmetric
+from dlatent.stores.open import check_complete
+from dlatent.stores.sparse import canonical
+
+READ_BYTES = 256 * 10**6
+"""Links that are not in memory are read into it, where their direction must go, up to this size."""
+
+CHECKED = "links"
+"""Attribute of an adjacency matrix that `ingest_links` has written: symmetric, without self-links and zeros."""
+
+ENTRY_BYTES = 12
+"""Bytes of a link in memory: a weight and the number of an instance."""
+
+
+def adjacency_group(node: Any) -> zarr.Group:
+    """The group with the csr_matrix of a graph: the node itself, or the only one in `obsp` of an AnnData store.
+
+    Errors: StoreError where there is none, or there are several to choose from.
+    """
+    check_complete(node)
+    place = place_of(node)
+    if isinstance(node, zarr.Group):
+        if node.attrs.get("encoding-type") == "csr_matrix":
+            return node
+        above = node.get("obsp")
+        inside = above if isinstance(above, zarr.Group) else node
+        found = {name: group for name, group in inside.groups() if group.attrs.get("encoding-type") == "csr_matrix"}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        if found:
+            choice = ", ".join(f"{place_of(inside)}/{name}" for name in sorted(found))
+            raise StoreError(f"{place} has {len(found)} sparse matrices; open one of {choice}")
+    raise StoreError(f"{place} holds no csr_matrix; write the graph as one, for instance with: dlatent ingest-links")
+
+
+def links_of_group(group: zarr.Group, instances: int | None, direction: Direction | None) -> Links:
+    """The graph of a csr_matrix group, which is checked in one pass unless its writer has left word of that."""
+    source = open_csr(group, None)
+    place = source.description
+    check_square(source.shape, source.dtype, place)
+    check_instances(source.shape[0], instances, place)
+    if direction is not None:
+        return links_of_matrix(_read(source, direction), instances, direction, place)
+    entries, rows = int(source.nnz or 0), StoredRows(cast(CsrRows, source.blocks[0]).arrays, clean=True)
+    marked = group.attrs.get(CHECKED)
+    if isinstance(marked, dict) and marked.get("entries") == entries:
+        counts = Counts(isolated=int(marked["isolated"]))
+    else:
+        entries, counts = check_symmetric(source)
+        rows = StoredRows(rows.arrays, clean=not (counts.self_links or counts.zeros))
+    local = process_local(rows.arrays.data)
+    return Links(source.shape[0], entries, rows, uuid4().hex, place, local, tuple(counts.notes()))
+
+
+def links_of_dask(array: Any, instances: int | None, direction: Direction | None) -> Links:
+    """The graph of a Dask array of instances × instances, which is read into memory."""
+    source = open_dask(array, AxisLabels())
+    check_square(source.shape, np.dtype(array.dtype), source.description)
+    check_instances(source.shape[0], instances, source.description)
+    return links_of_matrix(_read(source, direction), instances, direction, source.description)
+
+
+def _read(source: DataSource, direction: Direction | None) -> sp.csr_array:
+    """The whole matrix, if it is small.
+
+    Errors: DataError where it is larger than `READ_BYTES`.
+    """
+    blocks, total = [], 0
+    if not source.sparse or source.nnz is None or source.nnz * ENTRY_BYTES <= READ_BYTES:
+        for block in source.blocks:
+            blocks.append(canonical(block.load()))
+            total += int(blocks[-1].nnz) * ENTRY_BYTES
+            if total > READ_BYTES:
+                break
+        else:
+            return sp.csr_array(sp.vstack(blocks, format="csr"))
+    option = "" if direction is None else f", direction={direction!r}"
+    raise DataError(
+        f"{source.description} has more than {READ_BYTES // 10**6:,} MB of links, which are not read into memory; "
+        f"write them to a store of links first, with ingest_links(..., 'links.zarr'{option})"
+    )
