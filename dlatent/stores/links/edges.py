@@ -97,8 +97,8 @@ def resolve(edges: EdgeList, lookup: Lookup) -> tuple[Lookup, tuple[str, ...]]:
 def kept(placed: Placed, counts: Counts) -> Placed:
     """The links without those of instances to themselves and of weight zero, which are counted."""
     loops, zeros = placed.sources == placed.targets, placed.weights == 0
-    counts.self_links += int(loops.sum())
-    counts.zeros += int((zeros & ~loops).sum())
+    counts.zeros += int(zeros.sum())
+    counts.self_links += int((loops & ~zeros).sum())
     keep = ~(loops | zeros)
     return placed if keep.all() else Placed(*(column[keep] for column in placed))
 
