@@ -2,5 +2,6 @@
 
 from dlatent.stores.links.ingest import LinksReport, ingest_links
 from dlatent.stores.links.open import open_links
+from dlatent.stores.links.reorder import ReorderReport, reorder
 
-__all__ = ["LinksReport", "ingest_links", "open_links"]
+__all__ = ["LinksReport", "ReorderReport", "ingest_links", "open_links", "reorder"]
