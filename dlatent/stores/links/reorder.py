@@ -56,8 +56,8 @@ def reorder(
     """Write data and graph with their instances in an order in which linked ones lie near each other.
 
     A block of rows then meets few other blocks through its links.  The model of a fit is the same but for rounding;
-    rows of results come in the new order.  The vector `original_position` (N,), in `uns` of the data and beside the graph,
-    says at which position each row lay before: `before[original_position] = after`.
+    rows of results come in the new order.  The vector `original_position` (N,), in `uns` of the data and beside the
+    graph, says at which position each row lay before: `before[original_position] = after`.
 
     Parameters
     ----------
