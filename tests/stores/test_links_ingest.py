@@ -140,6 +140,15 @@ def test_a_store_changed_by_another_program_is_checked_again(tmp_path: Path) -> 
         open_links(tmp_path / "links.zarr")
 
 
+def test_an_open_graph_is_written_as_it_is(tmp_path: Path) -> None:
+    links = open_links([[0, 1, 2.0], [1, 2, 3.0]], direction="undirected")
+    for direction in (None, "symmetrise", "undirected"):
+        ingest_links(links, tmp_path / "links.zarr", direction=direction, overwrite=True)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(dense(open_links(tmp_path / "links.zarr")), dense(links))
+    ingest_links(links, tmp_path / "links.zarr", direction="co_links", overwrite=True)
+    np.testing.assert_array_equal(dense(open_links(tmp_path / "links.zarr")), co_linked(dense(links)))
+
+
 def test_hubs_are_named_where_co_links_explode(tmp_path: Path) -> None:
     star = np.column_stack([np.arange(1, 10), np.zeros(9, dtype=int)])
     with pytest.raises(DataError, match=r"90 pairs.*more than 50.*0 \(links to 0, linked from 9\).*most_pairs"):

@@ -187,6 +187,7 @@ def test_labels_that_only_count_are_positions() -> None:
         ([[0, 1]], {"weights": [1, 2]}, r"weights have shape \(2,\), but there are 1 links"),
         ([[0, 1, 1]], {"weights": [1]}, "give one of them"),
         (np.empty((0, 2), int), {}, "holds no links; give instances="),
+        (sp.eye_array(3), {"weights": [1]}, "other kinds of links carry their own"),
         ("missing.csv", {}, r"missing\.csv does not exist"),
         (3, {}, "cannot read links of type builtins.int"),
     ],
@@ -209,6 +210,19 @@ def test_files_name_their_rows(tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text("from,to\na,\n")
     with pytest.raises(DataError, match="row 1 names no instance"):
         open_links(tmp_path / "links.csv", ids=["a", "b"], direction="symmetrise")
+
+    (tmp_path / "links.txt").write_text("0 1\n")
+    with pytest.raises(DataError, match=r"links\.txt: links are read from \.npz, \.csv"):
+        open_links(tmp_path / "links.txt")
+
+
+def test_an_open_graph_passes_through() -> None:
+    links = open_links([[0, 1]], direction="undirected")
+    assert open_links(links, instances=2) is links
+    with pytest.raises(DataError, match="graph of 2 instances, but the data have 3"):
+        open_links(links, instances=3)
+    with pytest.raises(DataError, match="direction='co_links' where it is opened first"):
+        open_links(links, direction="co_links")
 
 
 def test_a_table_without_a_header_loses_no_link(tmp_path: Path) -> None:

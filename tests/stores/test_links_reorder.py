@@ -69,6 +69,7 @@ def test_an_ingested_store_keeps_its_rows_together(tmp_path: Path, kind: str) ->
         assert zarr.open_group(tmp_path / "new.zarr", mode="r")["X"].dtype == np.uint8
 
 
+@pytest.mark.filterwarnings("ignore:Writing zarr v2 data:UserWarning")
 @pytest.mark.usefixtures("small_blocks")
 def test_all_of_an_annotated_store_comes_along(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)

@@ -18,7 +18,7 @@ from dlatent.arrays import AxisLabels, DataSource, Links
 from dlatent.stores.atomic import new_store
 from dlatent.stores.csr import open_csr
 from dlatent.stores.ingest.run import scratch
-from dlatent.stores.ingest.source import directory_size, path_or_stream, plain_suffix
+from dlatent.stores.ingest.source import directory_size
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.links.checks import check_instances, check_square
@@ -26,14 +26,13 @@ from dlatent.stores.links.co_links import Halves, co_linked_rows
 from dlatent.stores.links.counts import Counts
 from dlatent.stores.links.direction import Direction, check_direction, undirected
 from dlatent.stores.links.edges import Placed, kept, resolve
-from dlatent.stores.links.files import FILES, is_matrix_archive
 from dlatent.stores.links.lookup import Lookup
-from dlatent.stores.links.open import list_of
+from dlatent.stores.links.open import list_of, located
 from dlatent.stores.links.rows import row_numbers
 from dlatent.stores.links.stored import CHECKED, adjacency_group
 from dlatent.stores.links.symmetry import block_links
 from dlatent.stores.memory import open_scipy
-from dlatent.stores.open import open, open_node
+from dlatent.stores.open import open
 from dlatent.stores.sparse import CsrWriter
 
 ROWS = 1 << 16
@@ -161,13 +160,8 @@ class _Given(NamedTuple):
 def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None) -> _Given:
     if isinstance(source, Links):
         check_instances(source.instances, lookup.instances, source.description)
-        return _Given(source.description, source.instances, _rows_of(source), None)
-    if isinstance(source, str | os.PathLike):
-        location = os.fspath(source)
-        if plain_suffix(location) not in FILES:
-            source = open_node(location)
-        elif is_matrix_archive(location):
-            source = sp.load_npz(path_or_stream(location))
+        return _Given(source.description, source.instances, _rows_of(source), None, one_order=True)
+    source = located(source, weights)
     if isinstance(source, zarr.Group | zarr.Array):
         return _matrix(open_csr(adjacency_group(source), None), lookup)
     if sp.issparse(source):

@@ -32,7 +32,7 @@ ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class ReorderReport:
-    """What was written; a distance is |i - j| of a link between rows i and j, before and after."""
+    """What was written; the distance of a link is the difference of its two row numbers, before and after."""
 
     data: str
     links: str
@@ -111,6 +111,6 @@ def nearest_order(adjacency: sp.csr_array) -> npt.NDArray[np.int64]:
 
 
 def _distances(adjacency: sp.csr_array) -> npt.NDArray[np.int64]:
-    """|i - j| of all links; 0 where there are none."""
+    """Difference of row numbers of all links; 0 where there are none."""
     found = np.abs(row_numbers(adjacency) - adjacency.indices)
     return found if len(found) else np.zeros(1, dtype=np.int64)

@@ -51,7 +51,7 @@ def adjacency_group(node: Any) -> zarr.Group:
         if found:
             choice = ", ".join(f"{place_of(inside)}/{name}" for name in sorted(found))
             raise StoreError(f"{place} has {len(found)} sparse matrices; open one of {choice}")
-    raise StoreError(f"{place} holds no csr_matrix; write the graph as one, for instance with: dlatent ingest-links")
+    raise StoreError(f"{place} holds no csr_matrix; write the graph as a sparse matrix by rows")
 
 
 def links_of_group(group: zarr.Group, instances: int | None, direction: Direction | None) -> Links:
