@@ -29,7 +29,7 @@ from dlatent.stores.links.edges import Placed, kept, resolve
 from dlatent.stores.links.lookup import Lookup
 from dlatent.stores.links.open import list_of, located
 from dlatent.stores.links.rows import row_numbers
-from dlatent.stores.links.stored import CHECKED, adjacency_group
+from dlatent.stores.links.stored import BLOCK_BYTES, CHECKED, adjacency_group
 from dlatent.stores.links.symmetry import block_links
 from dlatent.stores.memory import open_scipy
 from dlatent.stores.open import open
@@ -163,9 +163,9 @@ def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None) -> _Given
         return _Given(source.description, source.instances, _rows_of(source), None, one_order=True)
     source = located(source, weights)
     if isinstance(source, zarr.Group | zarr.Array):
-        return _matrix(open_csr(adjacency_group(source), None), lookup)
+        return _matrix(open_csr(adjacency_group(source), BLOCK_BYTES), lookup)
     if sp.issparse(source):
-        return _matrix(open_scipy(source, None, AxisLabels()), lookup)
+        return _matrix(open_scipy(source, BLOCK_BYTES, AxisLabels()), lookup)
     if is_dask_array(source):
         return _matrix(open_dask(source, AxisLabels()), lookup)
     edges = list_of(source, lookup, weights)
