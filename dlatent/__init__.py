@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from dlatent.estimators.base import Watch
     from dlatent.estimators.ppca import PPCA
+    from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
     from dlatent.estimators.saved import load
     from dlatent.estimators.supervised import SupervisedPPCA
 
@@ -34,6 +35,8 @@ __all__ = [
     "NotFittedError",
     "PlanError",
     "PrecisionWarning",
+    "RelationalPPCA",
+    "RelationalSupervisedPPCA",
     "StoreError",
     "SupervisedPPCA",
     "Watch",
@@ -42,6 +45,8 @@ __all__ = [
 
 _ROOMS = {
     "PPCA": "dlatent.estimators.ppca",
+    "RelationalPPCA": "dlatent.estimators.relational",
+    "RelationalSupervisedPPCA": "dlatent.estimators.relational",
     "SupervisedPPCA": "dlatent.estimators.supervised",
     "Watch": "dlatent.estimators.base",
     "load": "dlatent.estimators.saved",

@@ -58,7 +58,7 @@ def pattern_projection(parameters: Parameters, specification: Specification, pat
     return projection(parameters.loadings[at], noise[at])
 
 
-def _joined(second: Array, first: Array, count: float) -> Array:
+def joined(second: Array, first: Array, count: float) -> Array:
     """Σ E[z̃z̃ᵀ] from Σ E[zzᵀ], Σ E[z] and the number of instances."""
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
@@ -95,7 +95,7 @@ def _expect_pattern(
     trace = float((np.diag(moved.gram) / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
     value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
     energy = _view_energies(np.diag(found.gram), [specification.sizes[view] for view in pattern])
-    return Latent(_joined(second, first, found.instances), cross, energy, value)
+    return Latent(joined(second, first, found.instances), cross, energy, value)
 
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
@@ -141,7 +141,7 @@ def _expect_rows(
     second = count * covariance + z.T @ z
     residual = _mahalanobis(cross, energy, z, parameters, specification, pattern)
     value = -0.5 * (count * (len(noise) * LOG_2PI + log_determinant) + residual)
-    return Latent(_joined(second, first, count), cross, energy, value)
+    return Latent(joined(second, first, count), cross, energy, value)
 
 
 def _mahalanobis(
