@@ -182,13 +182,14 @@ def sums_about(found: LinkedProducts, energy: float, instances: int, targets: Ar
 
 def centred_product(product: Array, directions: Array, known: LinkedSums) -> Array:
     """NHV (D, b) from (X−s)ᵀΔ(X−s)V: the mean is carried through as a rank-one term."""
-    return np.asarray(product - np.outer(known.total, known.total @ directions) / known.weight)
+    centred: Array = product - np.outer(known.total, known.total @ directions) / known.weight
+    return centred
 
 
 def joint_product(product: Array, parameters: Parameters, sums: PatternSums, size: int) -> Array:
     """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
     noise, own = parameters.noise_variance, parameters.loadings[size:]
-    upper = product / noise[0]
+    upper: Array = product / noise[0]
     if not len(own):
         return upper
     upper = upper + sums.cross @ own / noise[1]
