@@ -1,7 +1,8 @@
 """Loaded blocks kept in a worker process between passes, up to a cap in bytes.
 
-Policy: admit while there is room, never evict, except for links. Every pass reads all blocks once in the same order, the
-one pattern for which a least-recently-used cache that is a little too small never hits; a fixed part that stays is best.
+Policy: admit while there is room, never evict, except for links. Every pass reads all blocks once in the same order,
+the one pattern for which a least-recently-used cache that is a little too small never hits; a fixed part that stays is
+the best there is.
 """
 
 from __future__ import annotations
