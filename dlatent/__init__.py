@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dlatent.errors import (
         ConvergenceWarning,
         DataError,
+        DataWarning,
         DlatentError,
         EngineError,
         NoiseFloorWarning,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from dlatent.estimators.base import Watch
+    from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.saved import load
     from dlatent.estimators.supervised import SupervisedPPCA
@@ -28,8 +30,10 @@ __all__ = [
     "PPCA",
     "ConvergenceWarning",
     "DataError",
+    "DataWarning",
     "DlatentError",
     "EngineError",
+    "FactorAnalysis",
     "NoiseFloorWarning",
     "NotFittedError",
     "PlanError",
@@ -41,6 +45,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",
     "SupervisedPPCA": "dlatent.estimators.supervised",
     "Watch": "dlatent.estimators.base",

@@ -13,6 +13,7 @@ UNITS = {"": 1, "B": 1} | {
 }
 MODELS = {
     "ppca": ("PPCA", "probabilistic PCA"),
+    "fa": ("FactorAnalysis", "factor analysis, with a noise variance for each feature"),
     "supervised": ("SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label"),
 }
 HYPERPARAMETERS = {
@@ -21,6 +22,7 @@ HYPERPARAMETERS = {
     "max_iter": "max_iter",
     "seed": "random_state",
     "route": "route",
+    "missing": "missing",
     "solver": "solver",
     "noise_floor": "noise_floor",
     "target_type": "target_type",
@@ -94,7 +96,12 @@ def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
-    parser.add_argument("--route", choices=("auto", "moments", "krylov"), help="default: the planner chooses")
+    parser.add_argument("--route", choices=("auto", "moments", "krylov", "rows"), help="default: the planner chooses")
+    parser.add_argument(
+        "--missing",
+        choices=("refuse", "nan", "unstored"),
+        help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default refuse)",
+    )
     parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
     parser.add_argument(
         "--noise-floor",
@@ -103,7 +110,9 @@ def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
         help="smallest noise variance, as a part of the mean variance (default 1e-06)",
     )
     parser.add_argument(
-        "--keep-suspect-data", action="store_true", help="fit all-zero rows, and classes with one labelled row, too"
+        "--keep-suspect-data",
+        action="store_true",
+        help="fit all-zero rows, constant features and classes with one labelled row, too",
     )
 
 

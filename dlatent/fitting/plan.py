@@ -59,6 +59,7 @@ class Problem:
     nnz : stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
     description : the input in words.
     in_memory : whether the data lie in the driver's memory.
+    routes : the routes that the model and the kind of data allow.
     """
 
     instances: int
@@ -74,6 +75,7 @@ class Problem:
     nnz: int | None
     description: str
     in_memory: bool = False
+    routes: tuple[str, ...] = ("moments", "krylov")
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Plan:
 
     Parameters
     ----------
-    route : "moments" or "krylov".
+    route : "moments", "krylov" or "rows".
     reason : why this one.
     passes : passes that are expected, or with solver="em" the most.
     bytes_per_pass : bytes of the blocks that a pass goes through.
