@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         StoreError,
     )
     from dlatent.estimators.base import Watch
+    from dlatent.estimators.choice import choose_components
     from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.saved import load
@@ -41,10 +42,12 @@ __all__ = [
     "StoreError",
     "SupervisedPPCA",
     "Watch",
+    "choose_components",
     "load",
 ]
 
 _ROOMS = {
+    "choose_components": "dlatent.estimators.choice",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",
     "SupervisedPPCA": "dlatent.estimators.supervised",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import Any
 
 UNITS = {"": 1, "B": 1} | {
@@ -50,6 +51,11 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def counts(text: str) -> list[int]:
+    """Integers of at least 1, separated by commas."""
+    return [positive(part) for part in text.split(",")]
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", action="store_true", help="write the result as JSON, and nothing else, to stdout")
@@ -83,10 +89,13 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for instance 4GiB")
 
 
-def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
+def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[str], Any] = positive) -> None:
     """The data and the hyperparameters of a model; numbers that are not given are those of the estimator."""
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
-    parser.add_argument("-k", "--components", type=positive, required=True, metavar="K", help="latent variables")
+    several = ", several numbers with commas between" if components is counts else ""
+    parser.add_argument(
+        "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
+    )
     if kind == "supervised":
         add_labels(parser, "default: the only column of DATA")
         parser.add_argument("--target-type", choices=("auto", "class", "multilabel", "regression"))

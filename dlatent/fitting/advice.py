@@ -68,8 +68,10 @@ def advise(
                 f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) "
                 "unbounded there; use fewer components, more labelled instances, or set the floor on purpose"
             )
-    worst = int((parameters.noise_variance / variances).argmin()) if not specification.views[0].shared else 0
-    if parameters.noise_variance[worst] < 1e3 * options.precision * variances[worst]:
+    own = specification.noise_slices[0]
+    lost = parameters.noise_variance[own] < 1e3 * options.precision * variances[own]
+    if lost.any():
+        worst = int(lost.argmax())
         said.append(
             f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "
             f"near {variances[worst]:.3g} and keeps few digits; store the data as float64 or use fewer components"
