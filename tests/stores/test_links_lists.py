@@ -187,6 +187,7 @@ def test_labels_that_only_count_are_positions() -> None:
         ([[0, 1]], {"weights": [1, 2]}, r"weights have shape \(2,\), but there are 1 links"),
         ([[0, 1, 1]], {"weights": [1]}, "give one of them"),
         (np.empty((0, 2), int), {}, "holds no links; give instances="),
+        (sp.eye_array(3), {"weights": [1]}, "other kinds of links carry their own"),
         ("missing.csv", {}, r"missing\.csv does not exist"),
         (3, {}, "cannot read links of type builtins.int"),
     ],
@@ -203,17 +204,35 @@ def test_files_name_their_rows(tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text("from,to,w\n0,1,1\n1,2,\n")
     with pytest.raises(DataError, match=r"links\.csv: row 2 \(1 to 2\) has weight nan"):
         open_links(tmp_path / "links.csv", instances=3, direction="symmetrise")
-    (tmp_path / "links.csv").write_text("from\n0\n")
-    with pytest.raises(DataError, match="1 column"):
-        open_links(tmp_path / "links.csv", instances=3, direction="symmetrise")
+    for columns in ("from", "from,to,year,weight", ",from,to"):
+        (tmp_path / "links.csv").write_text(f"{columns}\n0,1,2,3\n")
+        with pytest.raises(DataError, match=r"has the columns '.*' ?.*; a list of links has two, from and to"):
+            open_links(tmp_path / "links.csv", instances=3, direction="symmetrise")
     (tmp_path / "links.csv").write_text("from,to\na,\n")
     with pytest.raises(DataError, match="row 1 names no instance"):
         open_links(tmp_path / "links.csv", ids=["a", "b"], direction="symmetrise")
+
+    (tmp_path / "links.txt").write_text("0 1\n")
+    with pytest.raises(DataError, match=r"links\.txt: links are read from \.npz, \.csv"):
+        open_links(tmp_path / "links.txt")
+
+
+def test_an_open_graph_passes_through() -> None:
+    links = open_links([[0, 1]], direction="undirected")
+    assert open_links(links, instances=2) is links
+    with pytest.raises(DataError, match="graph of 2 instances, but the data have 3"):
+        open_links(links, instances=3)
+    with pytest.raises(DataError, match="direction='co_links' where it is opened first"):
+        open_links(links, direction="co_links")
 
 
 def test_a_table_without_a_header_loses_no_link(tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text("a,b\nb,c\n")
     assert open_links(tmp_path / "links.csv", ids=["a", "b", "c"], direction="undirected").entries == 4
+    (tmp_path / "links.csv").write_text("\ufeff0,1\r\n1,2\r\n", encoding="utf-8")
+    assert open_links(tmp_path / "links.csv", direction="undirected").entries == 4
+    (tmp_path / "links.csv").write_text("from,to\n")
+    assert open_links(tmp_path / "links.csv", instances=3).notes[-1].startswith("3 instances have no link")
 
 
 def test_scipy_archives(tmp_path: Path) -> None:

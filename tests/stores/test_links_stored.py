@@ -105,6 +105,7 @@ def test_a_store_in_memory_travels_by_value() -> None:
     np.testing.assert_array_equal(rows.load(0, 3).toarray(), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Writing zarr v2 data:UserWarning")
 def test_anndata_keeps_graphs_in_obsp(tmp_path: Path) -> None:
     graph = sp.csr_matrix(np.array([[0, 0.5, 0], [0.5, 0, 1], [0, 1, 0]]))
     data = anndata.AnnData(np.ones((3, 2), dtype="f4"), obsp={"connectivities": graph})

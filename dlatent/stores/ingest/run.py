@@ -98,7 +98,7 @@ def ingest(
         raise DataError("there is no source file; give at least one")
     found = detect(locations, format)
     wanted = Wanted(_text(labels), _text(features), ids, index_base)
-    with new_store(destination, kind="data", overwrite=overwrite) as root, _scratch(destination) as directory:
+    with new_store(destination, kind="data", overwrite=overwrite) as root, scratch(destination) as directory:
         opened = open_reader(locations, found, wanted, directory)
         with contextlib.closing(opened.reader):
             job = Job(root, opened, directory, weighting, unit_norm, zero_rows, block_bytes, dtype, progress)
@@ -123,7 +123,7 @@ def ingest(
 
 
 @contextlib.contextmanager
-def _scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
+def scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary directory beside a local destination, where there is room for as much data; removed at the end."""
     path = local_path(destination)
     parent = None if path is None else Path(os.path.abspath(path)).parent

@@ -89,9 +89,9 @@ def _csv(location: str, lookup: Lookup) -> EdgeList:
     source = ByteSource(location)
     separator = "\t" if ".tsv" in source.name.lower() else ","
     with source.open() as stream:
-        line = next(iter(stream)).decode("utf-8", "replace")
+        line = next(iter(stream)).decode("utf-8-sig", "replace")
     fields = next(csv.reader([line.strip("\r\n")], delimiter=separator))
-    _check_columns(len(fields), location)
+    _check_columns(fields, location)
     named = not all(_is_number(field) or lookup.knows(field) for field in fields[:2])
 
     def pieces() -> Iterator[Piece]:
@@ -107,7 +107,6 @@ def _csv(location: str, lookup: Lookup) -> EdgeList:
                         header=None,
                         skiprows=int(named),
                         index_col=False,
-                        usecols=list(range(min(len(fields), 3))),
                         chunksize=ROWS,
                         low_memory=False,
                         float_precision="round_trip",
@@ -119,7 +118,7 @@ def _csv(location: str, lookup: Lookup) -> EdgeList:
             except (pandas.errors.ParserError, UnicodeDecodeError) as error:
                 raise DataError(f"{source.name} is no readable table: {str(error).strip()}") from error
 
-    return EdgeList(source.name, pieces, len(fields) >= 3, first=1)
+    return EdgeList(source.name, pieces, len(fields) == 3, first=1)
 
 
 def _parquet(location: str, lookup: Lookup) -> EdgeList:
@@ -133,8 +132,8 @@ def _parquet(location: str, lookup: Lookup) -> EdgeList:
 
     schema = opened().schema_arrow
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
-    columns = [name for name in schema.names if name not in stored][:3]
-    _check_columns(len(columns), location)
+    columns = [name for name in schema.names if name not in stored]
+    _check_columns(columns, location)
 
     def pieces() -> Iterator[Piece]:
         file = opened()
@@ -152,9 +151,14 @@ def _tables(frames: Iterable[Any]) -> Iterator[Piece]:
         yield Piece(columns[0], columns[1], columns[2] if len(columns) == 3 else None)
 
 
-def _check_columns(count: int, location: str) -> None:
-    if count < 2:
-        raise DataError(f"{location} has {count} column; a list of links has two, or three with weights")
+def _check_columns(columns: list[str], location: str) -> None:
+    """Refuse a table that is not only links, of which other columns could be taken for instances or weights."""
+    if len(columns) not in (2, 3) or not columns[0]:
+        index = "" if columns[0] else " (the first has no name, as the index that pandas writes; use index=False)"
+        raise DataError(
+            f"{location} has the columns {', '.join(map(repr, columns))}{index}; a list of links has two, from and "
+            "to, or three with weights"
+        )
 
 
 def _is_number(text: str) -> bool:

@@ -24,6 +24,7 @@ class Lookup:
     def __init__(self, instances: int | None = None, ids: npt.ArrayLike | None = None) -> None:
         self.instances = instances
         self._labels: npt.NDArray[Any] | None = None
+        self._ranks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] = {}
         if ids is None:
             return
         labels = _plain(np.asarray(ids), lambda at: f"ids[{at}]")
@@ -34,13 +35,13 @@ class Lookup:
         self.instances = len(labels)
         if _are_positions(labels):
             return
-        self._order = np.argsort(labels, kind="stable")
-        self._labels = labels[self._order]
-        twice = np.flatnonzero(self._labels[1:] == self._labels[:-1])
+        self._labels = labels
+        order, ranked = self._sorted(labels.dtype.kind)
+        twice = np.flatnonzero(ranked[1:] == ranked[:-1])
         if len(twice):
-            first, second = self._order[twice[0] : twice[0] + 2]
+            first, second = order[twice[0] : twice[0] + 2]
             raise DataError(
-                f"ids[{first}] and ids[{second}] are both {self._labels[twice[0]].item()!r}; links need "
+                f"ids[{first}] and ids[{second}] are both {ranked[twice[0]].item()!r}; links need "
                 "a label of its own for each instance, or positions"
             )
 
@@ -57,7 +58,7 @@ class Lookup:
 
     def knows(self, name: str) -> bool:
         """Whether a text is the label of an instance."""
-        return self._labels is not None and bool(np.any(self._labels.astype(str) == name))
+        return self._labels is not None and bool(np.any(self._sorted("U")[1] == name))
 
     def positions(self, names: npt.NDArray[Any], where: Name) -> npt.NDArray[np.int64]:
         """Positions (m,) of instances named by numbers or labels (m,).
@@ -65,7 +66,7 @@ class Lookup:
         Errors: DataError naming the first name that belongs to no instance, and how many do.
         """
         plain = _plain(names, where)
-        found, known = self._by_number(plain, where) if self._labels is None else self._by_label(plain, self._labels)
+        found, known = self._by_number(plain, where) if self._labels is None else self._by_label(plain)
         if not known.all():
             at = int(np.flatnonzero(~known)[0])
             raise DataError(f"{where(at)} names {plain[at].item()!r}, {self._expected(int((~known).sum()))}")
@@ -76,16 +77,20 @@ class Lookup:
         below = np.inf if self.instances is None else self.instances
         return numbers, (numbers >= 0) & (numbers < below)
 
-    def _by_label(
-        self, names: npt.NDArray[Any], labels: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        order = self._order
-        if names.dtype.kind != labels.dtype.kind:
-            names, labels = names.astype(str), labels.astype(str)
-            again = np.argsort(labels, kind="stable")
-            labels, order = labels[again], order[again]
-        at = np.minimum(np.searchsorted(labels, names), len(labels) - 1)
-        return order[at], labels[at] == names
+    def _by_label(self, names: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        names = names.astype(str) if self.textual else names
+        order, ranked = self._sorted(names.dtype.kind)
+        at = np.minimum(np.searchsorted(ranked, names), len(ranked) - 1)
+        return order[at], ranked[at] == names
+
+    def _sorted(self, kind: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """Positions of the instances in the order of their labels, and the labels in that order, as text for "U"."""
+        assert self._labels is not None
+        if kind not in self._ranks:
+            labels = self._labels.astype(str) if kind == "U" else self._labels
+            order = np.argsort(labels, kind="stable")
+            self._ranks[kind] = order, labels[order]
+        return self._ranks[kind]
 
     def _expected(self, wrong: int) -> str:
         many = f"({wrong:,} such names)"

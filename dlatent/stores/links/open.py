@@ -21,6 +21,7 @@ from dlatent.stores.links.files import FILES, edges_of_file, is_matrix_archive
 from dlatent.stores.links.lookup import Lookup
 from dlatent.stores.links.matrices import links_of_list, links_of_matrix
 from dlatent.stores.links.stored import adjacency_group, links_of_dask, links_of_group
+from dlatent.stores.location import local_path
 from dlatent.stores.open import open_node
 
 ACCEPTED = (
@@ -65,14 +66,8 @@ def open_links(
     """
     check_direction(direction)
     if isinstance(links, Links):
-        check_instances(links.instances, instances, links.description)
-        return links
-    if isinstance(links, str | os.PathLike):
-        location = os.fspath(links)
-        if plain_suffix(location) not in FILES:
-            links = open_node(location)
-        elif is_matrix_archive(location):
-            links = sp.load_npz(path_or_stream(location))
+        return _opened_before(links, instances, direction)
+    links = located(links, weights)
     if isinstance(links, zarr.Group | zarr.Array):
         return links_of_group(adjacency_group(links), instances, direction)
     if sp.issparse(links):
@@ -83,14 +78,44 @@ def open_links(
     return links_of_list(list_of(links, lookup, weights), lookup, direction)
 
 
+def _opened_before(links: Links, instances: int | None, direction: Direction | None) -> Links:
+    check_instances(links.instances, instances, links.description)
+    if direction is not None:
+        raise DataError(
+            f"{links.description} is open already and has lost its direction; pass direction={direction!r} where it is "
+            "opened first"
+        )
+    return links
+
+
+def located(links: Any, weights: npt.ArrayLike | None) -> Any:
+    """What a path or URL names, if it is a matrix: a node of a Zarr store or a scipy.sparse matrix; else the input.
+
+    Errors: DataError where weights are given beside anything but an array or a table.
+    """
+    if weights is not None and not _is_table(links):
+        raise DataError("weights= belongs to an array or table of links; other kinds of links carry their own weights")
+    if not isinstance(links, str | os.PathLike):
+        return links
+    location = os.fspath(links)
+    if plain_suffix(location) in FILES:
+        return sp.load_npz(path_or_stream(location)) if is_matrix_archive(location) else location
+    path = local_path(location)
+    if path is not None and path.is_file():
+        raise DataError(f"{location}: links are read from {', '.join(FILES)} files and from Zarr stores")
+    return open_node(location)
+
+
+def _is_table(links: Any) -> bool:
+    return isinstance(links, np.ndarray | list | tuple) or (hasattr(links, "columns") and hasattr(links, "iloc"))
+
+
 def list_of(links: Any, lookup: Lookup, weights: npt.ArrayLike | None = None) -> EdgeList:
     """The list of links that an array, a table, a networkx graph or the path of a file holds."""
-    if isinstance(links, np.ndarray | list | tuple) or (hasattr(links, "columns") and hasattr(links, "iloc")):
+    if _is_table(links):
         return edges_of_array(links, weights)
-    if weights is not None:
-        raise DataError("weights= belongs to an array or table of links; other kinds of links carry their own weights")
     if is_networkx(links):
         return edges_of_networkx(links)
-    if isinstance(links, str | os.PathLike):
-        return edges_of_file(os.fspath(links), lookup)
+    if isinstance(links, str):
+        return edges_of_file(links, lookup)
     raise DataError(f"cannot read links of type {type(links).__module__}.{type(links).__qualname__}; give {ACCEPTED}")

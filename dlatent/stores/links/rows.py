@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
@@ -68,11 +69,15 @@ class StoredRows:
 
 def without(rows: sp.csr_array, start: int = 0) -> sp.csr_array:
     """Rows of an adjacency matrix, the first of which is `start`, without the diagonal and without stored zeros."""
-    numbers = start + np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    keep = (rows.indices != numbers) & (rows.data != 0)
+    keep = (rows.indices != start + row_numbers(rows)) & (rows.data != 0)
     if keep.all():
         return rows
     kept = np.concatenate([[0], np.cumsum(keep)])
     made = sp.csr_array((rows.data[keep], rows.indices[keep], kept[rows.indptr]), rows.shape)
     made.has_canonical_format = True
     return made
+
+
+def row_numbers(rows: sp.csr_array) -> npt.NDArray[np.int64]:
+    """The row of each entry."""
+    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))

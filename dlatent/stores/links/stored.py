@@ -29,6 +29,9 @@ READ_BYTES = 256 * 10**6
 CHECKED = "links"
 """Attribute of an adjacency matrix that `ingest_links` has written: symmetric, without self-links and zeros."""
 
+BLOCK_BYTES = 1 << 23
+"""Bytes of the row blocks in which a graph is checked or copied; they take about ten times as much memory."""
+
 ENTRY_BYTES = 12
 """Bytes of a link in memory: a weight and the number of an instance."""
 
@@ -51,12 +54,12 @@ def adjacency_group(node: Any) -> zarr.Group:
         if found:
             choice = ", ".join(f"{place_of(inside)}/{name}" for name in sorted(found))
             raise StoreError(f"{place} has {len(found)} sparse matrices; open one of {choice}")
-    raise StoreError(f"{place} holds no csr_matrix; write the graph as one, for instance with: dlatent ingest-links")
+    raise StoreError(f"{place} holds no csr_matrix; write the graph as a sparse matrix by rows")
 
 
 def links_of_group(group: zarr.Group, instances: int | None, direction: Direction | None) -> Links:
     """The graph of a csr_matrix group, which is checked in one pass unless its writer has left word of that."""
-    source = open_csr(group, None)
+    source = open_csr(group, BLOCK_BYTES)
     place = source.description
     check_square(source.shape, source.dtype, place)
     check_instances(source.shape[0], instances, place)
@@ -98,5 +101,5 @@ def _read(source: DataSource, direction: Direction | None) -> sp.csr_array:
     option = "" if direction is None else f", direction={direction!r}"
     raise DataError(
         f"{source.description} has more than {READ_BYTES // 10**6:,} MB of links, which are not read into memory; "
-        f"write them to a store of links first, with ingest_links(..., 'links.zarr'{option})"
+        f"write them to a store of links first, with ingest_links(..., 'links.zarr'{option}) or dlatent ingest-links"
     )

@@ -15,6 +15,7 @@ from dlatent.stores.links.checks import check_weights
 from dlatent.stores.links.counts import Counts
 from dlatent.stores.links.direction import undirected
 from dlatent.stores.links.edges import NOTHING, Placed, kept
+from dlatent.stores.links.rows import row_numbers
 from dlatent.stores.sparse import canonical
 
 PARTS = 1 << 12
@@ -53,8 +54,7 @@ def block_links(source: DataSource) -> Iterator[Placed]:
     """The entries of each row block of an adjacency matrix, in order, with checked weights."""
     for block in source.blocks:
         rows = canonical(block.load())
-        numbers = block.start + np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        placed = Placed(numbers, rows.indices.astype(np.int64), rows.data.astype(np.float64))
+        placed = Placed(block.start + row_numbers(rows), rows.indices.astype(np.int64), rows.data.astype(np.float64))
         check_weights(placed.weights, source.description, partial(_name, placed))
         yield placed
 
