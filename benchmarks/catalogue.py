@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import beyond_memory, comparison, exactness, faces, newsgroups, planner
+from benchmarks.cases import beyond_memory, citations, comparison, exactness, faces, graph, newsgroups, planner
 from benchmarks.task import Case
 
 CASES: dict[str, Case] = {
@@ -10,8 +10,10 @@ CASES: dict[str, Case] = {
     for case in (
         newsgroups.CASE,
         faces.CASE,
+        citations.CASE,
         exactness.CASE,
         beyond_memory.CASE,
+        graph.CASE,
         planner.CASE,
         comparison.TALL,
         comparison.WIDE,

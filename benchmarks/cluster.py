@@ -51,11 +51,13 @@ def warm_up(client: Client | None = None) -> None:
                 PPCA(2, route=route, tol=tolerance).fit(path, client=client)
 
 
-def fitted(model: Any, data: Any, targets: Any = None, client: Client | None = None) -> tuple[Any, dict[str, Any]]:
-    """Fit a model of dlatent; the model, and what the fit cost and reached."""
-    plan = model.plan(data, targets, client=client)
+def fitted(
+    model: Any, data: Any, targets: Any = None, client: Client | None = None, **inputs: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Fit a model of dlatent, with further inputs such as links; the model, and what the fit cost and reached."""
+    plan = model.plan(data, targets, client=client, **inputs)
     with Stopwatch() as watch:
-        model.fit(data, targets, client=client)
+        model.fit(data, targets, client=client, **inputs)
     history, passes = model.history_, model.history_
     return model, {
         "fit_seconds": watch.seconds,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
 
 matplotlib.use("agg")
 
@@ -35,6 +37,36 @@ def gaps(traces: Mapping[str, Sequence[float]], best: Mapping[str, float], path:
     axes.set(title=title, xlabel="pass over the data", ylabel="relative gap to the best known log-likelihood")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
+    return _saved(figure, path)
+
+
+def curves(lines: Mapping[str, Mapping[str, Sequence[float]]], path: Path, title: str, across: str, up: str) -> Path:
+    """Mean and standard deviation of repeated numbers against a count, one line for each name."""
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, values in lines.items():
+        numbers = [np.array(repeated) for repeated in values.values()]
+        spread = [repeated.std(ddof=1) for repeated in numbers]
+        places = [int(count) for count in values]
+        axes.errorbar(places, [repeated.mean() for repeated in numbers], spread, label=name, marker="o", capsize=3)
+    axes.set(title=title, xlabel=across, ylabel=up)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False)
+    return _saved(figure, path)
+
+
+def clouds(points: Mapping[str, npt.NDArray[Any]], classes: Sequence[str], path: Path, title: str) -> Path:
+    """Points in the plane, coloured by class, one panel for each name; frequent classes are drawn first."""
+    figure, panels = plt.subplots(1, len(points), figsize=(5.5 * len(points), 4.5), layout="constrained", squeeze=False)
+    own = np.array(classes)
+    names, counts = np.unique(own, return_counts=True)
+    order = [str(name) for name in names[np.argsort(-counts)]]
+    for panel, (name, places) in zip(panels[0], points.items(), strict=True):
+        for group in order:
+            panel.scatter(*places[own == group].T, s=10, linewidths=0, label=group)
+        panel.set(title=name, xlabel="component 1", ylabel="component 2")
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, markerscale=2)
+    figure.suptitle(title)
     return _saved(figure, path)
 
 

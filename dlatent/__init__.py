@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dlatent.estimators.choice import choose_components
     from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.ppca import PPCA
+    from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
     from dlatent.estimators.saved import load
     from dlatent.estimators.supervised import SupervisedPPCA
 
@@ -39,6 +40,8 @@ __all__ = [
     "NotFittedError",
     "PlanError",
     "PrecisionWarning",
+    "RelationalPPCA",
+    "RelationalSupervisedPPCA",
     "StoreError",
     "SupervisedPPCA",
     "Watch",
@@ -50,6 +53,8 @@ _ROOMS = {
     "choose_components": "dlatent.estimators.choice",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",
+    "RelationalPPCA": "dlatent.estimators.relational",
+    "RelationalSupervisedPPCA": "dlatent.estimators.relational",
     "SupervisedPPCA": "dlatent.estimators.supervised",
     "Watch": "dlatent.estimators.base",
     "load": "dlatent.estimators.saved",

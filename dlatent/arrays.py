@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,31 @@ Dense: TypeAlias = npt.NDArray[np.floating[Any]]
 Features: TypeAlias = "Dense | sp.csr_array"
 """Rows of a data matrix: dense (float32/float64) or canonical CSR (sorted indices, no duplicates)."""
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+Rows: TypeAlias = "Array | sp.csr_array"
+"""Rows that instances exchange, (n, b) dense or CSR."""
 
 Statistic = TypeVar("Statistic")
 
 
+class Exchanged(NamedTuple):
+    """What the rows of a block sent to their neighbours, `own` (n, b), and what came of it in the end, `met` (n, b)."""
+
+    own: Rows
+    met: Rows
+
+
 @dataclass(frozen=True)
 class Block:
-    """Loaded rows `[start, start + n)` of the data, the unit that a block function receives."""
+    """Loaded rows `[start, start + n)` of the data, the unit that a block function receives.
+
+    `exchanged` is None except in the last stage of a pass over links (see `engine.exchange`).
+    """
 
     index: int
     start: int
     features: Features
     targets: Array | None = None
+    exchanged: Exchanged | None = None
 
     @property
     def rows(self) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from threading import Lock
 from time import perf_counter
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
-from dlatent.arrays import Block, DataSource, add
+from dlatent.arrays import Block, DataSource, Rows, add
+from dlatent.engine.exchange import LinkedWork, Traffic
 from dlatent.engine.gather import PassRecord, Resources
 from dlatent.engine.part import Share, Work
 from dlatent.errors import EngineError
@@ -49,6 +50,14 @@ class Runner(Protocol):
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks it took."""
+        ...
+
+    def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
+        """The joined share of all parts after an exchange between their rows, and the number of tasks it took."""
+        ...
+
+    def traffic(self) -> Traffic:
+        """What one exchange between the rows moves. Reads the links."""
         ...
 
     def close(self) -> None:
@@ -95,19 +104,46 @@ class PassEngine:
         `combine(left, right)` may update arrays and tuples of arrays on the left in place. An exception of `function`
         reaches the caller as it is, stops the rest of the pass, and leaves the engine usable.
         """
+        work = Work.of(name, function, parameters, combine, first=not self.passes)
+        return cast(S, self._passed(work, self._runner.run))
+
+    def gather_linked(
+        self,
+        rows: Callable[[Block, P], Rows],
+        fold: Callable[[Block, P], S],
+        parameters: P,
+        *,
+        hop: Callable[[Rows, Rows, P], Rows],
+        hops: int,
+        combine: Callable[[S, S], S] = add,
+        name: str = "linked pass",
+    ) -> S:
+        """One pass in which rows meet their neighbours: R₀ = rows(block), R ← hop(R, A R), Σ fold(block with R₀ and R).
+
+        The engine must have been connected with links. `hop(own, neighbour sums, parameters)` and `fold` leave their
+        inputs as they are.
+        """
+        work = LinkedWork.linked(name, rows, hop, hops, fold, parameters, combine, not self.passes)
+        return cast(S, self._passed(work, self._runner.run_linked))
+
+    def traffic(self) -> Traffic:
+        """What one exchange between the rows moves. Reads the links."""
+        return self._runner.traffic()
+
+    def _passed(self, work: Any, run: Callable[[Any, Progress | None], tuple[Share, int]]) -> Any:
+        """Run a pass and write its record."""
         if self._closed:
             raise EngineError("This engine is closed; connect a new one to the data.")
         started = perf_counter()
         progress = None if self.on_progress is None else Progress(self._runner.groups, self.on_progress)
-        work = Work.of(name, function, parameters, combine, first=not self.passes)
-        (statistic, tally), tasks = self._runner.run(work, progress)
+        (statistic, tally), tasks = run(work, progress)
         seconds = perf_counter() - started
         blocks = len(self.source.blocks)
-        record = PassRecord(name, seconds, tally.bytes_read, blocks, tally.cached, tasks, tally.busy_seconds)
+        record = PassRecord(work.name, seconds, tally.bytes_read, blocks, tally.cached, tasks, tally.busy_seconds)
         self.passes.append(record)
         if self.on_pass is not None:
             self.on_pass(record)
-        return cast(S, statistic)
+        return statistic
 
     def close(self) -> None:
         """Free the cached blocks of this source on every worker; a second call does nothing."""

@@ -6,8 +6,9 @@ which a least-recently-used cache that is a little too small never hits; a fixed
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,11 @@ def measured(features: Features) -> int:
 
 
 class BlockCache:
-    """A thread-safe store of blocks under (source key, block index)."""
+    """A thread-safe store of blocks under (source key, block index), and of what is made of links under theirs."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._blocks: dict[Hashable, dict[int, Features]] = {}
+        self._blocks: dict[Hashable, dict[int, Any]] = {}
         self._bytes: dict[Hashable, int] = {}
 
     @property
@@ -39,20 +40,23 @@ class BlockCache:
         """Bytes of all blocks kept."""
         return sum(self._bytes.values())
 
-    def get(self, key: Hashable, index: int) -> Features | None:
+    def get(self, key: Hashable, index: int) -> Any:
         """The block, or None where it is not kept."""
         return self._blocks.get(key, {}).get(index)
 
-    def admit(self, key: Hashable, index: int, features: Features, cap: int) -> bool:
-        """Keep the block if the cache then holds at most `cap` bytes; tells whether it is kept."""
-        size = measured(features)
+    def admit(self, key: Hashable, index: int, block: Any, cap: int, size: int | None = None) -> bool:
+        """Keep a block if the cache then holds at most `cap` bytes; tells whether it is kept.
+
+        `size` are its bytes; None for features, which are measured.
+        """
+        size = measured(block) if size is None else size
         with self._lock:
             kept = self._blocks.setdefault(key, {})
             if index in kept:
                 return True
             if self.nbytes + size > cap:
                 return False
-            kept[index] = features
+            kept[index] = block
             self._bytes[key] = self._bytes.get(key, 0) + size
             return True
 
@@ -67,6 +71,7 @@ CACHE = BlockCache()
 """The cache of this process."""
 
 
-def release(key: Hashable) -> None:
-    """Forget all blocks of a source in this process (run on every worker when an engine closes)."""
-    CACHE.release(key)
+def release(keys: Iterable[Hashable]) -> None:
+    """Forget all blocks of some sources in this process (run on every worker when an engine closes)."""
+    for key in keys:
+        CACHE.release(key)

@@ -15,18 +15,22 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 from uuid import uuid4
 
+import numpy as np
+import numpy.typing as npt
+
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
-from dlatent.arrays import DataSource
+from dlatent.arrays import DataSource, Links
 from dlatent.engine import tasks
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
+from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
 from dlatent.engine.failures import result_of, threads_of, translated
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.part import Part, Share, Work, halt, owned, parts_of, sealed, unsealed
+from dlatent.engine.part import Part, Share, Work, halt, keys_of, owned, parts_of, sealed, unsealed
 from dlatent.engine.placement import place
 from dlatent.engine.targets import Targets, as_rows
 
@@ -43,19 +47,47 @@ class _Pass:
     tasks: int
 
 
+@dataclass(frozen=True)
+class _Pieces:
+    """The graph of a pass in the making, the key of its parameters, and the keys of its groups."""
+
+    graph: Graph
+    work: Work
+    package: Key
+    leaves: list[Key]
+
+    @property
+    def name(self) -> str:
+        """A prefix of keys that no other pass has."""
+        return f"{self.work.name}-{self.work.token}"
+
+    def join(self, shares: list[Key]) -> Key:
+        """The task that joins shares."""
+        key = (f"{self.work.name}-join-{self.work.token}", len(self.graph))
+        return self.graph.add(key, tasks.join_shares, inputs=[self.package, *shares])
+
+
+Draw: TypeAlias = "Callable[[Work, _Pieces], Key]"
+"""Adds the tasks of a pass to its graph, and returns the key of the last."""
+
+
 class ClusterRunner:
     """One task per group on its home worker, the tree on the workers, one result to the driver."""
 
-    def __init__(self, client: Any, source: DataSource, targets: Targets, cache_bytes: int | None) -> None:
+    def __init__(
+        self, client: Any, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None
+    ) -> None:
         self._client = client
-        self._key = source.key
+        self._keys = keys_of(source, links)
+        self._links_travel = links is not None and links.in_memory
         with translated(client):
             self.resources = _resources(client, cache_bytes)
-        self._parts = parts_of(source, as_rows(targets, source.shape[0]), self.resources.cache_bytes)
+        self._parts = parts_of(source, as_rows(targets, source.shape[0]), self.resources.cache_bytes, links)
         self._chunks = [chunks_of(part.blocks) for part in self._parts]
         self._held = source.nbytes <= self.resources.cache_bytes * self.resources.workers
         self._homes: list[str] = []
         self._staged: list[Future] = []
+        self._survey: npt.NDArray[np.int64] | None = None
 
     @property
     def groups(self) -> int:
@@ -64,9 +96,36 @@ class ClusterRunner:
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks; what a pass leaves on the cluster is released."""
+        return self._finish(work, progress, self._plain)
+
+    def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same after an exchange between rows, which happens between the workers."""
+        self.survey()
+        return self._finish(work, progress, self._linked)
+
+    def survey(self) -> npt.NDArray[np.int64]:
+        """How many rows of each group the rows of each group have links to."""
+        if self._survey is None:
+            with translated(self._client), _quiet():
+                self._settle()
+                graph, token = Graph(), uuid4().hex
+                keys = [
+                    graph.add((f"survey-{token}", group), tasks.survey_group, inputs=[staged.key], home=home)
+                    for group, (staged, home) in enumerate(zip(self._staged, self._homes, strict=True))
+                ]
+                futures = self._client.get(graph.built(), keys, sync=False)
+                self._survey = np.array([result_of(self._client, future) for future in futures])
+        return self._survey
+
+    def traffic(self) -> Traffic:
+        """What one exchange moves, with every group at its home."""
+        survey = self.survey()
+        return traffic_of(survey, [part.stop - part.start for part in self._parts], self._homes)
+
+    def _finish(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         with translated(self._client), _quiet():
             staged = self._settle()
-            running = self._begin(work, progress)
+            running = self._begin(work, progress, draw)
             try:
                 statistic, tally = result_of(self._client, running.root)
             except BaseException:
@@ -82,8 +141,8 @@ class ClusterRunner:
         for future in self._staged:
             future.release()
         self._staged = []
-        release(self._key)
-        self._everywhere(release, self._key)
+        release(self._keys)
+        self._everywhere(release, self._keys)
 
     def _settle(self) -> int:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""
@@ -101,7 +160,8 @@ class ClusterRunner:
     def _messages(self) -> list[range]:
         """The groups that are described in one message: all, or one by one where their blocks travel along."""
         everything = range(self.groups)
-        return [range(group, group + 1) for group in everything] if self._parts[0].in_memory else [everything]
+        travel = self._parts[0].in_memory or self._links_travel
+        return [range(group, group + 1) for group in everything] if travel else [everything]
 
     def _stage(self, graph: Graph, token: str, group: int) -> Key:
         part, home, chunks = self._parts[group], self._homes[group], self._chunks[group]
@@ -115,19 +175,11 @@ class ClusterRunner:
         inputs = [key for block in chunks for key in block.keys]
         return graph.add((f"blocks-{token}", group), tasks.hold, cuts, inputs=[key, *inputs], home=home)
 
-    def _begin(self, work: Work, progress: Progress | None) -> _Pass:
+    def _begin(self, work: Work, progress: Progress | None, draw: Draw) -> _Pass:
         graph, token = Graph(), work.token
-        package = graph.add(f"parameters-{token}", tasks.Package, sealed(vars(work), Work), token)
+        package = graph.add(f"parameters-{token}", tasks.Package, sealed(vars(work), type(work)), token)
         leaves: list[Key] = []
-
-        def leaf(group: int) -> Key:
-            leaves.append(self._fold(graph, work, package, group))
-            return leaves[-1]
-
-        def node(shares: list[Key]) -> Key:
-            return graph.add((f"{work.name}-join-{token}", len(graph)), tasks.join_shares, inputs=[package, *shares])
-
-        root = reduce_tree(leaf, node, self.groups)
+        root = draw(work, _Pieces(graph, work, package, leaves))
         if progress is None:
             return _Pass(self._client.get(graph.built(), root, sync=False), [], len(graph))
         # A lone group is the root itself: its future is the result, which `run` tells of and gives up.
@@ -137,28 +189,50 @@ class ClusterRunner:
             leaf_future.add_done_callback(lambda done: _tell(done, progress))
         return _Pass(future, watched, len(graph))
 
-    def _fold(self, graph: Graph, work: Work, package: Key, group: int) -> Key:
-        """The task that folds a group; a chain of tasks where the cluster must compute the blocks in every pass."""
-        home, chunks, staged = self._homes[group], self._chunks[group], self._staged[group].key
-        name = f"{work.name}-{work.token}"
-        if chunks is None or self._held:
-            return graph.add((name, group), tasks.run_group, inputs=[staged, package], home=home)
-        return self._chain(graph, name, [package, staged], chunks, group)
+    def _plain(self, work: Work, new: _Pieces) -> Key:
+        """The tasks of a pass; returns the key of the last."""
 
-    def _chain(self, graph: Graph, name: str, inputs: list[Key], chunks: list[Chunks], group: int) -> Key:
+        def leaf(group: int) -> Key:
+            new.leaves.append(self._fold(new, group))
+            return new.leaves[-1]
+
+        return reduce_tree(leaf, new.join, self.groups)
+
+    def _fold(self, new: _Pieces, group: int) -> Key:
+        """The task that folds a group; a chain of tasks where the cluster must compute the blocks in every pass."""
+        home, chunks, staged = self._homes[group], self.computed(group), self._staged[group].key
+        if chunks is None:
+            return new.graph.add((new.name, group), tasks.run_group, inputs=[staged, new.package], home=home)
+        return self.chain(new, tasks.add_block, [new.package, staged], group, new.name)
+
+    def computed(self, group: int) -> list[Chunks] | None:
+        """The chunks that the cluster must compute in every pass, or None where the blocks of a group are at hand."""
+        return None if self._held else self._chunks[group]
+
+    def chain(self, new: _Pieces, function: Callable[..., Any], inputs: list[Key], group: int, name: str) -> Key:
+        """A task for each block of a group, which takes the share of those before it along."""
         home = self._homes[group]
         share: list[Key] = []
-        for position, block in enumerate(chunks):
-            graph.include(block.tasks, home)
-            key = graph.add(
-                (name, group, position),
-                tasks.add_block,
-                position,
-                inputs=[*inputs, *share, *block.keys],
-                home=home,
+        for position, block in enumerate(self._chunks[group] or []):
+            new.graph.include(block.tasks, home)
+            key = new.graph.add(
+                (name, group, position), function, position, inputs=[*inputs, *share, *block.keys], home=home
             )
             share = [key]
         return share[0]
+
+    def _linked(self, work: Work, new: _Pieces) -> Key:
+        """The tasks of a pass over links; returns the key of the last."""
+        assert isinstance(work, LinkedWork)
+        return walk(_LinkedSteps(self, new), needs_of(self.survey()), work.hops)
+
+    def place(self, group: int) -> tuple[Key, str]:
+        """The key of a group's description, and its home."""
+        return self._staged[group].key, self._homes[group]
+
+    def blocks(self, group: int) -> list[Chunks]:
+        """The chunks of each block of a group."""
+        return self._chunks[group] or []
 
     def _stop(self, work: Work, running: _Pass) -> None:
         """Withdraw a failed pass: waiting tasks are forgotten, running ones stop before their next block."""
@@ -171,6 +245,43 @@ class ClusterRunner:
         if self._client.status == "running":
             with suppress(Exception):
                 self._client.run(function, value, on_error="ignore")
+
+
+class _LinkedSteps:
+    """The tasks of a pass over links, each at the home of its group."""
+
+    def __init__(self, runner: ClusterRunner, new: _Pieces) -> None:
+        self._runner, self._new = runner, new
+        self.join = new.join
+
+    def project(self, group: int) -> Key:
+        graph, name = self._new.graph, f"{self._new.name}-rows"
+        staged, home = self._runner.place(group)
+        if self._runner.computed(group) is None:
+            return graph.add((name, group), tasks.project_group, inputs=[staged, self._new.package], home=home)
+        blocks = []
+        for position, block in enumerate(self._runner.blocks(group)):
+            graph.include(block.tasks, home)
+            inputs = [staged, self._new.package, *block.keys]
+            blocks.append(graph.add((name, group, position), tasks.project_one, position, inputs=inputs, home=home))
+        return graph.add((name, group), tasks.stack, inputs=blocks, home=home)
+
+    def spread(self, group: int, own: Key, near: list[Key]) -> Key:
+        staged, home = self._runner.place(group)
+        key = (f"{self._new.name}-hop", group, len(self._new.graph))
+        inputs = [staged, self._new.package, own, *near]
+        return self._new.graph.add(key, tasks.spread_group, inputs=inputs, home=home)
+
+    def fold(self, group: int, first: Key, own: Key, near: list[Key]) -> Key:
+        staged, home = self._runner.place(group)
+        new, inputs = self._new, [staged, self._new.package, first, own, *near]
+        if self._runner.computed(group) is None:
+            leaf = new.graph.add((new.name, group), tasks.fold_group, inputs=inputs, home=home)
+        else:
+            met = new.graph.add((f"{new.name}-met", group), tasks.meet_group, inputs=inputs, home=home)
+            leaf = self._runner.chain(new, tasks.fold_one, [staged, new.package, met], group, new.name)
+        new.leaves.append(leaf)
+        return leaf
 
 
 def _tell(done: Future, progress: Progress) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dlatent.arrays import DataSource
+from dlatent.arrays import DataSource, Links
 from dlatent.engine.base import OnPass, OnProgress, PassEngine, Runner, require_blocks
 from dlatent.engine.targets import Targets
 from dlatent.engine.threads import ThreadRunner
@@ -19,7 +19,7 @@ class DaskEngine(PassEngine):
     """Passes over a data source on a `distributed` cluster, or on local threads through Dask.
 
     `client` is used where it is given, else the active client of this process; no client is ever created here.
-    `targets` and `cache_bytes` as for `dlatent.engine.serial.SerialEngine`.
+    `targets`, `cache_bytes` and `links` as for `dlatent.engine.serial.SerialEngine`.
     """
 
     def __init__(
@@ -29,10 +29,11 @@ class DaskEngine(PassEngine):
         targets: Targets = None,
         client: Client | None = None,
         cache_bytes: int | None = None,
+        links: Links | None = None,
         on_pass: OnPass | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
-        runner = _runner(require_blocks(source), targets, client or active_client(), cache_bytes)
+        runner = _runner(require_blocks(source), targets, client or active_client(), cache_bytes, links)
         super().__init__(source, runner, on_pass, on_progress)
 
 
@@ -48,13 +49,15 @@ def active_client() -> Client | None:
     return client if client.status == "running" and not client.asynchronous else None
 
 
-def _runner(source: DataSource, targets: Targets, client: Client | None, cache_bytes: int | None) -> Runner:
+def _runner(
+    source: DataSource, targets: Targets, client: Client | None, cache_bytes: int | None, links: Links | None
+) -> Runner:
     if client is None:
-        return ThreadRunner(source, targets, cache_bytes)
+        return ThreadRunner(source, targets, cache_bytes, links)
     if client.asynchronous:
         raise EngineError(
             "The client is asynchronous; passes need a client made with `Client(..., asynchronous=False)`."
         )
     from dlatent.engine.cluster import ClusterRunner
 
-    return ClusterRunner(client, source, targets, cache_bytes)
+    return ClusterRunner(client, source, targets, cache_bytes, links)

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -14,7 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, BlockSource, DataSource, Features
+from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links
 from dlatent.engine.blas import pinned
 from dlatent.engine.cache import CACHE, measured, stored
 from dlatent.engine.order import groups
@@ -22,6 +23,15 @@ from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """The links of one group's rows: the adjacency matrix, and at which row each group of the data begins and ends."""
+
+    key: Hashable
+    rows: LinkRows
+    edges: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +45,21 @@ class Part:
     targets: RowsOf | None
     in_memory: bool
     cache_bytes: int
+    links: Neighbourhood | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
         return (unsealed, (sealed(vars(self), Part),))
+
+    @property
+    def start(self) -> int:
+        """Its first row."""
+        return self.blocks[0].start
+
+    @property
+    def stop(self) -> int:
+        """The row after its last."""
+        return self.blocks[-1].stop
 
     @property
     def nbytes(self) -> int:
@@ -102,14 +123,23 @@ def unsealed(payload: bytes) -> Any:
     return kind(**fields)
 
 
-def parts_of(source: DataSource, rows: RowsOf | None, cache_bytes: int) -> list[Part]:
-    """Cut a data source into its parts, each with the targets of its own rows."""
-    parts = []
-    for index, group in enumerate(groups([block.nbytes for block in source.blocks])):
+def parts_of(source: DataSource, rows: RowsOf | None, cache_bytes: int, links: Links | None = None) -> list[Part]:
+    """Cut a data source into its parts, each with the targets and the links of its own rows."""
+    parts, key = [], keys_of(source, links)[-1]
+    cut = groups([block.nbytes for block in source.blocks])
+    edges = tuple(accumulate((source.blocks[g.stop - 1].stop - source.blocks[g.start].start for g in cut), initial=0))
+    for index, group in enumerate(cut):
         blocks = source.blocks[group.start : group.stop]
-        cut = window(rows, blocks[0].start, blocks[-1].stop)
-        parts.append(Part(source.key, index, group.start, blocks, cut, source.in_memory, cache_bytes))
+        start, stop = blocks[0].start, blocks[-1].stop
+        near = None if links is None else Neighbourhood(key, links.rows.window(start, stop), edges)
+        own = window(rows, start, stop)
+        parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, cache_bytes, near))
     return parts
+
+
+def keys_of(source: DataSource, links: Links | None) -> tuple[Hashable, ...]:
+    """What a source and its links are called in the cache."""
+    return (source.key,) if links is None else (source.key, (source.key, links.key))
 
 
 _halted: set[str] = set()
@@ -120,36 +150,49 @@ def halt(token: str) -> None:
     _halted.add(token)
 
 
-def run_part(part: Part, work: Work) -> Share:
-    """Fold the blocks of a part: combine(…combine(f(b₀), f(b₁))…, f(bₙ)), with one BLAS thread."""
+def run_part(part: Part, work: Work, exchanged: Exchanged | None = None) -> Share:
+    """Fold the blocks of a part: combine(…combine(f(b₀), f(b₁))…, f(bₙ)), with one BLAS thread.
+
+    `exchanged` are the rows of the part that its blocks carry in the last stage of a pass over links.
+    """
     started = perf_counter()
     total, tally = None, Tally()
     first = part.in_memory and work.first
     with pinned():
-        for position, loaded in _read_ahead(part):
-            if work.token in _halted:
-                raise EngineError(f"The pass {work.name!r} was stopped because another part of it failed.")
-            total = apply(part, position, loaded.features, work, total if position else None)
+        for position, loaded in read_ahead(part, work):
+            total = apply(part, position, loaded.features, work, total if position else None, exchanged)
             tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
             del loaded  # before the next block is waited for, so that two blocks are in memory and not three
     return total, tally._replace(busy_seconds=perf_counter() - started)
 
 
-def apply(part: Part, position: int, features: Features, work: Work, total: Any) -> Any:
-    """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
+def block_of(part: Part, position: int, features: Features, exchanged: Exchanged | None = None) -> Block:
+    """A loaded block of a part, with its targets and its share of the exchanged rows."""
     source = part.blocks[position]
     targets = None if part.targets is None else part.targets(source.start, source.stop)
-    value = work.function(Block(part.first + position, source.start, features, targets), work.parameters)
+    if exchanged is not None:
+        rows = slice(source.start - part.start, source.stop - part.start)
+        exchanged = Exchanged(exchanged.own[rows], exchanged.met[rows])
+    return Block(part.first + position, source.start, features, targets, exchanged)
+
+
+def apply(
+    part: Part, position: int, features: Features, work: Work, total: Any, exchanged: Exchanged | None = None
+) -> Any:
+    """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
+    value = work.function(block_of(part, position, features, exchanged), work.parameters)
     # The first statistic may alias a cached block or the parameters, and `combine` may update it in place.
     return work.combine(total, value) if position else owned(value)
 
 
-def step(part: Part, work: Work, position: int, features: Features, share: Share | None) -> Share:
+def step(
+    part: Part, work: Work, position: int, features: Features, share: Share | None, exchanged: Exchanged | None = None
+) -> Share:
     """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
     with pinned():
-        total = apply(part, position, features, work, total)
+        total = apply(part, position, features, work, total, exchanged)
     return total, tally.plus(Tally(measured(features), 0, perf_counter() - started))
 
 
@@ -202,7 +245,7 @@ def _load(part: Part, position: int) -> _Loaded:
     size = measured(features)
     if part.in_memory:  # a copy in the cache would only double the memory
         return _Loaded(features, size, 0)
-    CACHE.admit(part.key, part.first + position, features, part.cache_bytes)
+    CACHE.admit(part.key, part.first + position, features, part.cache_bytes, size)
     return _Loaded(features, size, size)
 
 
@@ -211,8 +254,11 @@ def _kept(part: Part, position: int) -> _Loaded | None:
     return None if features is None else _Loaded(features, measured(features), 0)
 
 
-def _read_ahead(part: Part) -> Iterator[tuple[int, _Loaded]]:
-    """The blocks of a part in order; while one is used, the next is read in the background."""
+def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
+    """The blocks of a part in order; while one is used, the next is read in the background.
+
+    Errors: EngineError where the pass was stopped meanwhile.
+    """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
 
         def begin(position: int) -> _Loaded | Future[_Loaded] | None:
@@ -228,5 +274,7 @@ def _read_ahead(part: Part) -> Iterator[tuple[int, _Loaded]]:
             current = ahead.result() if isinstance(ahead, Future) else ahead
             ahead = begin(position + 1)
             assert current is not None
+            if work.token in _halted:
+                raise EngineError(f"The pass {work.name!r} was stopped because another part of it failed.")
             yield position, current
             del current

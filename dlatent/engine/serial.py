@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dlatent.arrays import DataSource
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import DataSource, Links
 from dlatent.engine.base import OnPass, OnProgress, PassEngine, Progress, require_blocks
 from dlatent.engine.cache import release
+from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.part import Share, Work, join, parts_of, run_part
+from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
 
@@ -16,7 +20,7 @@ class SerialEngine(PassEngine):
     """Passes over a data source in this thread, one block after the other.
 
     `targets` are the rows that blocks carry (see `dlatent.engine.targets`); `cache_bytes` caps the blocks kept between
-    passes (default: 40 % of the memory).
+    passes (default: 40 % of the memory); `links` is the graph of passes over links.
     """
 
     def __init__(
@@ -25,19 +29,23 @@ class SerialEngine(PassEngine):
         *,
         targets: Targets = None,
         cache_bytes: int | None = None,
+        links: Links | None = None,
         on_pass: OnPass | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
-        super().__init__(source, _InThisThread(require_blocks(source), targets, cache_bytes), on_pass, on_progress)
+        super().__init__(
+            source, _InThisThread(require_blocks(source), targets, cache_bytes, links), on_pass, on_progress
+        )
 
 
 class _InThisThread:
-    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None) -> None:
+    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None) -> None:
         limit = memory()
         cap = cache_share(limit) if cache_bytes is None else cache_bytes
         self.resources = Resources("serial", 1, 1, limit, cap)
-        self._key = source.key
-        self._parts = parts_of(source, as_rows(targets, source.shape[0]), cap)
+        self._keys = keys_of(source, links)
+        self._parts = parts_of(source, as_rows(targets, source.shape[0]), cap, links)
+        self._survey: npt.NDArray[np.int64] | None = None
 
     @property
     def groups(self) -> int:
@@ -52,5 +60,40 @@ class _InThisThread:
 
         return reduce_tree(leaf, lambda shares: join(shares, work), self.groups), self.groups
 
+    def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
+        needs = needs_of(self.survey())
+        return walk(_InOrder(self._parts, work, progress), needs, work.hops), self.groups * (work.hops + 1)
+
+    def survey(self) -> npt.NDArray[np.int64]:
+        if self._survey is None:
+            self._survey = np.array([needed(part) for part in self._parts])
+        return self._survey
+
+    def traffic(self) -> Traffic:
+        """Nothing travels inside one process, which holds all rows."""
+        return Traffic(0, self._parts[-1].stop)
+
     def close(self) -> None:
-        release(self._key)
+        release(self._keys)
+
+
+class _InOrder:
+    """The steps of a pass over links, each done at once."""
+
+    def __init__(self, parts: list[Part], work: LinkedWork, progress: Progress | None) -> None:
+        self._parts, self._work, self._progress = parts, work, progress
+
+    def project(self, group: int) -> Share:
+        return project(self._parts[group], self._work)
+
+    def spread(self, group: int, own: Share, near: list[Share]) -> Share:
+        return spread(self._parts[group], self._work, own, near)
+
+    def fold(self, group: int, first: Share, own: Share, near: list[Share]) -> Share:
+        share = fold(self._parts[group], self._work, first, own, near)
+        if self._progress is not None:
+            self._progress.done()
+        return share
+
+    def join(self, shares: list[Share]) -> Share:
+        return join(shares, self._work)

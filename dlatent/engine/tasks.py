@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 from dlatent.engine import held
+from dlatent.engine.exchange import fold, fold_block, meet, needed, project, project_block, spread, stack_blocks
 from dlatent.engine.part import Part, Share, Work, join, owned, run_part, settled, step, unsealed
 
 
@@ -65,6 +66,53 @@ def join_shares(package: Package, *shares: Share) -> Share:
     Copies them first: the inputs of a task stay the scheduler's, which may need them again after a worker is lost.
     """
     return join([owned(share) for share in shares], opened(package))
+
+
+def project_group(part: Part, package: Package) -> Share:
+    """The rows that a part sends."""
+    return project(part, _linked(package))
+
+
+def project_one(position: int, part: Part, package: Package, *chunks: Any) -> Share:
+    """The rows that a block sends, from its computed chunks."""
+    source = part.blocks[position]
+    return project_block(part, _linked(package), position, settled(source, source.assemble(chunks)))
+
+
+def stack(*shares: Share) -> Share:
+    """The rows that a part sends, from those of its blocks."""
+    return stack_blocks(shares)
+
+
+def spread_group(part: Part, package: Package, own: Share, *near: Share) -> Share:
+    """The rows that a part sends on."""
+    return spread(part, _linked(package), own, near)
+
+
+def fold_group(part: Part, package: Package, first: Share, own: Share, *near: Share) -> Share:
+    """The last exchange of a part, and its fold."""
+    return fold(part, _linked(package), first, own, near)
+
+
+def meet_group(part: Part, package: Package, first: Share, own: Share, *near: Share) -> Any:
+    """The last exchange of a part whose blocks are folded one by one."""
+    return meet(part, _linked(package), first, own, near)
+
+
+def fold_one(position: int, part: Part, package: Package, met: Any, *inputs: Any) -> Share:
+    """Fold one block into the share of those before it, as `add_block`."""
+    share, chunks = (inputs[0], inputs[1:]) if position else (None, inputs)
+    source = part.blocks[position]
+    return fold_block(part, _linked(package), position, settled(source, source.assemble(chunks)), share, met)
+
+
+def survey_group(part: Part) -> Any:
+    """How many rows of each group a part has links to."""
+    return needed(part)
+
+
+def _linked(package: Package) -> Any:
+    return opened(package)
 
 
 def hold(cuts: tuple[int, ...], part: Part, *chunks: Any) -> Part:

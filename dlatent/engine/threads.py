@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from dask.delayed import delayed
 
-from dlatent.arrays import DataSource
+from dlatent.arrays import DataSource, Links
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
+from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.part import Part, Share, Work, halt, join, parts_of, run_part
+from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
 
 class ThreadRunner:
     """One task per group and one per node of the tree, on as many threads as there are processors."""
 
-    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None) -> None:
+    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None) -> None:
         limit = memory()
         cap = cache_share(limit) if cache_bytes is None else cache_bytes
         self.resources = Resources("threads", 1, processors(), limit, cap)
-        self._key = source.key
-        self._parts = parts_of(source, as_rows(targets, source.shape[0]), cap)
+        self._keys = keys_of(source, links)
+        self._parts = parts_of(source, as_rows(targets, source.shape[0]), cap, links)
+        self._survey: npt.NDArray[np.int64] | None = None
 
     @property
     def groups(self) -> int:
@@ -34,35 +40,83 @@ class ThreadRunner:
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks; a failure stops all threads at their next block."""
-        tasks: list[Any] = []
+        steps = _Steps(self._parts, work, progress)
+        return self._computed(reduce_tree(steps.run, steps.join, self.groups), work), steps.tasks
 
-        def leaf(group: int) -> Any:
-            tasks.append(delayed(partial(_run, self._parts[group], work, progress), pure=False, traverse=False)())
-            return tasks[-1]
+    def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same after an exchange between rows."""
+        steps = _LinkedSteps(self._parts, work, progress)
+        return self._computed(walk(steps, needs_of(self.survey()), work.hops), work), steps.tasks
 
-        def node(shares: list[Any]) -> Any:
-            tasks.append(delayed(partial(_join, work), pure=False, traverse=False)(*shares))
-            return tasks[-1]
+    def survey(self) -> npt.NDArray[np.int64]:
+        """How many rows of each group the rows of each group have links to."""
+        if self._survey is None:
+            with ThreadPoolExecutor(self.resources.threads) as pool:
+                self._survey = np.array(list(pool.map(needed, self._parts)))
+        return self._survey
 
-        root = reduce_tree(leaf, node, self.groups)
+    def _computed(self, root: Any, work: Work) -> Share:
         try:
             share: Share = root.compute(scheduler="threads", num_workers=self.resources.threads, optimize_graph=False)
         except BaseException:
             halt(work.token)
             raise
-        return share, len(tasks)
+        return share
+
+    def traffic(self) -> Traffic:
+        """Nothing travels inside one process, which holds all rows."""
+        return Traffic(0, self._parts[-1].stop)
 
     def close(self) -> None:
         """Free the cached blocks."""
-        release(self._key)
+        release(self._keys)
 
 
-def _run(part: Part, work: Work, progress: Progress | None) -> Share:
-    share = run_part(part, work)
-    if progress is not None:
-        progress.done()
-    return share
+class _Steps:
+    """The tasks of a pass."""
+
+    def __init__(self, parts: list[Part], work: Any, progress: Progress | None) -> None:
+        self._parts, self._work, self._progress = parts, work, progress
+        self.tasks = 0
+
+    def run(self, group: int) -> Any:
+        return self._task(self._told(run_part), self._parts[group], self._work)
+
+    def join(self, shares: list[Any]) -> Any:
+        return self._task(lambda *values: join(list(values), self._work), inputs=shares)
+
+    def _task(self, function: Callable[..., Any], *values: Any, inputs: Iterable[Any] = ()) -> Any:
+        self.tasks += 1
+        return delayed(partial(function, *values), pure=False, traverse=False)(*inputs)
+
+    def _told(self, function: Callable[..., Share]) -> Callable[..., Share]:
+        """The function, which then counts a finished group."""
+
+        def told(*values: Any) -> Share:
+            share = function(*values)
+            if self._progress is not None:
+                self._progress.done()
+            return share
+
+        return told
 
 
-def _join(work: Work, *shares: Share) -> Share:
-    return join(list(shares), work)
+class _LinkedSteps(_Steps):
+    """The tasks of a pass over links."""
+
+    def project(self, group: int) -> Any:
+        return self._task(project, self._parts[group], self._work)
+
+    def spread(self, group: int, own: Any, near: list[Any]) -> Any:
+        return self._task(_spread, self._parts[group], self._work, inputs=[own, *near])
+
+    def fold(self, group: int, first: Any, own: Any, near: list[Any]) -> Any:
+        return self._task(self._told(_fold), self._parts[group], self._work, inputs=[first, own, *near])
+
+
+def _spread(part: Part, work: LinkedWork, own: Share, *near: Share) -> Share:
+    return spread(part, work, own, near)
+
+
+def _fold(part: Part, work: LinkedWork, first: Share, own: Share, *near: Share) -> Share:
+    return fold(part, work, first, own, near)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from dlatent.arrays import Array, AxisLabels, DataSource
+from dlatent.arrays import Array, AxisLabels, DataSource, Links
+from dlatent.engine.base import PassEngine
 from dlatent.engine.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
@@ -142,7 +143,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             patterns = ((0, 1),) if encoded.complete else ((0, 1), (0,))
         return Specification(views, patterns, int(self.n_components))
 
-    def _make_plan(self, source: DataSource, specification: Specification, client: Any) -> Plan:
+    def _make_plan(
+        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
+    ) -> Plan:
         sizes = [block.nbytes for block in source.blocks]
         problem = Problem(
             instances=source.shape[0],
@@ -162,7 +165,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             routes=self._routes(source),
         )
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
-        with connect(source, client=client) as engine:
+        with connect(source, client=client, links=links) as engine:
+            if links is not None:
+                moved = engine.traffic()
+                problem = replace(problem, links=links.entries, travelling=moved.rows, reach=moved.reach)
             return make_plan(problem, engine.resources, route=self.route, em_passes=exact)
 
     def _options(self, plan: Plan, source: DataSource) -> Options:
@@ -179,9 +185,16 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             refuse_zero_rows=self.suspect_data == "refuse",
         )
 
-    def _fit(self, source: DataSource, encoded: EncodedTargets | None, client: Any, watch: Watch) -> None:
+    def _fit(
+        self,
+        source: DataSource,
+        encoded: EncodedTargets | None,
+        client: Any,
+        watch: Watch,
+        links: Links | None = None,
+    ) -> None:
         specification = self._make_specification(source, encoded)
-        plan = self._make_plan(source, specification, client)
+        plan = self._make_plan(source, specification, client, links)
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
         shift, passes = _pilot(source, client, plan.route)
@@ -192,14 +205,13 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             targets=rows,
             client=client,
             cache_bytes=plan.cache_bytes,
+            links=links,
             on_pass=watch.on_pass,
             on_progress=watch.on_group,
         )
         # The driver's matrices are small: BLAS threads would only wait for each other, and make bits depend on cores.
         with engine, pinned():
-            outcome = fit(
-                engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration
-            )
+            outcome = self._solve(engine, specification, plan, shift, options, watch, links)
             passes += tuple(engine.passes)
         self._parameters, self._specification = outcome.parameters, outcome.specification
         self._fitted = Fitted(outcome, passes, source.labels, plan)
@@ -207,6 +219,19 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=_outside())
+
+    def _solve(
+        self,
+        engine: PassEngine,
+        specification: Specification,
+        plan: Plan,
+        shift: Array,
+        options: Options,
+        watch: Watch,
+        links: Links | None,
+    ) -> Outcome:
+        """The fit itself, once everything is known and connected."""
+        return fit(engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""

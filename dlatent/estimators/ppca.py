@@ -158,11 +158,14 @@ class PPCA(LatentVariableModel):
 
     def _log_likelihoods(self, X: Any, targets: Array | None, *, client: Any) -> Any:
         """Log-likelihoods of the rows, with encoded targets (N, L') where there are any."""
-        likelihoods = likelihood_rows if self.missing == "refuse" else incomplete.log_likelihoods
-        function, width = self._rows(likelihoods), self.n_features_in_
+        function, width = self._likelihood_function(), self.n_features_in_
         return by_rows(
             X, function, width, columns="", names=None, name="log_likelihood", targets=targets, client=client
         )
+
+    def _likelihood_function(self) -> Any:
+        """The log-likelihood as a function of rows and their encoded targets."""
+        return self._rows(likelihood_rows if self.missing == "refuse" else incomplete.log_likelihoods)
 
     def _covariances(self, X: Any, targets: Array | None, *, client: Any) -> Array:
         """The posterior covariance of each row (N, K²)."""

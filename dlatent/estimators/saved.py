@@ -14,7 +14,9 @@ from dlatent.engine.gather import PassRecord
 from dlatent.errors import StoreError
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.factor_analysis import FactorAnalysis
+from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
+from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import TargetEncoding
 from dlatent.fitting.outcome import Outcome, Progress
@@ -25,7 +27,9 @@ from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import Variable
 
-KINDS: dict[str, type[PPCA]] = {"PPCA": PPCA, "SupervisedPPCA": SupervisedPPCA, "FactorAnalysis": FactorAnalysis}
+KINDS: dict[str, type[PPCA]] = {
+    model.__name__: model for model in (PPCA, SupervisedPPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA)
+}
 ITERATION = ("log_likelihood", "gain", "remaining", "rank")
 PASS = ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
 
@@ -101,6 +105,8 @@ def _attributes(model: PPCA) -> dict[str, Any]:
     }
     if isinstance(model, SupervisedPPCA):
         found["target_kind"] = model._encoding.kind
+    if isinstance(model, LinkedModel):
+        found["precision_rank"] = model.precision_rank_
     return found
 
 
@@ -170,6 +176,8 @@ def load(path: str | os.PathLike[str]) -> PPCA:
     model._parameters, model._specification = parameters, specification
     model._fitted = Fitted(outcome, passes, labels, Plan(**{**plan, "problem": problem, "alternatives": ()}))
     model._publish(outcome, passes)
+    if isinstance(model, LinkedModel):
+        model.precision_rank_ = attributes["precision_rank"]
     if isinstance(model, SupervisedPPCA):
         names = values["target"]
         kind = attributes["target_kind"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dlatent.arrays import Block
+from dlatent.arrays import Block, Rows
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -19,6 +19,23 @@ class Gather(Protocol):
 
     def __call__(self, function: Callable[[Block, P], S], parameters: P, *, name: str = "pass") -> S:
         """Sum of `function(block, parameters)` over all blocks."""
+        ...
+
+
+class GatherLinked(Protocol):
+    """One pass in which rows meet their neighbours (see the engine's protocol)."""
+
+    def __call__(
+        self,
+        rows: Callable[[Block, P], Rows],
+        fold: Callable[[Block, P], S],
+        parameters: P,
+        *,
+        hop: Callable[[Rows, Rows, P], Rows],
+        hops: int,
+        name: str = "linked pass",
+    ) -> S:
+        """Sum of `fold(block, parameters)` over all blocks, after `hops` exchanges of rows."""
         ...
 
 

@@ -60,6 +60,9 @@ class Problem:
     description : the input in words.
     in_memory : whether the data lie in the driver's memory.
     routes : the routes that the model and the kind of data allow.
+    links : stored entries of the adjacency matrix, None without links.
+    travelling : rows that one exchange moves between workers.
+    reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
     """
 
     instances: int
@@ -76,12 +79,16 @@ class Problem:
     description: str
     in_memory: bool = False
     routes: tuple[str, ...] = ("moments", "krylov")
+    links: int | None = None
+    travelling: int = 0
+    reach: int = 0
 
 
 @dataclass(frozen=True)
 class Route:
     """One way to fit: its expected passes, seconds, bytes of blocks that a worker keeps between passes, and the peak
-    memory of a worker process and of the driver in bytes."""
+    memory of a worker process and of the driver in bytes; with links also the columns that an exchange can carry, and
+    in how many slabs of features the rows themselves meet (0 where they need not)."""
 
     name: str
     passes: int
@@ -89,6 +96,8 @@ class Route:
     cache_bytes: int
     worker_memory: int
     driver_memory: int
+    columns_at_once: int = 0
+    slabs: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,9 @@ class Plan:
     problem : the shape of the fit.
     machine : the engine in words.
     alternatives : all routes, the chosen one among them.
+    columns_at_once : columns of rows that one exchange between linked instances carries; 0 without links.
+    slabs : passes in which the features of linked instances meet, a part of them at a time, for the total variance.
+    exchange_bytes : bytes that travel between workers in a pass over links.
     """
 
     route: str
@@ -131,6 +143,9 @@ class Plan:
     problem: Problem
     machine: str
     alternatives: tuple[Route, ...] = ()
+    columns_at_once: int = 0
+    slabs: int = 0
+    exchange_bytes: int = 0
 
     def __str__(self) -> str:
         p = self.problem
@@ -142,11 +157,21 @@ class Plan:
             f"engine    {self.machine}",
             f"route     {self.route}: {self.reason}",
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
+            *self._exchange(),
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),
         ]
         return "\n".join(lines)
+
+    def _exchange(self) -> list[str]:
+        p = self.problem
+        if p.links is None:
+            return []
+        part = p.travelling / max(p.instances, 1)
+        moved = f"{size(self.exchange_bytes)} between workers in each pass ({part:.2f} rows for each instance a hop)"
+        slabs = f"; {self.slabs} more passes for the total variance" if self.slabs else ""
+        return [f"links     {p.links // 2:,} links move {moved}{slabs}"]
 
 
 def _of(limit: int | None) -> str:

@@ -7,7 +7,7 @@ projection against measurement.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlatent.errors import PlanError
 from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
@@ -38,6 +38,12 @@ ROW_CHUNK_BYTES = 32 * MIB
 TASK_SECONDS = 0.003
 FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
+EXCHANGE_BYTES = 2**30
+"""What an exchange may hold on a worker whose memory is not known."""
+EXCHANGE_SHARE = 0.35
+"""Part of a worker's memory that the exchanged rows may fill."""
+HOPS = 2
+"""Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
 TREE_STATISTICS = 6
 """Statistics of groups that wait on one worker to be joined, the joined one included."""
 
@@ -73,12 +79,62 @@ def _cache_room(problem: Problem, machine: Machine, held: int) -> int:
     room = machine.cache_bytes
     if machine.worker_memory:
         room = min(room, int(FILL * machine.worker_memory) - held)
-    return max(0, min(room, -(-problem.nbytes // machine.workers) + problem.largest_block))
+    wanted = problem.nbytes + _links_bytes(problem)
+    return max(0, min(room, -(-wanted // machine.workers) + problem.largest_block))
 
 
 def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
     """Whether all blocks stay in memory between passes."""
-    return problem.in_memory or problem.nbytes <= cache_bytes * machine.workers
+    return problem.in_memory or problem.nbytes + _links_bytes(problem) <= cache_bytes * machine.workers
+
+
+def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
+    """Rows of neighbours that a worker holds, its own of two stages, and those that its threads work on."""
+    if problem.links is None:
+        return 0
+    own = -(-problem.instances // machine.workers)
+    group = -(-problem.instances // max(min(problem.tasks, problem.blocks), 1))
+    rows = max(problem.reach, own) + 2 * own + 4 * group * machine.threads
+    return 8 * columns * rows + 3 * _links_bytes(problem) // max(problem.tasks, 1) * machine.threads
+
+
+def _links_bytes(problem: Problem) -> int:
+    return 12 * (problem.links or 0)
+
+
+def _exchange_room(machine: Machine) -> int:
+    """Bytes of a worker's memory that exchanged rows may fill."""
+    return int(EXCHANGE_SHARE * machine.worker_memory) if machine.worker_memory else EXCHANGE_BYTES
+
+
+def _columns_at_once(problem: Problem, machine: Machine, columns: int) -> int:
+    """The columns that an exchange can carry in its room; at least one."""
+    one = max(_exchange_memory(problem, machine, 1), 1)
+    return max(1, min(columns, _exchange_room(machine) // one))
+
+
+def _slabs(problem: Problem, machine: Machine) -> tuple[int, int]:
+    """In how many parts the features of linked instances must meet to fit in the room, and what one part takes.
+
+    A row that has met its neighbours has as many entries as all of them together, up to all features.
+    """
+    if problem.nnz is None:
+        whole = _exchange_memory(problem, machine, problem.features)
+    else:
+        grown = min(1.0 + (problem.links or 0) / problem.instances, problem.features * problem.instances / problem.nnz)
+        group = grown * problem.nnz / max(min(problem.tasks, problem.blocks), 1) * machine.threads
+        reach = max(problem.reach / problem.instances, 1 / machine.workers)
+        whole = int(12 * ((reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 2 * group))
+    slabs = max(1, min(-(-whole // _exchange_room(machine)), problem.features))
+    return slabs, whole // slabs
+
+
+def _linked_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -> float:
+    """What the exchanges of a pass add: sparse products with the graph, and a task for each group and hop."""
+    if problem.links is None:
+        return 0.0
+    threads = machine.workers * machine.threads
+    return hops * (2.0 * problem.links * columns / SPARSE_RATE / threads + TASK_SECONDS * problem.tasks)
 
 
 def _pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:
@@ -100,9 +156,13 @@ def moments_route(problem: Problem, machine: Machine) -> Route:
         driver = 4.0 * width**3 / GEMM_RATE
     else:
         driver = 4.0 * width**2 * (problem.n_components + extra_directions(problem.n_components)) * 20 / GEMM_RATE
+    if problem.links is not None and problem.nnz is not None:
+        flops, rate = 2.0 * problem.instances * width**2, GEMM_RATE  # rows that meet their neighbours become dense
     seconds = _pass_seconds(problem, machine, flops, rate, decode=True) + driver
-    worker = _worker_memory(problem, machine, statistic, 8 * width)
-    return _placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
+    seconds += _linked_seconds(problem, machine, width, 1)
+    worker = _worker_memory(problem, machine, statistic, 8 * width) + _exchange_memory(problem, machine, width + 1)
+    route = _placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
+    return route if problem.links is None else replace(route, columns_at_once=width + 1)
 
 
 def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
@@ -113,14 +173,23 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     held = _worker_memory(problem, machine, statistic, 16 * problem.features * columns)
+    exchanged, at_once, slabs = columns + problem.targets + 1, 0, 0
+    if problem.links is not None:
+        at_once = _columns_at_once(problem, machine, exchanged)
+        slabs, slab = _slabs(problem, machine)
+        held += max(_exchange_memory(problem, machine, at_once), slab)
     cache = _cache_room(problem, machine, held)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
     later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
     seconds = first + (EXPECTED_PASSES - 1) * later
+    if problem.links is not None:
+        seconds += EXPECTED_PASSES * _linked_seconds(problem, machine, exchanged, HOPS) + slabs * first
+        seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
     rank = min(max_rank, EXPECTED_PASSES * columns)
     # Buffers grow by doubling: the old and the new one exist together for a moment.
     own = BASE_MEMORY + 8 * problem.features * (rank * (1 + problem.patterns) * 3 + columns * 6)
-    return _placed("krylov", EXPECTED_PASSES, seconds, cache, held + cache, own, machine)
+    route = _placed("krylov", EXPECTED_PASSES, seconds, cache, held + cache, own, machine)
+    return replace(route, columns_at_once=at_once, slabs=slabs)
 
 
 def rows_route(problem: Problem, machine: Machine) -> Route:
@@ -171,7 +240,7 @@ class _Choice:
 def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_passes: int | None = None) -> Plan:
     """Choose the cheaper route that fits, or the one asked for; PlanError where nothing fits, with the way out.
 
-    `em_passes` is the most passes of solver "em", which makes one per iteration where the route is krylov.
+    `em_passes` is the most passes of solver "em", which makes one per iteration unless the route is moments.
     """
     max_rank = subspace_bound(problem, machine)
     routes = {
@@ -206,7 +275,20 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
         problem=problem,
         machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
         alternatives=tuple(routes.values()),
+        columns_at_once=best.columns_at_once,
+        slabs=best.slabs,
+        exchange_bytes=_exchange_bytes(problem, best),
     )
+
+
+def _exchange_bytes(problem: Problem, route: Route) -> int:
+    """Bytes that travel between workers in a pass."""
+    if problem.links is None:
+        return 0
+    if route.name == "moments":
+        return 8 * problem.travelling * (problem.features + problem.targets + 1)
+    columns = problem.n_components + extra_directions(problem.n_components)
+    return 8 * problem.travelling * min(columns, problem.features) * HOPS
 
 
 def _excess(route: Route, machine: Machine) -> str | None:
@@ -222,7 +304,7 @@ def _reason(best: Route, choice: _Choice) -> str:
     if choice.asked != "auto":
         return "asked for"
     if len(choice.routes) == 1:
-        return "entries may be missing in any place"
+        return "entries may be missing in any place" if best.name == "rows" else "the only one for these data"
     other = next(r for name, r in choice.routes.items() if name != best.name)
     if other.name not in choice.fitting:
         return f"{other.name} would need {size(max(other.worker_memory, other.driver_memory))}, which does not fit"
@@ -237,7 +319,7 @@ def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> st
         ways.insert(0, f"store the data in row chunks below {size(problem.largest_block)} (dlatent ingest)")
     if machine.threads > 1:
         ways.insert(0, "use fewer threads per worker")
-    if "krylov" in wanted and problem.n_components > 1:
+    if wanted.keys() & {"krylov", "rows"} and problem.n_components > 1:
         ways.insert(0, "ask for fewer components")
     shape = f"{problem.description} of {problem.instances:,} × {problem.features:,}"
     return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."

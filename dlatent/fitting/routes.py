@@ -55,8 +55,8 @@ def fit(
     if plan.route == "moments":
         moments = _gathered_moments(gather, specification, shift, options)
         if solver == "em":
-            return _em_on_moments(moments, specification, options, report)
-        return _by_moments(moments, specification, shift, options, report)
+            return em_on_moments(moments, specification, options, report)
+        return by_moments(moments, specification, shift, options, report)
     if solver == "em":
         return _em_on_data(gather, specification, shift, options, report)
     return _by_subspace(gather, specification, shift, options, report)
@@ -70,9 +70,10 @@ def _gathered_moments(gather: Gather, specification: Specification, shift: Array
     return Moments(found, np.concatenate([shift, np.zeros(targets)]), np.zeros(views), np.zeros(views))
 
 
-def _by_moments(
+def by_moments(
     moments: Moments, specification: Specification, shift: Array, options: Options, report: Report | None
 ) -> Outcome:
+    """The maximum from moments, without access to the data."""
     middle = centred(moments, specification.sizes, specification.patterns)
     if not specification.views[0].shared:
         return _by_factors(middle, specification, options, report)
@@ -85,7 +86,7 @@ def _by_moments(
         if report is not None:
             report(line)
         parameters = solution.parameters._replace(mean=middle.shift)
-        return _outcome(parameters, floored, (line,), options, variances, moments, converged=True)
+        return make_outcome(parameters, floored, (line,), options, variances, moments, converged=True)
     # The Gram matrix is at hand, so that further products cost no pass: iterate to rounding.
     tight = Options(
         min(options.tolerance, 1e-13),
@@ -100,7 +101,7 @@ def _by_moments(
     )
     parameters = lifted(state.solution, state.space)
     parameters = parameters._replace(mean=parameters.mean + _only_targets(middle.shift, len(shift)))
-    return _finished(state, parameters, options, converged, moments)
+    return finished(state, parameters, options, converged, moments)
 
 
 def _by_factors(middle: Moments, specification: Specification, options: Options, report: Report | None) -> Outcome:
@@ -108,9 +109,9 @@ def _by_factors(middle: Moments, specification: Specification, options: Options,
     variances = _variances(middle, specification)
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
     history: list[Progress] = []
-    found = factors(middle, floored, lambda value: _line(history, value, report))
+    found = factors(middle, floored, lambda value: add_line(history, value, report))
     parameters = found.solution.parameters._replace(mean=middle.shift)
-    return _outcome(parameters, floored, tuple(history), options, variances, middle, converged=found.converged)
+    return make_outcome(parameters, floored, tuple(history), options, variances, middle, converged=found.converged)
 
 
 def _variances(middle: Moments, specification: Specification) -> Array:
@@ -160,10 +161,10 @@ def _by_subspace(
     checked = None
     if options.verify:
         checked = gather(block_log_likelihood, (parameters, state.specification), name="check")
-    return _finished(state, parameters, options, converged, None, checked=checked)
+    return finished(state, parameters, options, converged, None, checked=checked)
 
 
-def _finished(
+def finished(
     state: Climb,
     parameters: Parameters,
     options: Options,
@@ -172,13 +173,14 @@ def _finished(
     *,
     checked: float | None = None,
 ) -> Outcome:
+    """The outcome of a climb; the likelihood that a pass evaluated is compared with that inside the subspace."""
     specification = state.specification
     variances = state.variances(specification)
     counts = moments if moments is not None else _counts(state)
     history = tuple(state.history)
     if state.warm is not None and not state.warm.converged:
         converged = False
-    return _outcome(
+    return make_outcome(
         parameters, specification, history, options, variances, counts, converged=converged, checked=checked
     )
 
@@ -190,7 +192,7 @@ def _counts(state: Climb) -> Moments:
     return Moments(found, empty, np.zeros(views), np.zeros(views))
 
 
-def _em_start(specification: Specification, variances: Array, options: Options) -> Parameters:
+def em_start(specification: Specification, variances: Array, options: Options) -> Parameters:
     """Random loadings of the scale of the data, as textbooks start EM."""
     rng = np.random.default_rng(options.random_state)
     scale = np.sqrt(specification.per_feature(variances))
@@ -200,32 +202,41 @@ def _em_start(specification: Specification, variances: Array, options: Options) 
     )
 
 
-def _settled(history: list[Progress], options: Options) -> bool:
+def settled(history: list[Progress], options: Options) -> bool:
+    """Whether the last iteration of EM gained less than the tolerance."""
     last = history[-1]
     return len(history) > 1 and abs(last.gain) <= options.tolerance * max(abs(last.log_likelihood), 1.0)
 
 
-def _line(history: list[Progress], value: float, report: Report | None) -> None:
+def add_line(history: list[Progress], value: float, report: Report | None) -> None:
+    """Add a line to the history of EM, and tell of it."""
     gain = value - history[-1].log_likelihood if history else float("nan")
     history.append(Progress(len(history) + 1, value, gain, float("nan"), 0))
     if report is not None:
         report(history[-1])
 
 
-def _em_on_moments(moments: Moments, specification: Specification, options: Options, report: Report | None) -> Outcome:
+def em_on_moments(
+    moments: Moments,
+    specification: Specification,
+    options: Options,
+    report: Report | None,
+    *,
+    start: Parameters | None = None,
+) -> Outcome:
     """Plain EM (SPPCA, Algorithms 1 and 2) on moments: the iterations do not touch the data."""
     middle = centred(moments, specification.sizes, specification.patterns)
     variances = _variances(middle, specification)
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
-    parameters, history = _em_start(floored, variances, options), list[Progress]()
-    converged = False
+    parameters = em_start(floored, variances, options) if start is None else start
+    history, converged = list[Progress](), False
     while not converged and len(history) < options.max_iterations:
         before = parameters
         parameters, value = em_step(parameters, middle, floored, expand=False)
-        _line(history, value, report)
-        converged = _settled(history, options)
+        add_line(history, value, report)
+        converged = settled(history, options)
     final = before._replace(mean=before.mean + middle.shift)
-    return _outcome(final, floored, tuple(history), options, variances, moments, converged=converged)
+    return make_outcome(final, floored, tuple(history), options, variances, moments, converged=converged)
 
 
 def _em_on_data(
@@ -240,17 +251,17 @@ def _em_on_data(
     variances, offset, counts = _data_scale(sums, specification)
     require_variation(variances)
     floored = specification.with_floors(np.array(options.floor_parts) * variances)
-    parameters, history = _em_start(floored, variances, options), list[Progress]()
+    parameters, history = em_start(floored, variances, options), list[Progress]()
     parameters = parameters._replace(mean=offset)
     converged = False
     while not converged and len(history) < options.max_iterations:
         before = parameters
         latent: tuple[Latent, ...] = gather(block_expectation, (parameters, floored, shift), name="expectation")
         parameters = maximise(latent, floored, expand=False)
-        _line(history, sum(part.log_likelihood for part in latent), report)
-        converged = _settled(history, options)
+        add_line(history, sum(part.log_likelihood for part in latent), report)
+        converged = settled(history, options)
     final = before._replace(mean=before.mean + np.concatenate([shift, np.zeros(len(before.mean) - len(shift))]))
-    return _outcome(final, floored, tuple(history), options, variances, counts, converged=converged)
+    return make_outcome(final, floored, tuple(history), options, variances, counts, converged=converged)
 
 
 def _data_scale(sums: list[PatternSums], specification: Specification) -> tuple[Array, Array, Moments]:
@@ -271,7 +282,7 @@ def _data_scale(sums: list[PatternSums], specification: Specification) -> tuple[
     return np.array(variances), np.concatenate(means), Moments(counts, empty, np.zeros(views), np.zeros(views))
 
 
-def _outcome(
+def make_outcome(
     parameters: Parameters,
     specification: Specification,
     history: tuple[Progress, ...],
@@ -282,6 +293,7 @@ def _outcome(
     converged: bool,
     checked: float | None = None,
 ) -> Outcome:
+    """The outcome of a fit, in canonical form, with advice."""
     at_floor = at_floors(parameters, specification)
     value = history[-1].log_likelihood
     seen = view_counts(counts, specification.patterns, len(specification.views))

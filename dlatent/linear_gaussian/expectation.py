@@ -58,7 +58,7 @@ def pattern_projection(parameters: Parameters, specification: Specification, pat
     return projection(parameters.loadings[at], noise[at])
 
 
-def _joined(second: Array, first: Array, count: float) -> Array:
+def joined(second: Array, first: Array, count: float) -> Array:
     """Σ E[z̃z̃ᵀ] from Σ E[zzᵀ], Σ E[z] and the number of instances."""
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
@@ -96,7 +96,7 @@ def _expect_pattern(
     value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
     groups = [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
     energy = _group_energies(np.diag(found.gram), groups)
-    return Latent(_joined(second, first, found.instances), cross, energy, value)
+    return Latent(joined(second, first, found.instances), cross, energy, value)
 
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
@@ -142,7 +142,7 @@ def _expect_rows(
     second = count * covariance + z.T @ z
     residual = _mahalanobis(cross, energy, z, parameters, specification, pattern)
     value = -0.5 * (count * (len(noise) * LOG_2PI + log_determinant) + residual)
-    return Latent(_joined(second, first, count), cross, energy, value)
+    return Latent(joined(second, first, count), cross, energy, value)
 
 
 def _mahalanobis(

@@ -17,7 +17,7 @@ import contextlib
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,14 @@ HEIGHT = 1e-9
 @dataclass(frozen=True)
 class Preset:
     """One way to use an estimator: `make(**options)` gives it unfitted; `features` (N, D) and `targets` (None, or N
-    rows) are data that it can be fitted to; `routes`, two ways to the same maximum, the second by iterations."""
+    rows) are data that it can be fitted to, `links` (N, N) the graph between the instances of a relational model;
+    `routes`, two ways to the same maximum, the second by iterations."""
 
     name: str
     make: Callable[..., Any]
     features: Array = field(repr=False)
     targets: Any = field(default=None, repr=False)
+    links: Any = field(default=None, repr=False)
     routes: tuple[str, str] = ("moments", "krylov")
 
     def __str__(self) -> str:
@@ -54,9 +56,32 @@ class Preset:
 
     def fit(self, features: Any = None, targets: Any = None, **options: Any) -> Any:
         """The estimator fitted to its own data, or to other features and targets."""
-        model = self.make(tol=1e-12, **options)
-        y = self.targets if targets is None else targets
-        return model.fit(self.features if features is None else features, *(() if y is None else (y,)))
+        return self.train(self.make(tol=1e-12, **options), features, targets)
+
+    def train(self, model: Any, features: Any = None, targets: Any = None, **options: Any) -> Any:
+        """A model of this kind fitted to its own data, or to other features and targets."""
+        x, y = self.features if features is None else features, self.targets if targets is None else targets
+        return model.fit(x, *(() if y is None else (y,)), **self.linked, **options)
+
+    @property
+    def linked(self) -> dict[str, Any]:
+        """The links as the keyword that a relational model takes."""
+        return {} if self.links is None else {"links": self.links}
+
+    def reordered(self, order: Any) -> Preset:
+        """The same instances in another order."""
+        targets = None if self.targets is None else np.asarray(self.targets)[order]
+        links = None if self.links is None else self.links[order][:, order]
+        return replace(self, features=self.features[order], targets=targets, links=links)
+
+    def log_likelihood(self, model: Any) -> float:
+        """The log-likelihood of all instances, from what the model says of data that it is given."""
+        if self.links is None:
+            return float(self.score_samples(model).sum())
+        y = () if self.targets is None else (self.targets,)
+        joint = model.log_likelihood(self.features, *y, links=self.links).value
+        width = self.features.shape[1] + len(getattr(model, "target_mean_", ()))
+        return float(joint - 0.5 * width * model.log_determinant(self.links).value)
 
     @cached_property
     def fitted(self) -> Any:
@@ -82,7 +107,7 @@ class Conformance:
         model = preset.make()
         before = model.get_params()
         assert clone(model).get_params() == before
-        model.fit(preset.features, *(() if preset.targets is None else (preset.targets,)))
+        preset.train(model)
         assert model.get_params() == before
 
     def test_shapes(self, preset: Preset) -> None:
@@ -104,9 +129,7 @@ class Conformance:
 
     def test_serial_is_the_reference(self, preset: Preset) -> None:
         """The engine changes no bit."""
-        model = preset.make(tol=1e-12)
-        model.fit(preset.features, *(() if preset.targets is None else (preset.targets,)), client="serial")
-        _assert_equal(preset.fitted, model)
+        _assert_equal(preset.fitted, preset.train(preset.make(tol=1e-12), client="serial"))
 
     def test_routes_agree(self, preset: Preset) -> None:
         """All routes find one maximum."""
@@ -120,10 +143,10 @@ class Conformance:
         assert lines[-1] == model.log_likelihood_
 
     def test_log_likelihood_is_the_sum_over_instances(self, preset: Preset) -> None:
-        """`log_likelihood_` = Σ `score_samples`, targets included, and `score` is their mean."""
+        """`log_likelihood_` = Σ `score_samples`, targets included (of linked instances all but the constant of the
+        graph), and `score` is their mean."""
         model = preset.fitted
-        samples = preset.score_samples(model)
-        np.testing.assert_allclose(samples.sum(), model.log_likelihood_, rtol=HEIGHT)
+        np.testing.assert_allclose(preset.log_likelihood(model), model.log_likelihood_, rtol=HEIGHT)
         plain = model.score(preset.features)
         np.testing.assert_allclose(plain, np.mean(model.score_samples(preset.features)), rtol=1e-12)
 
@@ -131,14 +154,13 @@ class Conformance:
         """The default solver's maximum is not below what EM finds."""
         best, textbook = preset.fitted, preset.make(solver="em", tol=1e-9, max_iter=400)
         with _quiet():
-            textbook.fit(preset.features, *(() if preset.targets is None else (preset.targets,)))
+            preset.train(textbook)
         assert textbook.log_likelihood_ <= best.log_likelihood_ + 1e-7 * abs(best.log_likelihood_)
 
     def test_order_of_rows_does_not_matter(self, preset: Preset) -> None:
         """Instances are exchangeable."""
         order = np.random.default_rng(0).permutation(len(preset.features))
-        targets = None if preset.targets is None else np.asarray(preset.targets)[order]
-        _assert_close(preset.fit(preset.features[order], targets), preset.fitted)
+        _assert_close(preset.reordered(order).fit(), preset.fitted)
 
     def test_shift(self, preset: Preset) -> None:
         """A constant added to the features moves the mean and nothing else, at a million spreads, too."""
@@ -214,7 +236,7 @@ class Conformance:
     def test_plan_before_fit(self, preset: Preset) -> None:
         """`plan` names a route and its costs without fitting."""
         model = preset.make()
-        plan = model.plan(preset.features, *(() if preset.targets is None else (preset.targets,)))
+        plan = model.plan(preset.features, *(() if preset.targets is None else (preset.targets,)), **preset.linked)
         assert plan.route in str(plan)
         assert plan.passes >= 1
         assert not hasattr(model, "components_")

@@ -7,13 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dlatent import PPCA, FactorAnalysis, SupervisedPPCA
+from dlatent import PPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
+from dlatent.testing.graphs import power_law_graph
 from dlatent.testing.simulators import hide
 
 X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0
 OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((len(X), 2))
+LINKS = power_law_graph(len(X), 2 * len(X), random_state=2)
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
 PRESETS = [
@@ -25,6 +27,9 @@ PRESETS = [
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
     Preset("semi-supervised, regression", partial(SupervisedPPCA, n_components=2), X, hide(OUTPUTS, LABELLED)),
     Preset("semi-supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.where(LABELLED, CLASSES, -1)),
+    Preset("relational", partial(RelationalPPCA, n_components=3), X, links=LINKS),
+    Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, links=0.3 * LINKS),
+    Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], links=LINKS),
 ]
 
 

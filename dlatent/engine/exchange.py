@@ -1,0 +1,241 @@
+"""A pass over links, the only one in which rows exchange data: every row meets its neighbours before it is summed.
+
+    R₀ = rows(block, p);   R_k = hop(R_{k−1}, A R_{k−1}, p), k = 1 … hops;   result = Σ fold(block with R₀, R_hops; p)
+
+with the adjacency matrix A of the graph, of which no more is used than the rows of one group at a time.  A group of
+blocks is the unit of exchange: its rows travel whole, to the workers that have neighbours of them, and stay on the
+workers; the driver sees the statistic only.
+
+Law: like every pass, the result depends to the last bit on the blocks alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Exchanged, Features, Rows
+from dlatent.engine.blas import pinned
+from dlatent.engine.cache import CACHE, measured
+from dlatent.engine.order import reduce_tree
+from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
+
+Node = TypeVar("Node")
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedWork(Work):
+    """What a pass over links does; `function` is the fold, which gets blocks that carry the exchanged rows."""
+
+    rows: Callable[[Block, Any], Rows]
+    hop: Callable[[Rows, Rows, Any], Rows]
+    hops: int
+
+    @classmethod
+    def linked(
+        cls, name: str, rows: Any, hop: Any, hops: int, fold: Any, parameters: Any, combine: Any, first: bool
+    ) -> LinkedWork:
+        """A new pass with a token of its own."""
+        return cls(name, fold, parameters, combine, first, uuid4().hex, rows, hop, hops)
+
+
+class Piece(NamedTuple):
+    """The links of a group's rows to the rows of one group (n, m)."""
+
+    group: int
+    links: sp.csr_array
+
+
+class Steps(Protocol[Node]):
+    """How a runner makes the nodes of a pass over links, from the first stage to the joined share."""
+
+    def project(self, group: int) -> Node:
+        """R₀ of a group."""
+        ...
+
+    def spread(self, group: int, own: Node, near: list[Node]) -> Node:
+        """The next R of a group, from its own and those of the groups that it has links to."""
+        ...
+
+    def fold(self, group: int, first: Node, own: Node, near: list[Node]) -> Node:
+        """The last hop, and the share of the group."""
+        ...
+
+    def join(self, shares: list[Node]) -> Node:
+        """Joined shares."""
+        ...
+
+
+def walk(steps: Steps[Node], needs: Sequence[Sequence[int]], hops: int) -> Node:
+    """All stages of a pass in the fixed order; `needs[g]` are the groups that group g has links to."""
+    first = [steps.project(group) for group in range(len(needs))]
+    last = first
+    for _ in range(hops - 1):
+        last = [steps.spread(group, last[group], [last[j] for j in near]) for group, near in enumerate(needs)]
+
+    def leaf(group: int) -> Node:
+        return steps.fold(group, first[group], last[group], [last[j] for j in needs[group]])
+
+    return reduce_tree(leaf, steps.join, len(needs))
+
+
+def project(part: Part, work: LinkedWork) -> Share:
+    """R₀ of a part: the rows of its blocks, one below the other."""
+    started, found, tally = perf_counter(), list[Rows](), Tally()
+    with pinned():
+        for position, loaded in read_ahead(part, work):
+            found.append(work.rows(block_of(part, position, loaded.features), work.parameters))
+            tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
+            del loaded
+    return stacked(found), tally._replace(busy_seconds=perf_counter() - started)
+
+
+def project_block(part: Part, work: LinkedWork, position: int, features: Features) -> Share:
+    """R₀ of one block, as a task of its own."""
+    started = perf_counter()
+    with pinned():
+        found = work.rows(block_of(part, position, features), work.parameters)
+    return found, Tally(measured(features), 0, perf_counter() - started)
+
+
+def stack_blocks(shares: Sequence[Share]) -> Share:
+    """R₀ of a part from those of its blocks."""
+    return stacked([rows for rows, _ in shares]), reduce(Tally.plus, (tally for _, tally in shares))
+
+
+def spread(part: Part, work: LinkedWork, own: Share, near: Sequence[Share]) -> Share:
+    """R_k of a part from its own R_{k−1} and those of the groups that it has links to."""
+    started = perf_counter()
+    found, read = _hop(part, work, own[0], [rows for rows, _ in near])
+    return found, own[1].plus(Tally(read, 0, perf_counter() - started))
+
+
+def fold(part: Part, work: LinkedWork, first: Share, own: Share, near: Sequence[Share]) -> Share:
+    """The last hop, and the fold over the blocks of the part."""
+    exchanged, tally = meet(part, work, first, own, near)
+    statistic, cost = run_part(part, work, exchanged)
+    return statistic, tally.plus(cost)
+
+
+def meet(part: Part, work: LinkedWork, first: Share, own: Share, near: Sequence[Share]) -> tuple[Exchanged, Tally]:
+    """The last hop of a part, for a fold that follows."""
+    started = perf_counter()
+    met, read = _hop(part, work, own[0], [rows for rows, _ in near])
+    return Exchanged(_aligned(first[0]), met), own[1].plus(Tally(read, 0, perf_counter() - started))
+
+
+def fold_block(
+    part: Part, work: LinkedWork, position: int, features: Features, share: Share | None, met: tuple[Exchanged, Tally]
+) -> Share:
+    """The fold over one block as a task of its own; the first adds what the exchange has cost."""
+    statistic, tally = step(part, work, position, features, share, met[0])
+    return statistic, tally if position else tally.plus(met[1])
+
+
+def _hop(part: Part, work: LinkedWork, own: Rows, near: list[Rows]) -> tuple[Rows, int]:
+    pieces, read = pieces_of(part)
+    with pinned():
+        return work.hop(own, neighbour_sums(pieces, near, own), work.parameters), read
+
+
+def neighbour_sums(pieces: Sequence[Piece], near: Sequence[Rows], own: Rows) -> Rows:
+    """Σ_j A_ij R_j over the groups j of the pieces, in their order; (n, b), in the kind of `own`."""
+    if isinstance(own, sp.csr_array):
+        if not pieces:
+            return sp.csr_array(own.shape)
+        links = sp.hstack([piece.links for piece in pieces], format="csr")
+        return sp.csr_array(links @ cast(sp.csr_array, stacked(near)))
+    total = np.zeros(own.shape)
+    for piece, rows in zip(pieces, near, strict=True):
+        total += np.asarray(piece.links @ rows)
+    return total
+
+
+def pieces_of(part: Part) -> tuple[list[Piece], int]:
+    """The links of a part's rows by the group that they lead to, and the bytes that were read for it."""
+    assert part.links is not None
+    links = part.links
+    kept = CACHE.get(links.key, part.index)
+    if kept is None:
+        rows = links.rows.load(part.start, part.stop)
+        pieces = split_columns(rows, links.edges)
+        CACHE.admit(links.key, part.index, pieces, part.cache_bytes, sum(measured(piece.links) for piece in pieces))
+        return pieces, measured(rows)
+    return kept, 0
+
+
+def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
+    """Cut rows (n, N) at the columns `edges`; pieces without links are left out, columns count from each edge."""
+    groups, height = len(edges) - 1, rows.shape[0]
+    counts = np.diff(rows.indptr)
+    group = np.searchsorted(np.asarray(edges), rows.indices, side="right") - 1
+    row = np.repeat(np.arange(height), counts)
+    order = np.argsort(group, kind="stable")
+    each = np.bincount(group * height + row, minlength=groups * height).reshape(groups, height)
+    pieces, done = [], 0
+    for index in np.flatnonzero(each.sum(axis=1)).tolist():
+        size = int(each[index].sum())
+        at = order[done : done + size]
+        done += size
+        columns = (rows.indices[at] - edges[index]).astype(np.int32)
+        pointers = np.concatenate([[0], np.cumsum(each[index])]).astype(np.int32)
+        shape = (height, edges[index + 1] - edges[index])
+        pieces.append(Piece(index, sp.csr_array((rows.data[at], columns, pointers), shape)))
+    return pieces
+
+
+def needed(part: Part) -> npt.NDArray[np.int64]:
+    """How many rows of each group (G,) the rows of a part meet."""
+    assert part.links is not None
+    counts = np.zeros(len(part.links.edges) - 1, dtype=np.int64)
+    for piece in pieces_of(part)[0]:
+        counts[piece.group] = len(np.unique(piece.links.indices))
+    return counts
+
+
+def needs_of(survey: npt.NDArray[np.int64]) -> list[list[int]]:
+    """The groups that each group has links to, in order."""
+    return [np.flatnonzero(counts).tolist() for counts in survey]
+
+
+class Traffic(NamedTuple):
+    """What one exchange moves: rows that travel between workers, and rows that the fullest worker then holds."""
+
+    rows: int
+    reach: int
+
+
+def traffic_of(survey: npt.NDArray[np.int64], rows: Sequence[int], homes: Sequence[str]) -> Traffic:
+    """The traffic of one exchange, of which groups of `rows` rows, at their homes, are the units."""
+    sizes, held = np.asarray(rows), []
+    at_home = np.array([[home == worker for home in homes] for worker in sorted(set(homes))])
+    travelling = 0
+    for own in at_home:
+        wanted = (survey[own] > 0).any(axis=0) & ~own
+        travelling += int(sizes[wanted].sum())
+        held.append(int(sizes[wanted | own].sum()))
+    return Traffic(travelling, max(held))
+
+
+def stacked(rows: Sequence[Rows]) -> Rows:
+    """Rows one below the other, in memory that numerical libraries find aligned."""
+    if len(rows) == 1:
+        return rows[0]
+    if any(isinstance(part, sp.csr_array) for part in rows):
+        return sp.csr_array(sp.vstack(cast("Sequence[sp.csr_array]", rows), format="csr"))
+    return np.concatenate(cast("Sequence[Array]", rows))
+
+
+def _aligned(rows: Rows) -> Rows:
+    """The same rows where their memory begins at a multiple of 16 bytes, else a copy: alignment can decide bits."""
+    if isinstance(rows, np.ndarray) and rows.ctypes.data % 16:
+        return rows.copy()
+    return rows

@@ -1,0 +1,213 @@
+"""The same ways from data to parameters where instances are linked: NH takes the place of the scatter matrix.
+
+Every product with the data is a pass over links (see `linear_gaussian.relational`); the loops are those of `routes`
+and `subspace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.outcome import Gather, GatherLinked, Options, Outcome, Progress, Report
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.routes import add_line, by_moments, em_on_moments, em_start, fit, make_outcome, settled
+from dlatent.fitting.routes import finished as finished_climb
+from dlatent.fitting.subspace import climb, require_variation
+from dlatent.linear_gaussian.maximisation import maximise
+from dlatent.linear_gaussian.moments import Moments, PatternMoments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import PatternProducts, PatternSums
+from dlatent.linear_gaussian.rayleigh_ritz import lifted
+from dlatent.linear_gaussian.relational import (
+    LinkedProducts,
+    LinkedRequest,
+    LinkedSums,
+    centred_product,
+    energy_rows,
+    expect_linked,
+    fold_energy,
+    fold_moments,
+    fold_products,
+    linked_moments,
+    linked_sums,
+    moment_rows,
+    neighbour_sum,
+    product_rows,
+    sums_about,
+)
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.graph_precision import Precision
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What a relational fit adds: Δ, its rank (N for γ > 0), where EM begins ("random" or "pca"), with which noise
+    variance (None: the one that comes with the start)."""
+
+    precision: Precision
+    rank: int
+    start: str = "random"
+    start_noise: float | None = None
+
+
+class LinkedData:
+    """Products with linked data, a few columns at a time as the plan says."""
+
+    def __init__(self, gather: GatherLinked, relation: Relation, shift: Array, plan: Plan, options: Options) -> None:
+        self._gather, self._relation, self._plan = gather, relation, plan
+        self._shift, self._refuse = shift, options.refuse_zero_rows
+        self.known: LinkedSums | None = None
+
+    def products(self, directions: Array, sums: bool) -> tuple[PatternProducts, ...]:
+        """NHV (D, b), and where asked the sums about the weighted mean; the products of `subspace.climb`."""
+        parts = [self._pass(some, sums and not start) for start, some in self._slabs(directions)]
+        product = np.hstack([part.product for part in parts])
+        if sums:
+            self.known = linked_sums(parts[0], self._energy(), self._relation.rank)
+        assert self.known is not None
+        product = centred_product(product, directions, self.known)
+        return (PatternProducts(product, self.known.sums if sums else None),)
+
+    def about(self, directions: Array, targets: Array) -> tuple[Array, PatternSums]:
+        """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
+        parts = [self._pass(some, not start) for start, some in self._slabs(directions)]
+        return np.hstack([part.product for part in parts]), sums_about(
+            parts[0], self._energy(), self._relation.rank, targets
+        )
+
+    def moments(self) -> Moments:
+        """NH itself, where the features are few."""
+        gram: Array = self._gather(
+            moment_rows, fold_moments, self._request(None, None, True), hop=neighbour_sum, hops=1, name="moments"
+        )
+        return linked_moments(gram, self._shift, self._relation.rank)
+
+    def _slabs(self, directions: Array) -> Iterator[tuple[int, Array]]:
+        width = self._plan.columns_at_once or max(directions.shape[1], 1)
+        for start in range(0, max(directions.shape[1], 1), width):
+            yield start, directions[:, start : start + width]
+
+    def _pass(self, directions: Array, sums: bool) -> LinkedProducts:
+        request = self._request(directions, None, sums)
+        return self._gather(product_rows, fold_products, request, hop=neighbour_sum, hops=2, name="products")
+
+    def _energy(self) -> float:
+        """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace."""
+        features, slabs = len(self._shift), self._plan.slabs
+        edges = np.linspace(0, features, min(max(slabs, 1), features) + 1).astype(int)
+        total = 0.0
+        for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            request = self._request(None, slice(first, last), False)
+            total += self._gather(energy_rows, fold_energy, request, hop=neighbour_sum, hops=1, name="energy")
+        return total
+
+    def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> LinkedRequest:
+        return LinkedRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)
+
+
+def fit_linked(
+    gather: Gather,
+    gather_linked: GatherLinked,
+    specification: Specification,
+    plan: Plan,
+    shift: Array,
+    options: Options,
+    relation: Relation,
+    *,
+    solver: str = "auto",
+    report: Report | None = None,
+) -> Outcome:
+    """Fit linked instances by the plan's route; the log-likelihood is without ½ D log|Δ|, a constant of the graph."""
+    data = LinkedData(gather_linked, relation, shift, plan, options)
+    begun = None
+    if solver == "em" and relation.start == "pca":
+        begun = fit(gather, specification, plan, shift, options).parameters
+    if plan.route == "moments":
+        moments = data.moments()
+        if solver == "em":
+            return em_on_moments(moments, specification, options, report, start=_start(begun, moments.shift, relation))
+        return by_moments(moments, specification, moments.shift[: len(shift)], options, report)
+    if solver == "em":
+        return _em(data, specification, shift, options, relation, begun, report)
+    return _by_subspace(data, specification, shift, options, report)
+
+
+def linked_log_likelihood(
+    gather_linked: GatherLinked,
+    parameters: Parameters,
+    specification: Specification,
+    plan: Plan,
+    relation: Relation,
+    options: Options,
+) -> float:
+    """Log-likelihood of linked data about the mean of the parameters, without ½ D log|Δ|, in nats."""
+    width = specification.sizes[0]
+    mean, targets = parameters.mean[:width], parameters.mean[width:]
+    data = LinkedData(gather_linked, relation, mean, plan, options)
+    product, sums = data.about(parameters.loadings[:width], targets)
+    return expect_linked(product, parameters, sums, specification).log_likelihood
+
+
+def _start(begun: Parameters | None, mean: Array, relation: Relation) -> Parameters | None:
+    """Where EM begins: loadings of PCA about the weighted mean, with the noise variance asked for."""
+    if begun is None:
+        return None
+    noise = begun.noise_variance
+    if relation.start_noise is not None:
+        noise = np.full(len(noise), relation.start_noise)
+    return Parameters(begun.loadings, np.zeros(len(mean)), noise)
+
+
+def _by_subspace(
+    data: LinkedData, specification: Specification, shift: Array, options: Options, report: Report | None
+) -> Outcome:
+    state, converged = climb(data.products, specification, shift, options, report)
+    assert data.known is not None
+    parameters = lifted(state.solution, state.space)
+    checked = None
+    if options.verify:
+        own = parameters.loadings[: len(shift)]
+        (found,) = data.products(own, False)
+        about = expect_linked(found.product, parameters, data.known.sums, state.specification)
+        checked = about.log_likelihood
+    parameters = parameters._replace(mean=parameters.mean + data.known.offset)
+    return finished_climb(state, parameters, options, converged, None, checked=checked)
+
+
+def _em(
+    data: LinkedData,
+    specification: Specification,
+    shift: Array,
+    options: Options,
+    relation: Relation,
+    begun: Parameters | None,
+    report: Report | None,
+) -> Outcome:
+    """EM (PRPCA (19)–(22), with the new W in (22), errata 15), one pass over the data and links per iteration."""
+    width = len(shift)
+    data.products(np.zeros((width, 0)), True)
+    assert data.known is not None
+    sums, offset = data.known.sums, data.known.offset
+    energies = [sums.energy / (sums.instances * width)]
+    energies += [float(np.trace(sums.target_gram)) / (sums.instances * n) for n in specification.sizes[1:]]
+    variances = require_variation(np.array(energies))
+    floored = specification.with_floors(np.array(options.floor_parts) * variances)
+    parameters = _start(begun, offset, relation) or em_start(floored, variances, options)
+    history, converged = list[Progress](), False
+    while not converged and len(history) < options.max_iterations:
+        before = parameters
+        (found,) = data.products(parameters.loadings[:width], False)
+        latent = expect_linked(found.product, parameters, sums, floored)
+        parameters = maximise((latent,), floored, expand=False)
+        add_line(history, latent.log_likelihood, report)
+        converged = settled(history, options)
+    mean = offset + np.concatenate([shift, np.zeros(len(offset) - width)])
+    empty, views = np.zeros(0), np.zeros(len(specification.views))
+    counts = Moments((PatternMoments(sums.instances, empty, np.zeros((0, 0))),), empty, views, views)
+    return make_outcome(
+        before._replace(mean=mean), floored, tuple(history), options, variances, counts, converged=converged
+    )

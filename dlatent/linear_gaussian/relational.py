@@ -1,0 +1,217 @@
+"""Statistics of linked instances: what ordinary moments become when the instances have the precision Δ.
+
+    T ~ N(1μᵀ, Δ⁻¹, C),  C = WWᵀ + Ψ,  Δ = γI + (αI + A)²:
+    log p(T) = −½ [N D log 2π − D log|Δ| + N log|C| + N tr(C⁻¹H)],   H = (T − 1μᵀ)ᵀ Δ (T − 1μᵀ) / N,   μ = TᵀΔ1 / 1ᵀΔ1
+
+so that NH takes the place of the scatter matrix, and all that was written for independent instances holds.  Rows
+send thin rows R to their neighbours, R ← αR + AR, once for (αI + A)R and twice for ΔR; Δ and H are never formed.
+Source: PRPCA (15)–(18); rows are instances here, so matrices are the transposes of the paper's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Exchanged, Rows
+from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, joined, pattern_projection
+from dlatent.linear_gaussian.moments import Moments, PatternMoments, check_rows
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import PatternSums, weighted_sums
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.graph_precision import Precision
+
+
+class LinkedRequest(NamedTuple):
+    """Δ, the shift (D,), directions V (D, b) or None, columns of the features or None, whether sums are wanted too, and
+    whether all-zero rows are refused."""
+
+    precision: Precision
+    shift: Array
+    directions: Array | None
+    columns: slice | None
+    sums: bool
+    refuse_zero_rows: bool
+
+
+class LinkedProducts(NamedTuple):
+    """(X−s)ᵀΔ(X−s)V (D, b), and where asked (X−s)ᵀΔ1, 1ᵀΔ1, YᵀΔ1, (X−s)ᵀΔY, YᵀΔY; additive over instances."""
+
+    product: Array
+    total: Array | None
+    weight: float
+    target_total: Array
+    cross: Array
+    target_gram: Array
+
+
+def neighbour_sum(own: Rows, met: Rows, request: LinkedRequest) -> Rows:
+    """(αI + A)R of a group of rows, from R and AR."""
+    return own * request.precision.alpha + met
+
+
+def _targets(block: Block) -> Array:
+    return np.zeros((block.rows, 0)) if block.targets is None else block.targets
+
+
+def product_rows(block: Block, request: LinkedRequest) -> Array:
+    """What the rows of a block send: (X−s)V (n, b), with sums [(X−s)V, Y, 1] (n, b + L + 1)."""
+    x, shift, directions = block.features, request.shift, request.directions
+    assert directions is not None
+    sparse = isinstance(x, sp.csr_array)
+    found = np.asarray(x @ directions) - shift @ directions if sparse else (x - shift) @ directions
+    return np.hstack([found, _targets(block), np.ones((block.rows, 1))]) if request.sums else found
+
+
+def fold_products(block: Block, request: LinkedRequest) -> LinkedProducts:
+    """The products of a block after two hops; O(nnz b) or O(n D b). Raises DataError where sums find bad values."""
+    own, met = _dense(block.exchanged)
+    weighted = request.precision.gamma * own + met
+    y = _targets(block)
+    if not request.sums:
+        moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place])
+        return LinkedProducts(moved, None, 0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
+    width = own.shape[1] - y.shape[1] - 1
+    # The plain sum of the rows, in the last column, finds values that are not finite where they are.
+    plain = np.column_stack([weighted, np.ones(block.rows)])
+    moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: plain[place])
+    check_rows(block, moved[:, -1], refuse_zero_rows=request.refuse_zero_rows)
+    return LinkedProducts(
+        moved[:, :width],
+        moved[:, -2],
+        float(weighted[:, -1].sum()),
+        y.T @ weighted[:, -1],
+        moved[:, width:-2],
+        y.T @ weighted[:, width:-1],
+    )
+
+
+def _dense(exchanged: Exchanged | None) -> tuple[Array, Array]:
+    assert exchanged is not None
+    assert isinstance(exchanged.own, np.ndarray)
+    assert isinstance(exchanged.met, np.ndarray)
+    return exchanged.own, exchanged.met
+
+
+def energy_rows(block: Block, request: LinkedRequest) -> Rows:
+    """Some columns of X−s, of sparse features as they are (their shift must be zero)."""
+    assert request.columns is not None
+    part = block.features[:, request.columns]
+    if isinstance(part, sp.csr_array):
+        return part.astype(np.float64)
+    return np.asarray(part - request.shift[request.columns])
+
+
+def fold_energy(block: Block, request: LinkedRequest) -> float:
+    """Σ γ‖x_i−s‖² + ‖Σ_j (αI + A)_ij (x_j−s)‖² over the rows of a block and the columns asked for, after one hop."""
+    assert block.exchanged is not None
+    own, met = block.exchanged
+    return request.precision.gamma * _square(own) + _square(met)
+
+
+def _square(rows: Rows) -> float:
+    values = rows.data if isinstance(rows, sp.csr_array) else rows.ravel()
+    return float(values @ values)
+
+
+def moment_rows(block: Block, request: LinkedRequest) -> Array:
+    """[X−s, Y, 1] (n, D + L + 1), for few features."""
+    x = block.features
+    check_rows(
+        block,
+        np.asarray(x.sum(axis=0, dtype=np.float64)).ravel(),
+        refuse_zero_rows=request.refuse_zero_rows,
+    )
+    dense = x.toarray() if isinstance(x, sp.csr_array) else x
+    return np.hstack([dense - request.shift, _targets(block), np.ones((block.rows, 1))])
+
+
+def fold_moments(block: Block, request: LinkedRequest) -> Array:
+    """RᵀΔR (D + L + 1)² of the rows of a block after one hop: the Gram matrix of [√γ R ; (αI + A)R]."""
+    own, met = _dense(block.exchanged)
+    gram: Array = request.precision.gamma * (own.T @ own) + met.T @ met
+    return gram
+
+
+def linked_moments(gram: Array, shift: Array, instances: int) -> Moments:
+    """Moments about the weighted mean μ = TᵀΔ1 / 1ᵀΔ1 (PRPCA (16)), from RᵀΔR; `instances` is N, or rank Δ."""
+    weight, total = float(gram[-1, -1]), gram[:-1, -1]
+    inner = gram[:-1, :-1] - np.outer(total, total) / weight
+    targets = np.zeros(len(total) - len(shift))
+    found = PatternMoments(float(instances), np.zeros(len(total)), (inner + inner.T) / 2)
+    spare = np.zeros(1 + bool(len(targets)))
+    return Moments((found,), np.concatenate([shift, targets]) + total / weight, spare, spare)
+
+
+class LinkedSums(NamedTuple):
+    """What the first pass leaves: the sums of [X−s, Y] about their weighted mean, that mean relative to the shift, and
+    (X−s)ᵀΔ1 and 1ᵀΔ1, by which later products are centred."""
+
+    sums: PatternSums
+    offset: Array
+    total: Array
+    weight: float
+
+
+def linked_sums(found: LinkedProducts, energy: float, instances: int) -> LinkedSums:
+    """Sums about the weighted mean, from those of the first pass and tr (X−s)ᵀΔ(X−s); `instances` is N, or rank Δ."""
+    assert found.total is not None
+    total, weight, targets = found.total, found.weight, found.target_total
+    sums = PatternSums(
+        float(instances),
+        np.zeros(len(total)),
+        energy - float(total @ total) / weight,
+        np.zeros(len(targets)),
+        found.cross - np.outer(total, targets) / weight,
+        found.target_gram - np.outer(targets, targets) / weight,
+    )
+    return LinkedSums(sums, np.concatenate([total, targets]) / weight, total, weight)
+
+
+def sums_about(found: LinkedProducts, energy: float, instances: int, targets: Array) -> PatternSums:
+    """The sums of [X−s, Y−t] for given t (L,), where the shift is the mean that is meant; see `linked_sums`."""
+    assert found.total is not None
+    moved = np.outer(found.target_total, targets)
+    gram = found.target_gram - moved - moved.T + found.weight * np.outer(targets, targets)
+    cross = found.cross - np.outer(found.total, targets)
+    none = np.zeros(len(found.total))
+    return PatternSums(float(instances), none, energy, np.zeros(len(targets)), cross, gram)
+
+
+def centred_product(product: Array, directions: Array, known: LinkedSums) -> Array:
+    """NHV (D, b) from (X−s)ᵀΔ(X−s)V: the mean is carried through as a rank-one term."""
+    centred: Array = product - np.outer(known.total, known.total @ directions) / known.weight
+    return centred
+
+
+def joint_product(product: Array, parameters: Parameters, sums: PatternSums, size: int) -> Array:
+    """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
+    noise, own = parameters.noise_variance, parameters.loadings[size:]
+    upper: Array = product / noise[0]
+    if not len(own):
+        return upper
+    upper = upper + sums.cross @ own / noise[1]
+    lower = sums.cross.T @ parameters.loadings[:size] / noise[0] + sums.target_gram @ own / noise[1]
+    return np.vstack([upper, lower])
+
+
+def expect_linked(product: Array, parameters: Parameters, sums: PatternSums, specification: Specification) -> Latent:
+    """E-step of PRPCA (19), (20) from NH_xx W_x (D, K), for parameters whose mean is the weighted one (written as 0).
+
+    The log-likelihood in it is without ½ D log|Δ|, which does not depend on the parameters.
+    """
+    pattern = specification.patterns[0]
+    size, count = specification.sizes[0], sums.instances
+    coefficients, covariance, log_determinant = pattern_projection(parameters, specification, pattern)
+    scaled = joint_product(product, parameters, sums, size)
+    gram_b = scaled @ covariance
+    second = count * covariance + coefficients @ gram_b
+    cross = np.column_stack([gram_b, np.zeros(len(gram_b))])
+    energy = np.array([sums.energy, float(np.trace(sums.target_gram))])[: len(specification.views)]
+    noise = specification.per_feature(parameters.noise_variance)
+    trace = float((energy / parameters.noise_variance).sum())
+    trace -= float(np.sum(gram_b * (parameters.loadings / noise[:, None])))
+    value = -0.5 * (count * (len(noise) * LOG_2PI + log_determinant) + trace)
+    return Latent(joined(second, np.zeros(second.shape[0]), count), cross, energy, value)

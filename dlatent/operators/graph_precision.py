@@ -1,0 +1,161 @@
+"""The precision between linked instances, Δ = γI + (αI + A)², known by what it does: it is never formed.
+
+A (N, N) is the symmetric adjacency matrix of the graph.  With eigenvalues λ, Δ has the eigenvalues γ + (α + λ)², and
+
+    γ + (α + λ)² = |α + λ + i√γ|²,
+
+so that everything about Δ comes from the sparse matrix αI + A + i√γI; A², which one hub can fill, does not appear.
+Source: PRPCA, section 3.1 (with α in the place of 1), and errata 16 and 17 (docs/models/relational.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError
+
+EXACT_INSTANCES = 20_000
+"""Up to this many instances a sparse factorisation is asked for log|Δ|: its fill-in grows faster than the graph."""
+EXACT_COMPONENT = 4_000
+"""Instances of a connected component whose eigenvalues are found densely, for the rank of a singular Δ."""
+NULL = 1e-9
+"""An eigenvalue of αI + A below this part of the largest is zero."""
+RIGHT_SIDES = 256
+
+
+class Precision(NamedTuple):
+    """Δ = γI + (αI + A)²: the numbers beside the graph."""
+
+    alpha: float
+    gamma: float
+
+
+class Estimate(NamedTuple):
+    """A value and its standard error (0 where it is exact)."""
+
+    value: float
+    standard_error: float
+
+
+def isolated_precision(precision: Precision) -> float:
+    """Δ_ii of an instance without links, γ + α²."""
+    return precision.gamma + precision.alpha**2
+
+
+def _shifted(adjacency: sp.csr_array, precision: Precision) -> sp.csc_array:
+    """αI + A + i√γI."""
+    n = adjacency.shape[0]
+    return sp.csc_array(adjacency + (precision.alpha + 1j * np.sqrt(precision.gamma)) * sp.eye_array(n, format="csr"))
+
+
+def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
+    """Eigenvalues of αI + A (N,), component by component; O(n³) for the largest component of n instances.
+
+    Errors: DataError where a component has more than EXACT_COMPONENT instances.
+    """
+    count, label = connected_components(adjacency, directed=False)
+    sizes = np.bincount(label, minlength=count)
+    largest = int(sizes.max())
+    if largest > EXACT_COMPONENT:
+        raise DataError(
+            f"γ = 0 needs the rank of Δ, and the graph has a connected component of {largest} instances, more than the "
+            f"{EXACT_COMPONENT} whose eigenvalues are found; use gamma=1e-6, which gives the same subspace"
+        )
+    alone = int((sizes == 1).sum())
+    order = np.argsort(label, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    found = [np.full(alone, alpha)]
+    for component in np.flatnonzero(sizes > 1):
+        members = order[starts[component] : starts[component + 1]]
+        dense = adjacency[members][:, members].toarray()
+        found.append(np.asarray(la.eigvalsh(dense)) + alpha)
+    return np.concatenate(found)
+
+
+def rank(adjacency: sp.csr_array, precision: Precision) -> int:
+    """Rank of Δ: N for γ > 0, else the number of non-zero eigenvalues of αI + A (an isolated linked pair has one 0).
+
+    Errors: DataError where γ = 0 and a connected component is too large for its eigenvalues.
+    """
+    if precision.gamma > 0.0:
+        return int(adjacency.shape[0])
+    values = np.abs(component_eigenvalues(adjacency, precision.alpha))
+    return int((values > NULL * max(values.max(), 1.0)).sum())
+
+
+def log_determinant(adjacency: sp.csr_array, precision: Precision) -> float:
+    """log|Δ| = 2 log|det(αI + A + i√γI)| by a sparse factorisation; for γ = 0 over the non-zero eigenvalues."""
+    if precision.gamma == 0.0:
+        values = np.abs(component_eigenvalues(adjacency, precision.alpha))
+        return float(2.0 * np.log(values[values > NULL * max(values.max(), 1.0)]).sum())
+    factors = splu(_shifted(adjacency, precision))
+    return float(2.0 * np.log(np.abs(factors.U.diagonal())).sum())
+
+
+def inverse_diagonal(adjacency: sp.csr_array, precision: Precision, rows: npt.NDArray[Any]) -> Array:
+    """(Δ⁻¹)_ii for the given instances (n,): −Im[(αI + A + i√γI)⁻¹]_ii / √γ.
+
+    Errors: DataError for γ = 0, where Δ may have no inverse.
+    """
+    if precision.gamma == 0.0:
+        raise DataError("the variance of linked instances needs gamma > 0: with γ = 0 the precision may be singular")
+    factors = splu(_shifted(adjacency, precision))
+    found = np.empty(len(rows))
+    for start in range(0, len(rows), RIGHT_SIDES):
+        some = np.asarray(rows[start : start + RIGHT_SIDES])
+        unit = np.zeros((adjacency.shape[0], len(some)), dtype=complex)
+        unit[some, np.arange(len(some))] = 1.0
+        solved = factors.solve(unit)
+        found[start : start + len(some)] = -solved[some, np.arange(len(some))].imag / np.sqrt(precision.gamma)
+    return found
+
+
+def probe_log_determinants(
+    multiply: Callable[[Array], Array], probes: Array, precision: Precision, steps: int
+) -> tuple[Array, Array]:
+    """Stochastic Lanczos quadrature: N Σ_k τ_k² log(γ + (α + θ_k)²) for each probe v (columns, entries ±1).
+
+    `multiply` gives AV for V (N, m).  θ and τ come from the tridiagonal matrix of `steps` Lanczos steps from v.
+    Returns: the estimates (m,), and what the last quarter of the steps changed (m,), a sign of what is left.
+    Source: Ubaru, Chen and Saad (2017), algorithm 1; no reorthogonalisation, which quadrature does not need.
+    """
+    n, m = probes.shape
+    current, before = probes / np.sqrt(n), np.zeros_like(probes)
+    diagonal, beside = np.zeros((steps, m)), np.zeros((steps, m))
+    for step in range(steps):
+        following = multiply(current)
+        if step:
+            following -= before * beside[step - 1]
+        diagonal[step] = np.einsum("ij,ij->j", current, following)
+        following -= current * diagonal[step]
+        beside[step] = np.sqrt(np.einsum("ij,ij->j", following, following))
+        before, current = current, following / np.where(beside[step] > 0.0, beside[step], 1.0)
+    values = np.array([_quadrature(diagonal[:, j], beside[:, j], precision) for j in range(m)])
+    short = max(1, 3 * steps // 4)
+    early = np.array([_quadrature(diagonal[:short, j], beside[:short, j], precision) for j in range(m)])
+    return n * values, n * (values - early)
+
+
+def _quadrature(diagonal: Array, beside: Array, precision: Precision) -> float:
+    """Gauss quadrature of log(γ + (α + θ)²) from a tridiagonal matrix, cut where the Krylov space was exhausted."""
+    ended = np.flatnonzero(beside[:-1] <= 1e-12 * np.abs(diagonal).max(initial=1.0))
+    length = int(ended[0]) + 1 if len(ended) else len(diagonal)
+    theta, vectors = la.eigh_tridiagonal(diagonal[:length], beside[: length - 1])
+    weights = vectors[0] ** 2
+    inner = precision.gamma + (precision.alpha + theta) ** 2
+    return float(weights @ np.log(np.maximum(inner, np.finfo(float).tiny)))
+
+
+def estimated(values: Array, changes: Array) -> Estimate:
+    """The mean of probes (m,), with the standard error of the mean and the mean change of the last steps together."""
+    spread = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
+    return Estimate(float(values.mean()), float(np.hypot(spread, changes.mean())))
