@@ -28,7 +28,7 @@ help:
 	@echo "make clean   remove $(VENV) and everything that the commands above have made"
 
 demo: $(DEMO_READY)
-	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits two models."
+	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits three models."
 	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
 
 test: $(DEV_READY)

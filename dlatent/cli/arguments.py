@@ -5,17 +5,35 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 UNITS = {"": 1, "B": 1} | {
     name: size
     for power, letter in enumerate("KMGT", 1)
     for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
 }
+DIRECTIONS = ("symmetrise", "co_links", "undirected")
+
+
+class Model(NamedTuple):
+    """A model as the commands know it: the class, what it is in words, and whether it takes labels and links."""
+
+    name: str
+    words: str
+    labels: bool = False
+    links: bool = False
+
+
 MODELS = {
-    "ppca": ("PPCA", "probabilistic PCA"),
-    "fa": ("FactorAnalysis", "factor analysis, with a noise variance for each feature"),
-    "supervised": ("SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label"),
+    "ppca": Model("PPCA", "probabilistic PCA"),
+    "fa": Model("FactorAnalysis", "factor analysis, with a noise variance for each feature"),
+    "supervised": Model(
+        "SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label", labels=True
+    ),
+    "relational": Model("RelationalPPCA", "probabilistic relational PCA: rows that are linked", links=True),
+    "relational-supervised": Model(
+        "RelationalSupervisedPPCA", "supervised PPCA of linked rows, each with a label", labels=True, links=True
+    ),
 }
 HYPERPARAMETERS = {
     "components": "n_components",
@@ -28,6 +46,10 @@ HYPERPARAMETERS = {
     "noise_floor": "noise_floor",
     "target_type": "target_type",
     "target_noise_floor": "target_noise_floor",
+    "alpha": "alpha",
+    "gamma": "gamma",
+    "start": "start",
+    "start_noise": "start_noise",
 }
 
 
@@ -79,6 +101,34 @@ def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
     )
 
 
+def add_direction(parser: argparse.ArgumentParser) -> None:
+    """`--direction`."""
+    parser.add_argument(
+        "--direction",
+        choices=DIRECTIONS,
+        help="of links with a direction: a link either way links both (symmetrise), those with a common neighbour "
+        "become linked (co_links); undirected: each link is listed in one order or in both (default: in both)",
+    )
+
+
+def add_links(parser: argparse.ArgumentParser) -> None:
+    """`--links`, `--direction`, and what the links weigh."""
+    parser.add_argument(
+        "--links",
+        required=True,
+        metavar="LINKS",
+        help="links between the rows of DATA: a store (dlatent ingest-links makes one), or a list (.csv .tsv .parquet "
+        ".npz)",
+    )
+    add_direction(parser)
+    parser.add_argument("--alpha", type=float, metavar="A", help="weight of a row beside its neighbours (default 1)")
+    parser.add_argument("--gamma", type=float, metavar="G", help="weight of the features alone (default 1e-06)")
+    parser.add_argument("--start", choices=("random", "pca"), help="where --solver em begins (default random)")
+    parser.add_argument(
+        "--start-noise", type=float, metavar="VARIANCE", help="noise variance at which --start pca begins"
+    )
+
+
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Where to compute: `--scheduler`, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
@@ -96,7 +146,15 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument(
         "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
     )
-    if kind == "supervised":
+    if MODELS[kind].links:
+        add_links(parser)
+    else:
+        parser.add_argument(
+            "--missing",
+            choices=("refuse", "nan", "unstored"),
+            help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default refuse)",
+        )
+    if MODELS[kind].labels:
         add_labels(parser, "default: the only column of DATA")
         parser.add_argument("--target-type", choices=("auto", "class", "multilabel", "regression"))
         parser.add_argument(
@@ -106,11 +164,6 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
     parser.add_argument("--route", choices=("auto", "moments", "krylov", "rows"), help="default: the planner chooses")
-    parser.add_argument(
-        "--missing",
-        choices=("refuse", "nan", "unstored"),
-        help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default refuse)",
-    )
     parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
     parser.add_argument(
         "--noise-floor",
@@ -126,7 +179,15 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
 
 
 def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was given, by the names of the estimators."""
+    """What was given, by the names of the estimators.
+
+    Errors: UsageError for options that would be ignored.
+    """
+    start, noise = getattr(arguments, "start", None), getattr(arguments, "start_noise", None)
+    if start is not None and arguments.solver != "em":
+        raise UsageError("--start says where EM begins; give --solver em with it")
+    if noise is not None and start != "pca":
+        raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
     given = {name: getattr(arguments, option, None) for option, name in HYPERPARAMETERS.items()}
     suspect = {"suspect_data": "keep"} if arguments.keep_suspect_data else {}
     return {name: value for name, value in given.items() if value is not None} | suspect

@@ -8,7 +8,7 @@ from typing import Any
 from dlatent.cli import show
 from dlatent.cli.arguments import counts
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, model_of, targets_of
+from dlatent.cli.models import add_models, inputs_of, model_of
 from dlatent.cli.status import OK
 
 
@@ -20,7 +20,7 @@ def register(commands: Any) -> None:
         description="Fit a model with several numbers of components to a part of the cells, and score the predictions "
         "of the others.",
     )
-    for kind in add_models(parser, components=counts).values():
+    for kind in add_models(parser, counts, linked=False).values():
         kind.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
         kind.set_defaults(run=run)
 
@@ -29,12 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit and score all candidates, and show what came out."""
     import dlatent
 
-    targets, candidates = targets_of(arguments), arguments.components
+    given, candidates = inputs_of(arguments), arguments.components
     arguments.components = candidates[0]
     model = model_of(arguments)
     with connected(arguments) as client:
         found = dlatent.choose_components(
-            model, arguments.data, candidates, targets, held_out=arguments.held_out, client=client
+            model, arguments.data, candidates, held_out=arguments.held_out, client=client, **given
         )
     columns = ("held_out_log_likelihood", "held_out_rmse", "log_likelihood", "passes", "converged")
     lines = [

@@ -19,7 +19,8 @@ def register(commands: Any) -> None:
         "demo",
         help="the whole way on real data: the Python modules of this machine",
         description="Reads the Python modules of this machine as documents, stores their words in Zarr, starts a local "
-        "cluster of two processes, fits PPCA and semi-supervised PPCA, and compares them.",
+        "cluster of two processes, fits PPCA, relational PPCA to the imports too, and semi-supervised PPCA to some "
+        "packages too, and compares them.",
     )
     parser.add_argument("--folder", default="demo-output", help="where to write (default demo-output)")
     parser.add_argument("--modules", type=positive, default=5000, metavar="N", help="most modules to read (5000)")

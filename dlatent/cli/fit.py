@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from dlatent.cli import show
 from dlatent.cli.arguments import add_overwrite
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, model_of, targets_of
+from dlatent.cli.models import add_models, inputs_of, model_of
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import FitProgress, Screen
 from dlatent.cli.status import NOT_CONVERGED, OK
 
 if TYPE_CHECKING:
     from dlatent import PPCA
+    from dlatent.arrays import Links
 
 
 def register(commands: Any) -> None:
@@ -34,20 +35,20 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     require_free(arguments.output, overwrite=arguments.overwrite)
-    targets = targets_of(arguments)
     model = model_of(arguments)
+    inputs = inputs_of(arguments)
     with warnings.catch_warnings(record=True) as caught, connected(arguments) as client:
         warnings.simplefilter("always")
         started = perf_counter()
-        plan = model.plan(arguments.data, targets, client=client)
+        plan = model.plan(arguments.data, **inputs, client=client)
         with Screen(quiet=arguments.quiet) as screen:
             screen.line(f"route {plan.route} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
             progress = FitProgress(screen, plan, model.tol)
-            model.fit(arguments.data, targets, client=client, watch=progress.watch)
+            model.fit(arguments.data, **inputs, client=client, watch=progress.watch)
             progress.finish()
     model.save(arguments.output, overwrite=arguments.overwrite)
     texts = _said(caught)
-    found = _summary(model, arguments.output, perf_counter() - started, texts)
+    found = _summary(model, inputs.get("links"), arguments.output, perf_counter() - started, texts)
     if arguments.json:
         show.as_json(found)
     else:
@@ -65,13 +66,15 @@ def _said(caught: list[warnings.WarningMessage]) -> list[str]:
     return [str(one.message) for one in caught if issubclass(one.category, own)]
 
 
-def _summary(model: PPCA, path: str, seconds: float, texts: list[str]) -> dict[str, Any]:
+def _summary(model: PPCA, links: Links | None, path: str, seconds: float, texts: list[str]) -> dict[str, Any]:
+    linked = None if links is None else {"number": links.entries // 2, "notes": links.notes}
     return {
         "model": path,
         "kind": type(model).__name__,
         "instances": model.n_samples_,
         "features": model.n_features_in_,
         "components": len(model.components_),
+        "links": linked,
         "log_likelihood": model.log_likelihood_,
         "noise_variance": model.noise_variance_,
         "target_noise_variance": getattr(model, "target_noise_variance_", None),
@@ -93,13 +96,14 @@ def _noise(variance: Any) -> str:
 
 def _print(found: dict[str, Any]) -> None:
     settled = "converged" if found["converged"] else "NOT converged"
-    targets = found["target_noise_variance"]
+    targets, links = found["target_noise_variance"], found["links"]
     show.facts(
         f"{found['model']} written",
         {
             "model": f"{found['kind']}, {found['components']} components",
             "data": f"{found['instances']:,} instances × {found['features']:,} features",
-            "log-likelihood": f"{found['log_likelihood']:.10g} nats, {settled}",
+            "links": None if links is None else "; ".join([f"{links['number']:,}", *links["notes"]]),
+            "log-likelihood": f"{show.likelihood(found['log_likelihood'], linked=links is not None)}, {settled}",
             "noise variance": _noise(found["noise_variance"]),
             "of the labels": None if targets is None else f"{targets:.6g}",
             "passes": f"{found['passes']} over the data, {found['bytes_read'] / 1e6:,.1f} MB read",

@@ -7,11 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_overwrite, positive
+from dlatent.cli.arguments import add_direction, add_json, add_overwrite, positive
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
-
-DIRECTIONS = ("symmetrise", "co_links", "undirected")
 
 
 def register(commands: Any) -> None:
@@ -33,16 +31,6 @@ def register(commands: Any) -> None:
     add_overwrite(parser)
     add_json(parser)
     parser.set_defaults(run=run)
-
-
-def add_direction(parser: argparse.ArgumentParser) -> None:
-    """`--direction`."""
-    parser.add_argument(
-        "--direction",
-        choices=DIRECTIONS,
-        help="of links with a direction: a link either way links both (symmetrise), those with a common neighbour "
-        "become linked (co_links); undirected: each link is listed in one order or in both (default: in both)",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`dlatent inspect`: what a store holds, a model or data."""
+"""`dlatent inspect`: what a store holds, a model, data or links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="what a store holds",
-        description="Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting.",
+        description="Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting. "
+        "Of links: instances, links, degrees.",
     )
     parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store")
     add_json(parser)
@@ -34,8 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     from dlatent.stores.open import open_node
 
     marker = open_node(arguments.path).attrs.get(MARKER)
-    if isinstance(marker, dict) and marker.get("kind") == RESULT:
+    kind = marker.get("kind") if isinstance(marker, dict) else None
+    if kind == RESULT:
         found, display = describe_model(arguments.path), _print_model
+    elif kind == "links":
+        found, display = describe_links(arguments.path), _print_links
     else:
         found, display = describe_data(arguments.path), _print_data
     if arguments.json:
@@ -61,6 +65,7 @@ def describe_model(path: str) -> dict[str, Any]:
         "instances": about["instances"],
         "features": len(values["mean"]),
         "targets": values.get("target"),
+        "links": _links(about),
         "log_likelihood": about["log_likelihood"],
         "converged": about["converged"],
         "iterations": about["iterations"],
@@ -87,6 +92,15 @@ def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+def _links(about: Any) -> dict[str, Any] | None:
+    """Of a model of linked rows: the number of links, α, γ, and the rank of Δ."""
+    entries, parameters = about["plan"]["problem"].get("links"), about["parameters"]
+    if entries is None:
+        return None
+    numbers = {name: parameters[name] for name in ("alpha", "gamma")}
+    return {"number": entries // 2, **numbers, "rank": about["precision_rank"]}
+
+
 def _components(stored: StoredResult) -> list[dict[str, Any]]:
     """For each component its variance over the features, the share of their total variance, and its largest
     loadings."""
@@ -106,13 +120,14 @@ def _components(stored: StoredResult) -> list[dict[str, Any]]:
 
 
 def _print_model(found: dict[str, Any]) -> None:
-    targets = found["targets"]
+    targets, links = found["targets"], found["links"]
     show.facts(
         f"{found['model']}: a fitted {found['kind']}",
         {
             "data": f"{found['instances']:,} instances × {found['features']:,} features",
             "labels": None if targets is None else f"{len(targets)}: {_shortened(targets)}",
-            "log-likelihood": f"{found['log_likelihood']:.10g} nats",
+            "links": None if links is None else _link_words(links, found["instances"]),
+            "log-likelihood": show.likelihood(found["log_likelihood"], linked=links is not None),
             "converged": "yes" if found["converged"] else "NO",
             "passes": f"{found['passes']} over the data by route {found['route']}, {found['bytes_read'] / 1e6:,.1f} MB "
             f"read, {found['seconds']:.1f} s",
@@ -129,6 +144,11 @@ def _print_model(found: dict[str, Any]) -> None:
         show.say(f"warning: {text}")
 
 
+def _link_words(links: dict[str, Any], instances: int) -> str:
+    rank = "" if links["rank"] == instances else f", rank of Δ {links['rank']:,}"
+    return f"{links['number']:,}, with α = {links['alpha']:g} and γ = {links['gamma']:g}{rank}"
+
+
 def _floor(noise: dict[str, Any]) -> str:
     low = noise["at_floor"]
     if isinstance(low, int) and not isinstance(low, bool):
@@ -143,6 +163,43 @@ def _signed(largest: dict[str, Any]) -> str:
 def _shortened(values: Any, most: int = 8) -> str:
     shown = ", ".join(str(value) for value in values[:most])
     return shown if len(values) <= most else f"{shown}, …"
+
+
+def describe_links(path: str) -> dict[str, Any]:
+    """What a graph between instances is, without reading its links."""
+    import numpy as np
+
+    from dlatent.stores.links import open_links
+    from dlatent.stores.open import open_node
+
+    links = open_links(path)
+    node: Any = open_node(path)
+    degrees = np.diff(node["indptr"][:])
+    return {
+        "links": path,
+        "instances": links.instances,
+        "number": links.entries // 2,
+        "weighted": node["data"].dtype == np.float64,
+        "median_degree": np.median(degrees),
+        "largest_degree": degrees.max(),
+        "isolated": np.count_nonzero(degrees == 0),
+        "chunks": node["data"].chunks,
+        "reordered": "original_position" in node,
+    }
+
+
+def _print_links(found: dict[str, Any]) -> None:
+    show.facts(
+        f"{found['links']}: a graph",
+        {
+            "instances": f"{found['instances']:,}",
+            "links": f"{found['number']:,}, {'weighted' if found['weighted'] else 'unweighted'}",
+            "degree": f"median {found['median_degree']:g}, largest {found['largest_degree']:,}",
+            "isolated": f"{found['isolated']:,}",
+            "chunks": " × ".join(map(str, found["chunks"])),
+            "rows": "reordered" if found["reordered"] else None,
+        },
+    )
 
 
 def describe_data(path: str) -> dict[str, Any]:

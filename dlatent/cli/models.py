@@ -1,4 +1,4 @@
-"""Models as the commands name them, and the labels for those that take some."""
+"""Models as the commands name them, and the labels and links for those that take some."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 
 def add_models(
-    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive
+    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, linked: bool = True
 ) -> dict[str, argparse.ArgumentParser]:
-    """One parser for each model, with its options; `components` reads the number, or the numbers, of components."""
+    """One parser for each model (with `linked` also of linked rows), with its options; `components` reads the number,
+    or the numbers, of components."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
-    for kind, (_, words) in MODELS.items():
+    for kind, (_, words, _, links) in MODELS.items():
+        if links and not linked:
+            continue
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
         add_model(made[kind], kind, components)
         add_cluster(made[kind])
@@ -30,14 +33,24 @@ def model_of(arguments: argparse.Namespace) -> PPCA:
     """The estimator, not fitted."""
     import dlatent
 
-    made: PPCA = getattr(dlatent, MODELS[arguments.model][0])(**hyperparameters(arguments))
+    made: PPCA = getattr(dlatent, MODELS[arguments.model].name)(**hyperparameters(arguments))
     return made
 
 
-def targets_of(arguments: argparse.Namespace) -> Any:
-    """The labels for the model, or None where it takes none."""
-    if arguments.model != "supervised":
-        return None
-    from dlatent.cli.labels import labels_of
+def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `links`, which are open,
+    so that the two need not read them twice."""
+    taken, found = MODELS[arguments.model], dict[str, Any]()
+    if taken.labels:
+        from dlatent.cli.labels import labels_of
 
-    return labels_of(arguments.labels, arguments.data, arguments.unlabelled)
+        found["y"] = labels_of(arguments.labels, arguments.data, arguments.unlabelled)
+    if taken.links:
+        from dlatent.stores.links import open_links
+        from dlatent.stores.open import open as open_source
+
+        data = open_source(arguments.data)
+        found["links"] = open_links(
+            arguments.links, instances=data.shape[0], ids=data.labels.instances, direction=arguments.direction
+        )
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlatent.cli import show
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, model_of, targets_of
+from dlatent.cli.models import add_models, inputs_of, model_of
 from dlatent.cli.status import OK
 
 
@@ -17,7 +17,7 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
         help="what a fit would do and cost, before a byte of the matrix is read",
-        description="The route and why, passes, bytes and tasks of each, and projected memory; reads metadata only.",
+        description="The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
     )
     for kind in add_models(parser).values():
         kind.set_defaults(run=run)
@@ -25,9 +25,10 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, and show the plan."""
-    targets = targets_of(arguments)
+    model = model_of(arguments)
+    inputs = inputs_of(arguments)
     with connected(arguments) as client:
-        plan = model_of(arguments).plan(arguments.data, targets, client=client)
+        plan = model.plan(arguments.data, **inputs, client=client)
     if arguments.json:
         show.as_json(asdict(plan))
     else:

@@ -139,7 +139,7 @@ class FitProgress:
 
     def _words(self, record: PassRecord, line: Iteration | None) -> list[str]:
         rate = self._plan.bytes_per_pass / max(record.seconds, 1e-9) / 1e6
-        source = " from memory" if record.blocks and record.cached == record.blocks else ""
+        source = " from memory" if record.blocks and not record.bytes_read else ""
         speed = f"{rate:,.1f} MB/s{source}"
         if line is None:
             return [f"{record.name}", speed]

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_overwrite
-from dlatent.cli.ingest_links import add_direction
+from dlatent.cli.arguments import add_direction, add_json, add_overwrite
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
 

@@ -49,13 +49,19 @@ class Line:
         return self.name, f"{self.wrong.mean():.3f}", f"{self.wrong_by_angle.mean():.3f}", *costs
 
 
-def summary(words: Line, ppca: Line, supervised: Line, seconds: float) -> str:
-    """What the numbers say, whatever they are."""
+def summary(lines: tuple[Line, ...], seconds: float) -> str:
+    """What the numbers say, whatever they are; `lines` are those of the words, PPCA, PRPCA and S²PPCA."""
+    words, ppca, relational, supervised = lines
+    pairs = [(one, other) for one in (relational, supervised) for other in (ppca, words)]
+    verdicts = "\n".join(compared(one, other) for one, other in pairs)
     return (
-        f"{compared(supervised, ppca)}\n{compared(supervised, words)}\n"
+        f"{verdicts}\n"
         "1-NN error: share of the unlabelled modules whose nearest labelled module is of another package, by distance "
         "and by angle.\n"
-        "Log-likelihood: in nats; of the words for PPCA, of words and labels for S²PPCA, so not to be compared.\n"
+        "PRPCA was told no package, but the imports of all modules, and an import within a package gives it away. They "
+        "shape its latent space; each module is then placed by its words alone, as by the other models.\n"
+        "Log-likelihood: in nats; of the words for PPCA, of linked words without the term of the links for PRPCA, of "
+        "words and labels for S²PPCA, so not to be compared.\n"
         f"Peak: resident memory of the driver and the workers together. The whole took {seconds:.0f} s."
     )
 

@@ -50,7 +50,7 @@ def draw(path: Path, scores: Mapping[str, Array], names: list[str | None], known
     from dlatent import plot
 
     with mpl.rc_context({"font.size": 9}):
-        figure = Figure(figsize=(13, 5.8), layout="constrained")
+        figure = Figure(figsize=(1.5 + 5.5 * len(scores), 5.8), layout="constrained")
         FigureCanvasAgg(figure)
         panels = figure.subplots(1, len(scores), squeeze=False)[0]
         for axes, (name, values) in zip(panels, scores.items(), strict=True):

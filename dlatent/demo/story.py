@@ -1,4 +1,4 @@
-"""The demonstration from end to end: sources, a Zarr store, a cluster, two models, what they cost and what they are
+"""The demonstration from end to end: sources, Zarr stores, a cluster, three models, what they cost and what they are
 good for."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlatent import PPCA, ConvergenceWarning, DataError, NoiseFloorWarning, SupervisedPPCA
+from dlatent import PPCA, ConvergenceWarning, DataError, NoiseFloorWarning, RelationalPPCA, SupervisedPPCA
 from dlatent.arrays import Array
 from dlatent.demo.corpus import Corpus, build_corpus, write_npz
 from dlatent.demo.findings import Cost, Line, summary
@@ -24,6 +24,7 @@ from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import draw, largest
 from dlatent.stores.ingest import ingest
+from dlatent.stores.links import ingest_links
 from dlatent.stores.open import open as open_source
 
 COMPONENTS = 20
@@ -48,7 +49,7 @@ class Story:
     """What the demonstration found, and where it lies."""
 
     folder: Path
-    lines: tuple[Line, Line, Line]
+    lines: tuple[Line, ...]
     summary: str
 
     def next_steps(self, program: str, python: str) -> list[str]:
@@ -58,7 +59,7 @@ class Story:
         return [
             f"{program} inspect {model}",
             f"{program} transform {model} {data} -o {self.folder / 'scores.zarr'} --overwrite",
-            f"{program} plan ppca {data} -k 50",
+            f"{program} plan relational {data} --links {self.folder / 'imports.zarr'} -k 50",
             f'{python} -c "{script}"',
         ]
 
@@ -74,7 +75,7 @@ def tell(
 ) -> Story:
     """Run the demonstration; `say` is told each step.
 
-    Parameters: `folder` gets the corpus, the store, two models and a picture, and nothing else in it is touched;
+    Parameters: `folder` gets the corpus, two stores, three models and a picture, and nothing else in it is touched;
     `modules`, most modules to read; `corpus` (None: of this machine); `components` K; `labelled`, modules per class
     whose package the semi-supervised model is told.
     Errors: DataError where the modules make no two classes.
@@ -84,28 +85,34 @@ def tell(
     task = choose(corpus, labelled)
     folder.mkdir(parents=True, exist_ok=True)
     store = _store(corpus, folder, say)
+    links = _links(corpus, folder, store, say)
     say("Starting a local cluster: two worker processes, one thread each.")
     with _cluster() as client:
         workers = list(client.run(_process_number).values())
         say(f"Fitting PPCA with {components} latent variables to the words.")
-        ppca, one = _fit(PPCA(components), store, None, client, workers)
+        ppca, one = _fit(PPCA(components), store, client, workers)
         _told(one, say)
+        say("Fitting relational PPCA (PRPCA) to the words and the imports, without any package.")
+        relational, two = _fit(RelationalPPCA(components), store, client, workers, links=links)
+        _told(two, say)
         say(
             f"Fitting semi-supervised PPCA (S²PPCA) to the words, and to the packages of {len(task.known)} modules: "
             f"{labelled} of each of {len(corpus.class_names)} packages."
         )
-        supervised, two = _fit(SupervisedPPCA(components), store, task.targets, client, workers)
-        _told(two, say)
-        # The labelled modules, too, are placed by their words alone: neighbours must be placed by one rule.
-        scores = {"PPCA": ppca.transform(store, client=client), "S²PPCA": supervised.transform(store, client=client)}
+        supervised, three = _fit(SupervisedPPCA(components), store, client, workers, y=task.targets)
+        _told(three, say)
+        models = {"PPCA": ppca, "PRPCA": relational, "S²PPCA": supervised}
+        # All modules, the labelled ones too, are placed by their words alone: neighbours must be placed by one rule.
+        scores = {name: model.transform(store, client=client) for name, model in models.items()}
     asked = int((task.classes >= 0).sum()) - len(task.known)
     say(f"Guessing the package of {asked:,} other modules from the nearest of the {len(task.known)} labelled ones.")
-    lines = _lines(store, scores, task, {"PPCA": one, "S²PPCA": two})
-    for name, model in (("ppca", ppca), ("s2ppca", supervised)):
-        model.save(folder / f"{name}.zarr", overwrite=True)
+    lines = _lines(store, scores, task, {"PPCA": one, "PRPCA": two, "S²PPCA": three})
+    places = [folder / name for name in ("ppca.zarr", "prpca.zarr", "s2ppca.zarr")]
+    for place, model in zip(places, models.values(), strict=True):
+        model.save(place, overwrite=True)
     draw(folder / "scores.png", scores, largest(corpus.packages, task.classes), task.known)
-    say(f"Saved {folder / 'ppca.zarr'}, {folder / 's2ppca.zarr'} and the picture {folder / 'scores.png'}.")
-    return Story(folder, lines, summary(*lines, perf_counter() - started))
+    say(f"Saved {', '.join(map(str, places))} and the picture {folder / 'scores.png'}.")
+    return Story(folder, lines, summary(lines, perf_counter() - started))
 
 
 def choose(corpus: Corpus, labelled: int) -> Task:
@@ -150,6 +157,18 @@ def _store(corpus: Corpus, folder: Path, say: Say) -> str:
     return str(store)
 
 
+def _links(corpus: Corpus, folder: Path, store: str, say: Say) -> str:
+    source, links = folder / "modules.npz", folder / "imports.zarr"
+    say(f"Ingesting the imports into {links}: an import either way links two modules.")
+    found = ingest_links(source, links, data=store, direction="symmetrise", overwrite=True)
+    inside = corpus.packages[corpus.links[:, 0]] == corpus.packages[corpus.links[:, 1]]
+    say(
+        f"  {found.links:,} links, {inside.sum() / max(len(inside), 1):.0%} of the imports within a package, "
+        f"{found.isolated:,} modules without a link ({found.seconds:.1f} s)."
+    )
+    return str(links)
+
+
 @contextmanager
 def _cluster() -> Iterator[Any]:
     import distributed
@@ -176,13 +195,13 @@ def _process_number() -> int:
     return os.getpid()
 
 
-def _fit(model: PPCA, store: str, targets: Any, client: Any, workers: list[int]) -> tuple[PPCA, Cost]:
+def _fit(model: PPCA, store: str, client: Any, workers: list[int], **inputs: Any) -> tuple[PPCA, Cost]:
     started = perf_counter()
     with Footprint(workers) as footprint, warnings.catch_warnings():
         # The advice lies in the saved model, where `dlatent inspect` shows it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", NoiseFloorWarning)
-        model.fit(store, targets, client=client)
+        model.fit(store, **inputs, client=client)
     seconds = perf_counter() - started
     read = int(model.history_["pass_bytes_read"].sum())
     return model, Cost(model.log_likelihood_, model.n_passes_, read, seconds, footprint.peak)
@@ -192,7 +211,7 @@ def _told(cost: Cost, say: Say) -> None:
     say(f"  {cost.passes} passes over the data, {cost.seconds:.1f} s.")
 
 
-def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, Cost]) -> tuple[Line, Line, Line]:
+def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, Cost]) -> tuple[Line, ...]:
     """Mistakes from the words, and from the posterior means.
 
     Posterior means are not standardised: the model has given the latent variables a common scale, the prior's, and
@@ -200,9 +219,8 @@ def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, Co
     order as their angles do; the posterior means do not, which is why both are told.
     """
     words = mistakes(of_source(open_source(store)), task.classes, task.known)
-    lines = []
+    lines = [Line("the words alone", words, words)]
     for name, rows in scores.items():
         wrong, turned = (mistakes(of_array(r), task.classes, task.known) for r in (rows, directions(rows)))
         lines.append(Line(name, wrong, turned, costs[name]))
-    ppca, supervised = lines
-    return Line("the words alone", words, words), ppca, supervised
+    return tuple(lines)

@@ -159,6 +159,15 @@ def test_stored_graphs_are_symmetric_and_as_large_as_described(graphs: Path) -> 
     assert 0.9 * graph.LENGTH < words.nnz / 1000 <= graph.LENGTH
 
 
+def test_rounds_of_several_passes_count_once() -> None:
+    """Three iterations of two passes each, the first with two for the energy, and the check, which has two, too."""
+    names = ["products", "products", "energy", "energy"] + 2 * ["products"] * 3
+    row = {"pass_names": names, "pass_seconds": [5.0, 4.0, 9.0, 8.0] + 3 * [1.0, 2.0], "trace": [0.0] * 3}
+    assert graph.rounds(row) == (26.0, 3.0)
+    plain = {"pass_names": ["products"] * 3 + ["check"], "pass_seconds": [7.0, 1.0, 2.0, 3.0], "trace": [0.0] * 3}
+    assert graph.rounds(plain) == (7.0, 2.0)
+
+
 def test_fits_with_and_without_links_side_by_side(graphs: Path) -> None:
     rows = []
     for model in ("ppca", "prpca"):
@@ -171,6 +180,6 @@ def test_fits_with_and_without_links_side_by_side(graphs: Path) -> None:
     summary = graph.summarise(rows)
     assert "| prpca/quarter | 500 | 894 | 2500 |" in summary.markdown
     assert [check.passed for check in summary.checks][:2] == [True, True]
-    assert summary.checks[2].text.startswith("quarter: a pass over links takes")
+    assert summary.checks[2].text.startswith("quarter: a round over links takes")
     rows[1]["cap"]["oom_kills"] = 1
     assert not graph.summarise(rows).checks[0].passed

@@ -177,7 +177,9 @@ def test_inspect_reads_a_bare_array(run, tmp_path: Path) -> None:
     assert found["labels"] == []
 
 
-@pytest.mark.parametrize("command", ["ingest", "plan ppca", "fit supervised", "transform", "inspect", "demo"])
+@pytest.mark.parametrize(
+    "command", ["ingest", "plan ppca", "fit supervised", "fit relational", "transform", "inspect", "demo"]
+)
 def test_every_command_explains_itself(run, command: str) -> None:
     said = run(*command.split(), "--help")
     assert said.status == 0
@@ -191,3 +193,8 @@ def test_defaults_in_the_help_are_those_of_the_estimator(run) -> None:
     assert f"first directions (default {defaults['random_state']})" in said
     assert f"of the mean variance (default {defaults['noise_floor']:g})" in said
     assert f"of the labels (default {defaults['target_noise_floor']:g})" in said
+    said = " ".join(run("fit", "relational", "--help").out.split())
+    defaults = dlatent.RelationalPPCA().get_params()
+    assert f"beside its neighbours (default {defaults['alpha']:g})" in said
+    assert f"of the features alone (default {defaults['gamma']:g})" in said
+    assert f"--solver em begins (default {defaults['start']})" in said

@@ -33,7 +33,7 @@ class Heard(Screen):
 
 
 def record(name: str = "products", *, cached: int = 0, seconds: float = 2.0) -> PassRecord:
-    return PassRecord(name, seconds, 10_000_000, 4, cached, 4, 2.0)
+    return PassRecord(name, seconds, 0 if cached else 10_000_000, 4, cached, 4, 2.0)
 
 
 def progress(screen: Screen, tolerance: float = 1e-9) -> FitProgress:

@@ -18,14 +18,18 @@ from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import largest, plane
 from dlatent.demo.story import Story, choose, tell
+from dlatent.stores.links import open_links
 from dlatent.stores.open import open as open_source
 
 PACKAGES = ("ant", "bee", "cat")
-WRITTEN = ["modules.npz", "modules.zarr", "ppca.zarr", "s2ppca.zarr", "scores.png"]
+WRITTEN = ["imports.zarr", "modules.npz", "modules.zarr", "ppca.zarr", "prpca.zarr", "s2ppca.zarr", "scores.png"]
 
 
 def invented(rows: int = 90, words: int = 60) -> Corpus:
-    """Modules of three packages, each with words of its own that some modules do not use, and one module of none."""
+    """Modules of three packages, each with words of its own that some modules do not use, and one module of none.
+
+    Each imports the next one of its package, and one in five the one after it, which is of another.
+    """
     rng = np.random.default_rng(7)
     labels = np.arange(rows) % 3
     counts = rng.poisson(0.5, (rows, words))
@@ -41,7 +45,7 @@ def invented(rows: int = 90, words: int = 60) -> Corpus:
         packages,
         labels.astype(np.int64),
         np.array(PACKAGES),
-        np.zeros((0, 2), dtype=np.int64),
+        np.array([(i, i + 3) for i in range(rows - 3)] + [(i, i + 1) for i in range(0, rows - 1, 5)]),
     )
 
 
@@ -72,8 +76,8 @@ def test_everything_is_written_and_nothing_else_is_touched(told: Told) -> None:
 
 def test_the_table_holds_what_the_saved_models_say(told: Told) -> None:
     folder, task = told.story.folder, choose(invented(), 4)
-    assert [line.name for line in told.story.lines] == ["the words alone", "PPCA", "S²PPCA"]
-    for line, name in zip(told.story.lines[1:], ("ppca", "s2ppca"), strict=True):
+    assert [line.name for line in told.story.lines] == ["the words alone", "PPCA", "PRPCA", "S²PPCA"]
+    for line, name in zip(told.story.lines[1:], ("ppca", "prpca", "s2ppca"), strict=True):
         model = dlatent.load(folder / f"{name}.zarr")
         scores = model.transform(folder / "modules.zarr")
         np.testing.assert_array_equal(line.wrong, mistakes(of_array(scores), task.classes, task.known))
@@ -93,9 +97,27 @@ def test_the_semi_supervised_model_was_told_no_more_than_it_should_be(told: Told
     assert result["view_instances"].values.tolist() == [90, 12]
 
 
+def test_the_relational_model_was_told_the_imports_and_no_package(told: Told) -> None:
+    folder, corpus = told.story.folder, invented()
+    again = dlatent.RelationalPPCA(3).fit(
+        folder / "modules.zarr", links=open_links(corpus.links, instances=90, direction="symmetrise")
+    )
+    np.testing.assert_array_equal(dlatent.load(folder / "prpca.zarr").components_, again.components_)
+    assert "105 links, 82% of the imports within a package, 0 modules without a link" in "\n".join(told.said)
+
+
 def test_the_steps_are_said_and_what_to_type_next_works(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
     text = "\n".join(told.said)
-    for words in ("ingesting", "local cluster", "PPCA with 3", "12 modules", "Guessing the package of 77", "Saved"):
+    for words in (
+        "ingesting",
+        "imports",
+        "local cluster",
+        "PPCA with 3",
+        "PRPCA",
+        "12 modules",
+        "Guessing the package of 77",
+        "Saved",
+    ):
         assert words in text
     steps = told.story.next_steps("bin/dlatent", "bin/python")
     for step in steps[:3]:
@@ -197,6 +219,8 @@ def test_the_command_shows_the_story(
     assert f"12 modules into {tmp_path / 'x'}" in said
     for line in told.story.lines:
         assert line.cells[1] in said
-    assert "S²PPCA against PPCA: " in said
+    for one in ("PRPCA", "S²PPCA"):
+        for other in ("PPCA", "the words alone"):
+            assert f"{one} against {other}: " in said
     assert "What to type next" in said
     assert f"inspect {told.story.folder / 's2ppca.zarr'}" in said

@@ -1,0 +1,204 @@
+"""Passes over links: equal to dense algebra, and to the last bit on every engine, whatever befalls the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from engine_cases import COLUMNS, drawn, held
+
+from dlatent.engine.connect import connect
+from dlatent.engine.exchange import split_columns, traffic_of
+from dlatent.errors import DataError, EngineError
+from dlatent.stores.links import open_links
+
+SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
+ROWS = sum(SIZES)
+
+
+def graph(density=0.02, seed=3):
+    half = sp.random_array((ROWS, ROWS), density=density, rng=np.random.default_rng(seed), format="csr")
+    links = sp.csr_array(half + half.T)
+    links.setdiag(0)
+    links.eliminate_zeros()
+    return links
+
+
+LINKS = graph()
+WEIGHTS = np.random.default_rng(5).normal(size=(COLUMNS, 3))
+
+
+def send(block, _parameters):
+    return np.asarray(block.features @ WEIGHTS)
+
+
+def send_sparse(block, _parameters):
+    return sp.csr_array(block.features, dtype=np.float64)
+
+
+def meet(own, met, parameters):
+    return own * parameters + met
+
+
+def gathered(block, _parameters):
+    met = block.exchanged.met
+    return np.asarray(block.features.T @ met), met.T @ met
+
+
+def passed(engine, rows=send, hops=2, fold=gathered, parameters=0.5):
+    return engine.gather_linked(rows, fold, parameters, hop=meet, hops=hops)
+
+
+def same(left, right):
+    return all(a.tobytes() == b.tobytes() for a, b in zip(left, right, strict=True))
+
+
+def serial(source, links=LINKS, **options):
+    with connect(source, client="serial", links=open_links(links)) as engine:
+        return passed(engine, **options)
+
+
+@pytest.fixture(params=["threads", "one_worker", "two_processes", "seven_workers"])
+def client(request):
+    return None if request.param == "threads" else request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_hops_are_products_with_the_graph(hops):
+    source = drawn(SIZES)
+    x = np.vstack([block.load() for block in source.blocks]).astype(np.float64)
+    operator = np.linalg.matrix_power(0.5 * np.eye(ROWS) + LINKS.toarray(), hops)
+    expected = operator @ (x @ WEIGHTS)
+    found = serial(source, hops=hops)
+    np.testing.assert_allclose(found[0], x.T @ expected, rtol=1e-6, atol=1e-6 * abs(x.T @ expected).max())
+    np.testing.assert_allclose(found[1], expected.T @ expected, rtol=1e-6, atol=1e-6 * (expected**2).sum())
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("cache_bytes", [0, 4000, None])
+def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
+    source = drawn(SIZES, sparse=sparse)
+    expected = serial(source)
+    with connect(source, client=client, links=open_links(LINKS), cache_bytes=cache_bytes) as engine:
+        for _ in range(2):
+            assert same(passed(engine), expected)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, None], ids=["computed every pass", "held"])
+def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes):
+    expected = serial(drawn(SIZES))
+    with connect(drawn(SIZES, delayed=True), client=client, links=open_links(LINKS), cache_bytes=cache_bytes) as engine:
+        for _ in range(2):
+            assert same(passed(engine), expected)
+
+
+def test_same_bits_as_serial_for_arrays_in_memory(client):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
+    source = held(values, SIZES)
+    with connect(source, client=client, links=open_links(LINKS)) as engine:
+        assert same(passed(engine, hops=1), serial(source, hops=1))
+        assert [record.bytes_read >= values.nbytes for record in engine.passes] == [True]
+
+
+def test_sparse_rows_are_exchanged_without_becoming_dense(client):
+    source = drawn(SIZES, sparse=True)
+    with connect(source, client=client, links=open_links(LINKS)) as engine:
+        found = passed(engine, rows=send_sparse, hops=1, fold=kind_and_sum)
+    x = sp.vstack([block.load() for block in source.blocks]).astype(np.float64)
+    assert found[0] == 0
+    np.testing.assert_allclose(found[1], ((0.5 * x + LINKS @ x) ** 2).sum(), rtol=1e-12)
+
+
+def kind_and_sum(block, _parameters):
+    met = block.exchanged.met
+    return int(not isinstance(met, sp.csr_array)), float((met.data**2).sum())
+
+
+def test_instances_without_links_meet_nobody(client):
+    none = sp.csr_array((ROWS, ROWS))
+    source = drawn(SIZES)
+    with connect(source, client=client, links=open_links(none)) as engine:
+        found = passed(engine, hops=1)
+        assert engine.traffic().rows == 0
+    x = np.vstack([block.load() for block in source.blocks]).astype(np.float64)
+    np.testing.assert_allclose(found[1], 0.25 * (x @ WEIGHTS).T @ (x @ WEIGHTS), rtol=1e-9)
+
+
+def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
+    source = drawn(SIZES, key="killed in an exchange")
+    expected = serial(source)
+    with connect(source, client=two_processes, links=open_links(LINKS)) as engine:
+        assert same(passed(engine), expected)
+        workers = set(two_processes.run(os.getpid).values())
+        found = engine.gather_linked(
+            send, kill_once, (20, str(tmp_path / "flag")), hop=lambda own, met, _: own * 0.5 + met, hops=2
+        )
+        assert same(found, expected)
+    two_processes.wait_for_workers(2)
+    assert set(two_processes.run(os.getpid).values()) != workers
+
+
+def kill_once(block, at):
+    index, flag = at
+    if block.index == index and not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return gathered(block, None)
+
+
+def test_errors_of_each_stage_reach_the_caller(client):
+    def refuse(*_values):
+        raise DataError("this stage fails")
+
+    with connect(drawn(SIZES), client=client, links=open_links(LINKS)) as engine:
+        for stage in ({"rows": refuse}, {"fold": refuse}):
+            with pytest.raises(DataError, match="this stage fails"):
+                passed(engine, **stage)
+        assert same(passed(engine), serial(drawn(SIZES)))
+
+
+def test_links_of_other_instances_are_refused():
+    with pytest.raises(DataError, match=r"joins 100 instances, but .* has 307"):
+        connect(drawn(SIZES), links=open_links(sp.csr_array((100, 100))))
+
+
+def test_a_closed_engine_passes_no_more():
+    engine = connect(drawn(SIZES), client="serial", links=open_links(LINKS))
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        passed(engine)
+
+
+def test_pieces_put_together_are_the_rows():
+    rows = LINKS[10:60]
+    edges = (0, 4, 51, 52, 200, ROWS)
+    pieces = split_columns(rows, edges)
+    again = np.zeros(rows.shape)
+    for piece in pieces:
+        assert piece.links.nnz
+        again[:, edges[piece.group] : edges[piece.group + 1]] = piece.links.toarray()
+    np.testing.assert_array_equal(again, rows.toarray())
+
+
+def test_traffic_counts_groups_that_live_elsewhere_once_for_each_worker():
+    survey = np.array([[1, 2, 0, 0], [2, 0, 0, 0], [0, 0, 0, 5], [1, 0, 5, 0]])
+    moved = traffic_of(survey, [10, 20, 30, 40], ["a", "a", "b", "b"])
+    assert moved.rows == 10  # of group 0, which group 3 has links to
+    assert moved.reach == 80
+    apart = traffic_of(survey, [10, 20, 30, 40], ["a", "b", "c", "d"])
+    assert apart.rows == 20 + 10 + 40 + (10 + 30)
+
+
+def test_what_travels_is_known_to_the_engine(two_processes, seven_workers):
+    source = drawn(SIZES, key="traffic")
+    ring = sp.csr_array(sp.diags_array([np.ones(ROWS - 1)] * 2, offsets=[-1, 1]))
+    with connect(source, client=two_processes, links=open_links(ring)) as engine:
+        near = engine.traffic()
+    with connect(source, client=two_processes, links=open_links(LINKS)) as engine:
+        far = engine.traffic()
+    assert 0 < near.rows < far.rows == ROWS
+    assert near.reach < far.reach == ROWS

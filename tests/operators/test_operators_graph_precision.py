@@ -1,0 +1,87 @@
+"""Δ = γI + (αI + A)² by what it does, against dense matrices that are formed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlatent.errors import DataError
+from dlatent.operators import graph_precision
+from dlatent.operators.graph_precision import Precision, estimated
+from dlatent.testing.graphs import power_law_graph
+
+
+def formed(adjacency, precision):
+    inner = precision.alpha * np.eye(adjacency.shape[0]) + adjacency.toarray()
+    return precision.gamma * np.eye(len(inner)) + inner.T @ inner
+
+
+precisions = st.builds(Precision, st.floats(0, 3), st.floats(1e-3, 2))
+graphs = st.builds(
+    lambda n, m, seed, weight: weight * power_law_graph(n, min(m, n * (n - 1) // 4), random_state=seed),
+    st.integers(3, 30),
+    st.integers(0, 60),
+    st.integers(0, 100),
+    st.floats(0.1, 2),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs, precisions)
+def test_determinant_and_inverse_are_those_of_the_formed_matrix(adjacency, precision):
+    dense = formed(adjacency, precision)
+    expected = np.linalg.slogdet(dense)[1]
+    assert graph_precision.log_determinant(adjacency, precision) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    rows = np.arange(adjacency.shape[0])[::2]
+    found = graph_precision.inverse_diagonal(adjacency, precision, rows)
+    np.testing.assert_allclose(found, np.diag(np.linalg.inv(dense))[rows], rtol=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs, st.floats(0, 2))
+def test_rank_without_gamma_is_that_of_the_formed_matrix(adjacency, alpha):
+    singular = np.linalg.svd(alpha * np.eye(adjacency.shape[0]) + adjacency.toarray(), compute_uv=False)
+    clear = singular[singular > 1e-6 * max(singular.max(), 1)]
+    if len(clear) == (singular > 1e-12 * max(singular.max(), 1)).sum():  # else the rank is a matter of taste
+        assert graph_precision.rank(adjacency, Precision(alpha, 0.0)) == len(clear)
+        found = graph_precision.log_determinant(adjacency, Precision(alpha, 0.0))
+        assert found == pytest.approx(2 * np.log(clear).sum(), rel=1e-8, abs=1e-8)
+
+
+def test_an_isolated_pair_makes_the_precision_singular():
+    pair = sp.csr_array(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0.0]]))
+    assert graph_precision.rank(pair, Precision(1.0, 0.0)) == 2
+    assert graph_precision.rank(pair, Precision(1.0, 1e-6)) == 3
+
+
+def test_a_component_too_large_for_its_eigenvalues_is_refused(monkeypatch):
+    monkeypatch.setattr(graph_precision, "EXACT_COMPONENT", 5)
+    ring = power_law_graph(30, 60, random_state=0)
+    with pytest.raises(DataError, match=r"gamma=1e-6, which gives the same subspace"):
+        graph_precision.rank(ring, Precision(1.0, 0.0))
+
+
+def test_quadrature_is_exact_once_the_krylov_space_is_all():
+    adjacency, precision = power_law_graph(12, 25, random_state=1), Precision(1.0, 0.1)
+    dense = formed(adjacency, precision)
+    values, vectors = np.linalg.eigh(dense)
+    logarithm = vectors * np.log(values) @ vectors.T
+    probes = np.random.default_rng(0).integers(0, 2, (12, 5)) * 2.0 - 1.0
+    found, _ = graph_precision.probe_log_determinants(lambda v: adjacency @ v, probes, precision, 12)
+    np.testing.assert_allclose(found, np.einsum("ij,ik,kj->j", probes, logarithm, probes), rtol=1e-8)
+
+
+# An eigenvalue near zero weighs log γ, which the last case has most of: its quadrature knows that it is rougher.
+@pytest.mark.parametrize(
+    ("precision", "most"), [(Precision(1.0, 1e-2), 0.02), (Precision(0.5, 1.0), 0.02), (Precision(1.0, 1e-6), 0.04)]
+)
+def test_quadrature_comes_within_its_own_error(precision, most):
+    adjacency = power_law_graph(1500, 4500, random_state=3)
+    exact = graph_precision.log_determinant(adjacency, precision)
+    probes = np.random.default_rng(1).integers(0, 2, (1500, 40)) * 2.0 - 1.0
+    found = estimated(*graph_precision.probe_log_determinants(lambda v: adjacency @ v, probes, precision, 120))
+    assert abs(found.value - exact) < 4 * found.standard_error
+    assert found.standard_error < most * 1500
