@@ -13,6 +13,7 @@ from dlatent.errors import PlanError
 from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
+from dlatent.linear_gaussian.patterns import LARGEST, MOST
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
@@ -196,7 +197,7 @@ def rows_route(problem: Problem, machine: Machine) -> Route:
     """About twenty passes, statistics of D × K²/2 numbers: any entry may be missing, and noise may be per feature."""
     k, width = problem.n_components, problem.features + problem.targets
     packed = (k + 1) * (k + 2) // 2
-    statistic = 8 * width * (packed + k + 2)
+    statistic = 8 * max(width * (packed + k + 2), min(MOST * width**2, LARGEST))
     cells = float(problem.nnz) if problem.nnz is not None else float(problem.instances) * width
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     flops = 4.0 * cells * (packed + k) + problem.instances * float(k) ** 3 * ROW_SOLVE

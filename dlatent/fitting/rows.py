@@ -1,4 +1,4 @@
-"""Route rows: any entry may be missing.  One pass for each iteration, and few of them.
+"""Route rows: any entry may be missing.  One pass for each iteration, and few of them; two in all for few masks.
 
 A pass returns the EM statistics, from which the driver takes the EM image, the log-likelihood and the gradient.  The
 image is that of PX-EM, extrapolated by Anderson's combination; the gradient says beforehand whether the combination
@@ -7,6 +7,7 @@ leads up, and how much is left to gain.  All of it happens in units in which eac
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,15 @@ from dlatent.linear_gaussian.entries import (
     maximise_entries,
 )
 from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.patterns import (
+    PatternRequest,
+    PatternSums,
+    block_patterns,
+    distinct,
+    entries_of_patterns,
+    few_buckets,
+    mean_filled_gram,
+)
 from dlatent.linear_gaussian.specification import Specification
 
 MORE_DIRECTIONS = 30
@@ -81,12 +91,14 @@ def fit_rows(
     sums: EntrySums = gather(block_entry_sums, shift, name="sums")
     units, floors = _units(sums, specification, shift, options)
     scaled = specification.with_floors(floors)
-    climb = _Climb(gather, scaled, units, options, report)
+    patterns = _patterns(gather, sums, units)
+    iterating = options if patterns is None or solver == "em" else _tight(options)
+    climb = _Climb(gather, scaled, units, iterating, report, patterns)
     if solver == "em":
         best, value, converged = climb.textbook(_random_start(scaled, options))
     else:
-        start = _sketched_start(gather, scaled, units, sums.instances, options)
-        best, value, converged = climb.accelerated(start)
+        product = _sketches(gather, scaled, units, options) if patterns is None else _whole(patterns)
+        best, value, converged = climb.accelerated(_start(*product, scaled, sums.instances, options))
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]
     floored = specification.with_floors(floors * units.scale[first] ** 2)
@@ -157,20 +169,47 @@ def _random_start(specification: Specification, options: Options) -> Parameters:
     return Parameters(loadings, np.zeros(shape[0]), np.ones(len(specification.group_sizes)))
 
 
-def _sketched_start(
-    gather: Gather, specification: Specification, units: Units, instances: float, options: Options
-) -> Parameters:
-    """Leading eigenvectors of the mean-filled data, from two passes with random directions (Nyström)."""
+def _patterns(gather: Gather, sums: EntrySums, units: Units) -> PatternSums | None:
+    """The moments of each mask, where these are few: one pass, and none after it."""
+    buckets = few_buckets(sums.buckets, len(units.shift))
+    if buckets is None:
+        return None
+    found: PatternSums = gather(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns")
+    return found if distinct(found) else None
+
+
+def _tight(options: Options) -> Options:
+    """Iterations that cost no pass go on to rounding."""
+    return replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=max(options.max_iterations, 3000))
+
+
+def _whole(patterns: PatternSums) -> tuple[Array, Array]:
+    """The mean-filled Gram matrix as a product with all directions."""
+    gram = mean_filled_gram(patterns)
+    return gram, np.eye(len(gram))
+
+
+def _sketches(gather: Gather, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
+    """The mean-filled Gram matrix times some directions, and these, from two passes with random ones to begin with."""
     width, k = sum(specification.sizes), specification.n_components
     columns = min(width, k + max(MORE_DIRECTIONS, k))
     rng = np.random.default_rng(options.random_state)
     directions: Array = np.asarray(la.qr(rng.standard_normal((width, columns)), mode="economic")[0])
     for left in reversed(range(SKETCHES)):
         request = SketchRequest(directions, units.shift, units.scale)
-        product = gather(block_sketch, request, name="sketch") / instances
+        product: Array = gather(block_sketch, request, name="sketch")
         if left:
             directions = np.asarray(la.qr(product, mode="economic")[0])
-    values, vectors = _nystrom(product, directions)
+    return product, directions
+
+
+def _start(
+    product: Array, directions: Array, specification: Specification, instances: float, options: Options
+) -> Parameters:
+    """Leading eigenvectors of the mean-filled data (Nyström), a little stirred, and noise that is left over."""
+    width, k = sum(specification.sizes), specification.n_components
+    values, vectors = _nystrom(product / instances, directions)
+    rng = np.random.default_rng(options.random_state)
     loadings = vectors[:, :k] * np.sqrt(values[:k])
     # Components that the sketch does not see get a direction of their own, so that no symmetry stays unbroken.
     loadings += 1e-3 * rng.standard_normal(loadings.shape)
@@ -194,8 +233,15 @@ class _Climb:
     """Iterations over the data: the history, and what the last pass said."""
 
     def __init__(
-        self, gather: Gather, specification: Specification, units: Units, options: Options, report: Report | None
+        self,
+        gather: Gather,
+        specification: Specification,
+        units: Units,
+        options: Options,
+        report: Report | None,
+        patterns: PatternSums | None,
     ) -> None:
+        self.patterns = patterns
         self.gather, self.specification, self.units = gather, specification, units
         self.options, self.report = options, report
         self.history: list[Progress] = []
@@ -203,9 +249,14 @@ class _Climb:
         self.stretch, self.calm = 1.0, 0
 
     def visit(self, parameters: Parameters) -> tuple[Entries, float]:
-        """One pass: the statistics at these parameters, and their log-likelihood in the units of the data."""
+        """One pass, or none where masks are few: the statistics at these parameters, and their log-likelihood in the
+        units of the data."""
         request = EntryRequest(parameters, self.specification, self.units.shift, self.units.scale)
-        found: Entries = self.gather(block_entries, request, name="entries")
+        found: Entries
+        if self.patterns is None:
+            found = self.gather(block_entries, request, name="entries")
+        else:
+            found = entries_of_patterns(self.patterns, request)
         return found, found.log_likelihood + self.units.jacobian
 
     def record(self, value: float, left: float) -> Progress:

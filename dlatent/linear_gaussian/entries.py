@@ -14,10 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as la
+import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.linear_gaussian.expectation import LOG_2PI
-from dlatent.linear_gaussian.observed import Observed, chunks, observed, require_not_infinite, rows_of
+from dlatent.linear_gaussian.observed import (
+    BUCKETS,
+    Observed,
+    bucket_counts,
+    chunks,
+    observed,
+    require_not_infinite,
+    rows_of,
+)
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.batched import inverted, packed_squares, triangle, unpacked
@@ -169,13 +178,14 @@ def gradient(found: Entries, parameters: Parameters, specification: Specificatio
 
 class EntrySums(NamedTuple):
     """Sums of a first pass: instances, those that observe nothing, and for each feature (D,) over its observed entries
-    Σ 1, Σ (x−s) and Σ (x−s)²."""
+    Σ 1, Σ (x−s) and Σ (x−s)²; `buckets` counts rows by a hash of their masks (see `patterns`), None for sparse rows."""
 
     instances: float
     empty: float
     counts: Array
     total: Array
     energy: Array
+    buckets: Array | None
 
 
 def block_entry_sums(block: Block, shift: Array) -> EntrySums:
@@ -185,13 +195,15 @@ def block_entry_sums(block: Block, shift: Array) -> EntrySums:
     """
     features = rows_of(block)
     width = len(shift)
-    found = EntrySums(0.0, 0.0, np.zeros(width), np.zeros(width), np.zeros(width))
+    buckets = None if isinstance(features, sp.csr_array) else np.zeros(BUCKETS)
+    found = EntrySums(0.0, 0.0, np.zeros(width), np.zeros(width), np.zeros(width), buckets)
     for at in chunks(features, 1):
         rows = observed(features[at], shift, np.ones(width))
         one = np.ones((1, at.stop - at.start))
         empty = float((rows.spread(rows.masked(np.ones((1, width))))[0] < 0.5).sum())
         sums = rows.summed(one)[0], rows.weighted(one)[0], rows.energies()
-        found = add(found, EntrySums(float(at.stop - at.start), empty, *sums))
+        counts = None if isinstance(features, sp.csr_array) else bucket_counts(features[at])
+        found = add(found, EntrySums(float(at.stop - at.start), empty, *sums, counts))
     require_not_infinite(block, features, found.energy)
     return found
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Features
+from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
 
 DENSE_CELLS = 1 << 19
@@ -20,6 +20,7 @@ DENSE_CELLS = 1 << 19
 SPARSE_BYTES = 4 * 2**20
 """Bytes of the packed second moments of the sparse rows that are worked on at a time."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 64, 4096
+BUCKETS = 4096
 FEW = 0.04
 """Part of the cells of a dense chunk below which the observed, or the missing ones, are worth a sparse matrix."""
 
@@ -160,15 +161,31 @@ def observed(features: Features, centre: Array, scale: Array) -> Observed:
 
 def _distinct(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """The distinct rows of truth values and which of them each row is, where sharing saves at least half of them."""
+    # Sorting numbers is much cheaper than sorting rows; what the numbers say is checked.
+    _, first, owner = np.unique(mask_keys(masks), return_index=True, return_inverse=True)
+    if 2 * len(first) > len(masks) or not np.array_equal(masks[first][owner], masks):
+        return masks, None
+    return masks[first], owner
+
+
+def bucket_counts(features: Dense) -> Array:
+    """Rows (n, D) counted by the hashes of their masks (4096,)."""
+    return np.bincount(mask_buckets(features), minlength=BUCKETS).astype(np.float64)
+
+
+def mask_buckets(features: Dense) -> np.ndarray:
+    """The bucket, out of 4096, that the mask of each row of (n, D) falls in."""
+    return np.asarray((mask_keys(np.isnan(features)) >> np.uint64(52)).astype(np.intp))
+
+
+def mask_keys(masks: np.ndarray) -> np.ndarray:
+    """A number (n,) for each row of truth values (n, D), equal for equal rows, and hardly ever for others."""
     bits = np.packbits(masks, axis=1)
     words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
     words[:, : bits.shape[1]] = bits
-    # Sorting numbers is much cheaper than sorting rows; what the numbers say is checked.
     odd = np.random.default_rng(0).integers(2**63, size=words.shape[1] // 8, dtype=np.uint64) * 2 + 1
-    _, first, owner = np.unique(words.view(np.uint64) @ odd, return_index=True, return_inverse=True)
-    if 2 * len(first) > len(masks) or not np.array_equal(bits[first][owner], bits):
-        return masks, None
-    return masks[first], owner
+    keys = (words.view(np.uint64) ^ (words.view(np.uint64) >> np.uint64(29))) @ odd
+    return np.asarray((keys ^ (keys >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _from_sparse(features: sp.csr_array, centre: Array, scale: Array) -> Observed:

@@ -127,3 +127,37 @@ def test_steering_by_slopes_leaves_a_saddle_that_extrapolation_returns_to():
     )
     assert steered.value == pytest.approx(0.25, abs=1e-6)
     assert steered.evaluations < plain.evaluations or plain.value < 0.2
+
+
+def few_masks(seed=0, masks=3, n=300):
+    """Rows of which each lacks one of a few sets of features, some rows nothing at all, and two rows everything."""
+    x = simulate(n, (D,), K, random_state=seed).features
+    rng = np.random.default_rng(seed)
+    gone = rng.random((masks, D)) < 0.4
+    gone[0] = False
+    x[gone[rng.integers(masks, size=n)]] = np.nan
+    x[:2] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_few_masks_take_two_passes(shared, monkeypatch):
+    x = few_masks()
+    found, names = fit(x, shared=shared)
+    assert names == ["sums", "patterns"]
+    assert found.converged
+    monkeypatch.setattr("dlatent.fitting.rows.few_buckets", lambda counts, features: None)
+    other, visits = fit(x, shared=shared, tolerance=1e-12)
+    assert "entries" in visits
+    assert found.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-11)
+    np.testing.assert_allclose(found.parameters.loadings, other.parameters.loadings, atol=1e-4)
+    assert (found.instances, found.view_instances) == (other.instances, other.view_instances)
+
+
+def test_masks_that_share_a_bucket_are_noticed(monkeypatch):
+    monkeypatch.setattr("dlatent.linear_gaussian.observed.mask_keys", lambda masks: np.zeros(len(masks), np.uint64))
+    found, names = fit(few_masks())
+    assert names[:2] == ["sums", "patterns"]
+    assert "entries" in names
+    monkeypatch.undo()
+    assert found.log_likelihood == pytest.approx(fit(few_masks())[0].log_likelihood, rel=1e-9)

@@ -25,6 +25,14 @@ from dlatent.linear_gaussian.entries import (
     maximise_entries,
 )
 from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.patterns import (
+    PatternRequest,
+    block_patterns,
+    distinct,
+    entries_of_patterns,
+    few_buckets,
+    mean_filled_gram,
+)
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing import oracles
 
@@ -166,7 +174,7 @@ def test_stored_entries_are_observed_ones(specification, part):
     dense, sparse = block_entries(split(x), asked), block_entries(Block(0, 0, stored(x[:, :D]), x[:, D:]), asked)
     for one, other in zip(dense, sparse, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
-    dense, sparse = (block_entry_sums(Block(0, 0, rows), p.mean) for rows in (x, stored(x)))
+    dense, sparse = (block_entry_sums(Block(0, 0, rows), p.mean)[:-1] for rows in (x, stored(x)))
     for one, other in zip(dense, sparse, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
     features, targets = x[:, :D], x[:, D:]
@@ -258,3 +266,30 @@ def test_bartlett_scores_need_as_many_entries_as_factors():
             root = np.sqrt(p.noise_variance[seen])
             expected = np.linalg.lstsq(p.loadings[seen] / root[:, None], (row - p.mean)[seen] / root, rcond=None)[0]
             np.testing.assert_allclose(score, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
+def test_moments_of_masks_give_what_rows_give(specification):
+    x = rows(0.0, n=60)
+    x[:20, :3] = np.nan
+    x[20:35, 4:] = np.nan
+    x[35:37] = np.nan
+    shift, scale = np.linspace(-1, 1, D + L), np.linspace(0.5, 2, D + L)
+    sums = block_entry_sums(split(x), shift)
+    buckets = few_buckets(sums.buckets, D + L)
+    assert len(buckets) == 4
+    cut = [Block(0, 0, x[a:b, :D], x[a:b, D:]) for a, b in ((0, 30), (30, 60))]
+    found = add(*(block_patterns(block, PatternRequest(buckets, shift, scale)) for block in cut))
+    assert distinct(found)
+    asked = EntryRequest(parameters_of(specification), specification, shift, scale)
+    for one, other in zip(entries_of_patterns(found, asked), block_entries(split(x), asked), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+    filled = np.nan_to_num((x - shift) / scale)
+    np.testing.assert_allclose(mean_filled_gram(found), filled.T @ filled, atol=1e-11)
+
+
+def test_many_masks_or_sparse_rows_are_not_few():
+    x = rows(0.5, n=200)
+    assert few_buckets(block_entry_sums(Block(0, 0, x), np.zeros(D + L)).buckets, D + L) is None
+    assert few_buckets(block_entry_sums(Block(0, 0, stored(x)), np.zeros(D + L)).buckets, D + L) is None
+    assert few_buckets(np.eye(1, 4096)[0], 10_000) is None
