@@ -96,24 +96,33 @@ def _dense(exchanged: Exchanged | None) -> tuple[Array, Array]:
 
 
 def energy_rows(block: Block, request: LinkedRequest) -> Rows:
-    """Some columns of X−s, of sparse features as they are (their shift must be zero)."""
+    """Some columns of X−s; those of sparse features stay as they are and get, where s is not zero, a column of ones."""
     assert request.columns is not None
     part = block.features[:, request.columns]
     if isinstance(part, sp.csr_array):
-        return part.astype(np.float64)
+        rows = part.astype(np.float64)
+        moved = request.shift[request.columns].any()
+        return sp.csr_array(sp.hstack([rows, sp.csr_array(np.ones((block.rows, 1)))], format="csr")) if moved else rows
     return np.asarray(part - request.shift[request.columns])
 
 
 def fold_energy(block: Block, request: LinkedRequest) -> float:
     """Σ γ‖x_i−s‖² + ‖Σ_j (αI + A)_ij (x_j−s)‖² over the rows of a block and the columns asked for, after one hop."""
     assert block.exchanged is not None
+    assert request.columns is not None
     own, met = block.exchanged
-    return request.precision.gamma * _square(own) + _square(met)
+    shift = request.shift[request.columns]
+    return request.precision.gamma * _square(own, shift) + _square(met, shift)
 
 
-def _square(rows: Rows) -> float:
-    values = rows.data if isinstance(rows, sp.csr_array) else rows.ravel()
-    return float(values @ values)
+def _square(rows: Rows, shift: Array) -> float:
+    """Σ‖r_i − n_i s‖² of sparse rows [r, n] where s is not zero; Σ‖r_i‖² of all others."""
+    if not isinstance(rows, sp.csr_array):
+        return float(rows.ravel() @ rows.ravel())
+    if not shift.any():
+        return float(rows.data @ rows.data)
+    inner, weights = rows[:, :-1], rows[:, [-1]].toarray().ravel()
+    return float(inner.data @ inner.data - 2.0 * weights @ (inner @ shift) + (weights @ weights) * (shift @ shift))
 
 
 def moment_rows(block: Block, request: LinkedRequest) -> Array:
