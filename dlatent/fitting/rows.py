@@ -24,13 +24,18 @@ from dlatent.linear_gaussian.entries import (
     Entries,
     EntryRequest,
     EntrySums,
+    PairRequest,
+    PairSums,
     SketchRequest,
     block_entries,
     block_entry_sums,
+    block_pairs,
     block_sketch,
     gradient,
     maximise_entries,
 )
+from dlatent.linear_gaussian.factor_analysis import factors
+from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.patterns import (
     PatternRequest,
@@ -39,10 +44,17 @@ from dlatent.linear_gaussian.patterns import (
     distinct,
     entries_of_patterns,
     few_buckets,
-    mean_filled_gram,
+    pairs_of_patterns,
 )
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.spectral import complete
 
+PAIRWISE = 256
+"""Features up to which a pass for the second moments of all pairs costs about what it saves."""
+SMALLEST_VARIANCE = 1e-3
+"""Eigenvalue that second moments of pairs are raised to, in units of a feature's variance."""
+START_FLOOR = 0.02
+"""Noise variance that a start has at least, in the same units."""
 MORE_DIRECTIONS = 30
 """Directions of the first sketch beyond the components: they cost little, and save as many passes as they are."""
 SKETCHES = 2
@@ -97,8 +109,8 @@ def fit_rows(
     if solver == "em":
         best, value, converged = climb.textbook(_random_start(scaled, options))
     else:
-        product = _sketches(gather, scaled, units, options) if patterns is None else _whole(patterns)
-        best, value, converged = climb.accelerated(_start(*product, scaled, sums.instances, options))
+        start = _found_start(gather, scaled, units, sums, patterns, options)
+        best, value, converged = climb.accelerated(start)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]
     floored = specification.with_floors(floors * units.scale[first] ** 2)
@@ -183,10 +195,48 @@ def _tight(options: Options) -> Options:
     return replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=max(options.max_iterations, 3000))
 
 
-def _whole(patterns: PatternSums) -> tuple[Array, Array]:
-    """The mean-filled Gram matrix as a product with all directions."""
-    gram = mean_filled_gram(patterns)
-    return gram, np.eye(len(gram))
+def _found_start(
+    gather: Gather,
+    specification: Specification,
+    units: Units,
+    sums: EntrySums,
+    patterns: PatternSums | None,
+    options: Options,
+) -> Parameters:
+    """A start from second moments of pairs of features, where these are few; else from a sketch of the mean-filled
+    data."""
+    if patterns is not None:
+        return _pairwise_start(pairs_of_patterns(patterns), specification, sums.instances, options)
+    if sums.buckets is not None and len(units.shift) <= PAIRWISE:
+        pairs: PairSums = gather(block_pairs, PairRequest(units.shift, units.scale), name="pairs")
+        return _pairwise_start(pairs, specification, sums.instances, options)
+    return _sketched_start(*_sketches(gather, specification, units, options), specification, sums.instances, options)
+
+
+def _pairwise_start(pairs: PairSums, specification: Specification, instances: float, options: Options) -> Parameters:
+    """The maximum for complete data with these second moments, each from the rows that observe both features.
+
+    They need not be those of any data: negative eigenvalues are raised.
+    """
+    second = pairs.gram / np.maximum(pairs.counts, 1.0)
+    values, vectors = la.eigh(second)
+    second = (vectors * np.maximum(values, SMALLEST_VARIANCE)) @ vectors.T
+    width, views = len(second), len(specification.views)
+    moments = Moments(
+        (PatternMoments(instances, np.zeros(width), second * instances),),
+        np.zeros(width),
+        np.zeros(views),
+        np.zeros(views),
+    )
+    above = np.maximum(specification.floors, START_FLOOR)
+    whole = replace(specification.with_floors(above), patterns=(tuple(range(views)),))
+    if views == 1 and not whole.views[0].shared:
+        parameters = factors(moments, whole).solution.parameters
+    else:
+        parameters = complete(moments, whole)[0].parameters
+    rng = np.random.default_rng(options.random_state)
+    # Components that are clipped get a direction of their own, so that no symmetry stays unbroken.
+    return parameters._replace(loadings=parameters.loadings + 1e-3 * rng.standard_normal(parameters.loadings.shape))
 
 
 def _sketches(gather: Gather, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
@@ -203,7 +253,7 @@ def _sketches(gather: Gather, specification: Specification, units: Units, option
     return product, directions
 
 
-def _start(
+def _sketched_start(
     product: Array, directions: Array, specification: Specification, instances: float, options: Options
 ) -> Parameters:
     """Leading eigenvectors of the mean-filled data (Nyström), a little stirred, and noise that is left over."""

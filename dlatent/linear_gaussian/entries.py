@@ -215,6 +215,31 @@ def block_observed_mean(block: Block, request: None) -> Array:
     return found.total / np.maximum(found.counts, 1.0)
 
 
+class PairRequest(NamedTuple):
+    """The shift and the scale (D,) of the rows u = (x − shift)/scale."""
+
+    shift: Array
+    scale: Array
+
+
+class PairSums(NamedTuple):
+    """For each pair of features Σ u_j u_k and Σ 1 (D, D) over the rows that observe both, additive over instances."""
+
+    gram: Array
+    counts: Array
+
+
+def block_pairs(block: Block, request: PairRequest) -> PairSums:
+    """Sums of pairs of features of a block of dense rows; additive, O(n D²)."""
+    features, width = rows_of(block), len(request.shift)
+    found = PairSums(np.zeros((width, width)), np.zeros((width, width)))
+    for at in chunks(features, 1):
+        residuals = np.asarray(observed(features[at], *request).residuals)
+        seen = (~np.isnan(np.asarray(features[at]))).astype(np.float64)
+        found = add(found, PairSums(residuals.T @ residuals, seen.T @ seen))
+    return found
+
+
 class SketchRequest(NamedTuple):
     """Directions (D, b), the shift and the scale (D,) of the rows u = (x − shift)/scale, zero where missing."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block
-from dlatent.linear_gaussian.entries import Entries, EntryRequest
+from dlatent.linear_gaussian.entries import Entries, EntryRequest, PairSums
 from dlatent.linear_gaussian.expectation import LOG_2PI, projection
 from dlatent.linear_gaussian.moments import PatternMoments, recentred
 from dlatent.linear_gaussian.observed import chunks, mask_buckets, observed, rows_of
@@ -105,6 +105,7 @@ def entries_of_patterns(sums: PatternSums, request: EntryRequest) -> Entries:
     return Entries(packed, cross, energy, latent, value)
 
 
-def mean_filled_gram(sums: PatternSums) -> Array:
-    """Σ u uᵀ over all rows, missing entries filled with the mean (D, D)."""
-    return np.asarray(sums.gram.sum(axis=0))
+def pairs_of_patterns(sums: PatternSums) -> PairSums:
+    """The sums of pairs of features over all rows."""
+    seen = (sums.masks > 0).astype(np.float64)
+    return PairSums(sums.gram.sum(axis=0), (seen * sums.instances[:, None]).T @ seen)

@@ -16,10 +16,12 @@ from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian import observed as rooms
 from dlatent.linear_gaussian.entries import (
     EntryRequest,
+    PairRequest,
     SketchRequest,
     block_entries,
     block_entry_sums,
     block_observed_mean,
+    block_pairs,
     block_sketch,
     gradient,
     maximise_entries,
@@ -31,7 +33,7 @@ from dlatent.linear_gaussian.patterns import (
     distinct,
     entries_of_patterns,
     few_buckets,
-    mean_filled_gram,
+    pairs_of_patterns,
 )
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing import oracles
@@ -284,8 +286,20 @@ def test_moments_of_masks_give_what_rows_give(specification):
     asked = EntryRequest(parameters_of(specification), specification, shift, scale)
     for one, other in zip(entries_of_patterns(found, asked), block_entries(split(x), asked), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
-    filled = np.nan_to_num((x - shift) / scale)
-    np.testing.assert_allclose(mean_filled_gram(found), filled.T @ filled, atol=1e-11)
+    expected = block_pairs(split(x), PairRequest(shift, scale))
+    for one, other in zip(pairs_of_patterns(found), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-11)
+
+
+def test_sums_of_pairs_are_over_the_rows_that_observe_both():
+    x = rows(0.4, n=70)
+    shift, scale = np.linspace(-1, 1, D + L), np.linspace(0.5, 2, D + L)
+    found = block_pairs(split(x), PairRequest(shift, scale))
+    u = (x - shift) / scale
+    for j, k in ((0, 0), (1, 5), (6, 8)):
+        both = ~np.isnan(u[:, j]) & ~np.isnan(u[:, k])
+        assert found.counts[j, k] == both.sum()
+        assert found.gram[j, k] == pytest.approx((u[both, j] * u[both, k]).sum(), rel=1e-11)
 
 
 def test_many_masks_or_sparse_rows_are_not_few():
