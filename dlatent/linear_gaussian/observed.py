@@ -19,7 +19,7 @@ DENSE_CELLS = 1 << 19
 """Cells of the dense rows that are worked on at a time: 4 MiB of residuals."""
 SPARSE_BYTES = 4 * 2**20
 """Bytes of the packed second moments of the sparse rows that are worked on at a time."""
-SMALLEST_CHUNK, LARGEST_CHUNK = 64, 4096
+SMALLEST_CHUNK, LARGEST_CHUNK = 64, 8192
 BUCKETS = 4096
 FEW = 0.04
 """Part of the cells of a dense chunk below which the observed, or the missing ones, are worth a sparse matrix."""
