@@ -113,17 +113,17 @@ class PassEngine:
         fold: Callable[[Block, P], S],
         parameters: P,
         *,
-        hop: Callable[[Rows, Rows, P], Rows],
+        keep: Callable[[Rows, P], Rows],
         hops: int,
         combine: Callable[[S, S], S] = add,
         name: str = "linked pass",
     ) -> S:
-        """One pass in which rows meet their neighbours: R₀ = rows(block), R ← hop(R, A R), Σ fold(block with R₀ and R).
+        """One pass in which rows meet their neighbours: R₀ = rows(block), R ← keep(R) + A R, Σ fold(block with both).
 
-        The engine must have been connected with links. `hop(own, neighbour sums, parameters)` and `fold` leave their
-        inputs as they are.
+        The engine must have been connected with links. `keep` makes an array of its own, and `fold` leaves its block as
+        it is.
         """
-        work = LinkedWork.linked(name, rows, hop, hops, fold, parameters, combine, not self.passes)
+        work = LinkedWork.linked(name, rows, keep, hops, fold, parameters, combine, not self.passes)
         return cast(S, self._passed(work, self._runner.run_linked))
 
     def traffic(self) -> Traffic:

@@ -1,6 +1,6 @@
 """A pass over links, the only one in which rows exchange data: every row meets its neighbours before it is summed.
 
-    R₀ = rows(block, p);   R_k = hop(R_{k−1}, A R_{k−1}, p), k = 1 … hops;   result = Σ fold(block with R₀, R_hops; p)
+    R₀ = rows(block, p);   R_k = keep(R_{k−1}, p) + A R_{k−1}, k = 1 … hops;   result = Σ fold(block with R₀, R_hops; p)
 
 with the adjacency matrix A of the graph, of which no more is used than the rows of one group at a time.  A group of
 blocks is the unit of exchange: its rows travel whole, to the workers that have neighbours of them, and stay on the
@@ -21,6 +21,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.sparse._sparsetools import csr_matvecs
 
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.engine.blas import pinned
@@ -30,27 +31,30 @@ from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, 
 
 Node = TypeVar("Node")
 
+MOST_PIECES = 32
+"""Pieces into which the links of a group's rows are cut."""
+
 
 @dataclass(frozen=True, eq=False)
 class LinkedWork(Work):
     """What a pass over links does; `function` is the fold, which gets blocks that carry the exchanged rows."""
 
     rows: Callable[[Block, Any], Rows]
-    hop: Callable[[Rows, Rows, Any], Rows]
+    keep: Callable[[Rows, Any], Rows]
     hops: int
 
     @classmethod
     def linked(
-        cls, name: str, rows: Any, hop: Any, hops: int, fold: Any, parameters: Any, combine: Any, first: bool
+        cls, name: str, rows: Any, keep: Any, hops: int, fold: Any, parameters: Any, combine: Any, first: bool
     ) -> LinkedWork:
         """A new pass with a token of its own."""
-        return cls(name, fold, parameters, combine, first, uuid4().hex, rows, hop, hops)
+        return cls(name, fold, parameters, combine, first, uuid4().hex, rows, keep, hops)
 
 
 class Piece(NamedTuple):
-    """The links of a group's rows to the rows of one group (n, m)."""
+    """The links of a group's rows to the rows of one group, or to those of several, one below the other (n, m)."""
 
-    group: int
+    groups: tuple[int, ...]
     links: sp.csr_array
 
 
@@ -143,20 +147,30 @@ def fold_block(
 def _hop(part: Part, work: LinkedWork, own: Rows, near: list[Rows]) -> tuple[Rows, int]:
     pieces, read = pieces_of(part)
     with pinned():
-        return work.hop(own, neighbour_sums(pieces, near, own), work.parameters), read
+        return add_neighbours(work.keep(own, work.parameters), pieces, near), read
 
 
-def neighbour_sums(pieces: Sequence[Piece], near: Sequence[Rows], own: Rows) -> Rows:
-    """Σ_j A_ij R_j over the groups j of the pieces, in their order; (n, b), in the kind of `own`."""
-    if isinstance(own, sp.csr_array):
-        if not pieces:
-            return sp.csr_array(own.shape)
-        links = sp.hstack([piece.links for piece in pieces], format="csr")
-        return sp.csr_array(links @ cast(sp.csr_array, stacked(near)))
-    total = np.zeros(own.shape)
-    for piece, rows in zip(pieces, near, strict=True):
-        total += np.asarray(piece.links @ rows)
+def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -> Rows:
+    """`total` + Σ_j A_ij R_j (n, b) over the groups j of the pieces, in their order; a dense total is given up."""
+    if isinstance(total, sp.csr_array):
+        # One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
+        links = sp.hstack([sp.eye_array(total.shape[0], format="csr"), *(p.links for p in pieces)], format="csr")
+        return sp.csr_array(links @ cast(sp.csr_array, stacked([total, *near])))
+    waiting = iter(near)
+    total = np.ascontiguousarray(total)
+    for piece in pieces:
+        add_product(total, piece.links, cast(Array, stacked([next(waiting) for _ in piece.groups])))
     return total
+
+
+def add_product(total: Array, links: sp.csr_array, rows: Array) -> None:
+    """`total` += links @ rows in place.
+
+    The public product makes a new array, and adding that costs more than the product itself where rows have few links.
+    """
+    height, width = links.shape
+    vectors = np.ascontiguousarray(rows).ravel()
+    csr_matvecs(height, width, total.shape[1], links.indptr, links.indices, links.data, vectors, total.ravel())
 
 
 def pieces_of(part: Part) -> tuple[list[Piece], int]:
@@ -172,23 +186,28 @@ def pieces_of(part: Part) -> tuple[list[Piece], int]:
     return kept, 0
 
 
-def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
-    """Cut rows (n, N) at the columns `edges`; pieces without links are left out, columns count from each edge."""
-    groups, height = len(edges) - 1, rows.shape[0]
-    counts = np.diff(rows.indptr)
-    group = np.searchsorted(np.asarray(edges), rows.indices, side="right") - 1
-    row = np.repeat(np.arange(height), counts)
-    order = np.argsort(group, kind="stable")
-    each = np.bincount(group * height + row, minlength=groups * height).reshape(groups, height)
-    pieces, done = [], 0
-    for index in np.flatnonzero(each.sum(axis=1)).tolist():
-        size = int(each[index].sum())
-        at = order[done : done + size]
-        done += size
-        columns = (rows.indices[at] - edges[index]).astype(np.int32)
-        pointers = np.concatenate([[0], np.cumsum(each[index])]).astype(np.int32)
-        shape = (height, edges[index + 1] - edges[index])
-        pieces.append(Piece(index, sp.csr_array((rows.data[at], columns, pointers), shape)))
+def split_columns(rows: sp.csr_array, edges: Sequence[int], most: int = MOST_PIECES) -> list[Piece]:
+    """Cut rows (n, N) at the columns `edges` into at most `most` pieces; groups without links are left out.
+
+    A piece has a pointer for each row, so that many of them would outweigh the links; and few are read fast, because
+    the rows that they multiply stay in the processor's cache.
+    """
+    ends = np.asarray(edges)
+    group = np.searchsorted(ends, rows.indices, side="right") - 1
+    used = np.flatnonzero(np.bincount(group, minlength=len(ends) - 1))
+    share = max(1, -(-len(used) // most))
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    pieces = []
+    for start in range(0, len(used), share):
+        groups = used[start : start + share]
+        at = np.flatnonzero((group >= groups[0]) & (group <= groups[-1]))
+        sizes = ends[groups + 1] - ends[groups]
+        # What a column loses: the groups between those that are used, and all before them.
+        before = ends[groups] - np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        columns = rows.indices[at] - before[np.searchsorted(groups, group[at])]
+        pointers = np.concatenate([[0], np.cumsum(np.bincount(row[at], minlength=rows.shape[0]))])
+        arrays = (rows.data[at], columns.astype(np.int32), pointers.astype(np.int32))
+        pieces.append(Piece(tuple(groups.tolist()), sp.csr_array(arrays, (rows.shape[0], int(sizes.sum())))))
     return pieces
 
 
@@ -197,7 +216,10 @@ def needed(part: Part) -> npt.NDArray[np.int64]:
     assert part.links is not None
     counts = np.zeros(len(part.links.edges) - 1, dtype=np.int64)
     for piece in pieces_of(part)[0]:
-        counts[piece.group] = len(np.unique(piece.links.indices))
+        sizes = [part.links.edges[group + 1] - part.links.edges[group] for group in piece.groups]
+        ends = np.cumsum([0, *sizes])
+        met = np.searchsorted(ends, np.unique(piece.links.indices), side="right") - 1
+        counts[list(piece.groups)] = np.bincount(met, minlength=len(sizes))
     return counts
 
 

@@ -31,7 +31,7 @@ class GatherLinked(Protocol):
         fold: Callable[[Block, P], S],
         parameters: P,
         *,
-        hop: Callable[[Rows, Rows, P], Rows],
+        keep: Callable[[Rows, P], Rows],
         hops: int,
         name: str = "linked pass",
     ) -> S:

@@ -41,8 +41,8 @@ FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
 EXCHANGE_BYTES = 2**30
 """What an exchange may hold on a worker whose memory is not known."""
-EXCHANGE_SHARE = 0.35
-"""Part of a worker's memory that the exchanged rows may fill."""
+LINK_PIECES = 32
+"""Pieces into which a worker cuts the links of a group's rows, at most."""
 HOPS = 2
 """Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
 TREE_STATISTICS = 6
@@ -100,21 +100,27 @@ def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
 
 
 def _links_bytes(problem: Problem) -> int:
-    return 12 * (problem.links or 0)
+    """Bytes of the links as workers keep them, cut by groups: an entry has 12, a row a pointer in each piece."""
+    if problem.links is None:
+        return 0
+    return 12 * problem.links + 4 * problem.instances * min(problem.tasks, LINK_PIECES)
 
 
-def _exchange_room(machine: Machine) -> int:
-    """Bytes of a worker's memory that exchanged rows may fill."""
-    return int(EXCHANGE_SHARE * machine.worker_memory) if machine.worker_memory else EXCHANGE_BYTES
+def _exchange_room(machine: Machine, held: int) -> int:
+    """Bytes of a worker's memory that exchanged rows may fill: all that is left, before anything is cached."""
+    if not machine.worker_memory:
+        return EXCHANGE_BYTES
+    return max(int(FILL * machine.worker_memory) - held, machine.worker_memory // 10)
 
 
-def _columns_at_once(problem: Problem, machine: Machine, columns: int) -> int:
-    """The columns that an exchange can carry in its room; at least one."""
+def _columns_at_once(problem: Problem, machine: Machine, columns: int, room: int) -> int:
+    """The columns that an exchange can carry in its room, at least one; all exchanges carry about as many."""
     one = max(_exchange_memory(problem, machine, 1), 1)
-    return max(1, min(columns, _exchange_room(machine) // one))
+    most = max(1, min(columns, room // one))
+    return -(-columns // -(-columns // most))
 
 
-def _slabs(problem: Problem, machine: Machine) -> tuple[int, int]:
+def _slabs(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
     """In how many parts the features of linked instances must meet to fit in the room, and what one part takes.
 
     A row that has met its neighbours has as many entries as all of them together, up to all features.
@@ -126,7 +132,7 @@ def _slabs(problem: Problem, machine: Machine) -> tuple[int, int]:
         group = grown * problem.nnz / max(min(problem.tasks, problem.blocks), 1) * machine.threads
         reach = max(problem.reach / problem.instances, 1 / machine.workers)
         whole = int(12 * ((reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 2 * group))
-    slabs = max(1, min(-(-whole // _exchange_room(machine)), problem.features))
+    slabs = max(1, min(-(-whole // room), problem.features))
     return slabs, whole // slabs
 
 
@@ -176,8 +182,9 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     held = _worker_memory(problem, machine, statistic, 16 * problem.features * columns)
     exchanged, at_once, slabs = columns + problem.targets + 1, 0, 0
     if problem.links is not None:
-        at_once = _columns_at_once(problem, machine, exchanged)
-        slabs, slab = _slabs(problem, machine)
+        room = _exchange_room(machine, held)
+        at_once = _columns_at_once(problem, machine, exchanged, room)
+        slabs, slab = _slabs(problem, machine, room)
         held += max(_exchange_memory(problem, machine, at_once), slab)
     cache = _cache_room(problem, machine, held)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)

@@ -35,7 +35,7 @@ from dlatent.linear_gaussian.relational import (
     linked_moments,
     linked_sums,
     moment_rows,
-    neighbour_sum,
+    own_share,
     product_rows,
     sums_about,
 )
@@ -82,7 +82,7 @@ class LinkedData:
     def moments(self) -> Moments:
         """NH itself, where the features are few."""
         gram: Array = self._gather(
-            moment_rows, fold_moments, self._request(None, None, True), hop=neighbour_sum, hops=1, name="moments"
+            moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
         )
         return linked_moments(gram, self._shift, self._relation.rank)
 
@@ -93,7 +93,7 @@ class LinkedData:
 
     def _pass(self, directions: Array, sums: bool) -> LinkedProducts:
         request = self._request(directions, None, sums)
-        return self._gather(product_rows, fold_products, request, hop=neighbour_sum, hops=2, name="products")
+        return self._gather(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
 
     def _energy(self) -> float:
         """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace."""
@@ -102,7 +102,7 @@ class LinkedData:
         total = 0.0
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             request = self._request(None, slice(first, last), False)
-            total += self._gather(energy_rows, fold_energy, request, hop=neighbour_sum, hops=1, name="energy")
+            total += self._gather(energy_rows, fold_energy, request, keep=own_share, hops=1, name="energy")
         return total
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> LinkedRequest:

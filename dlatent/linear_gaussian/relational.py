@@ -47,9 +47,9 @@ class LinkedProducts(NamedTuple):
     target_gram: Array
 
 
-def neighbour_sum(own: Rows, met: Rows, request: LinkedRequest) -> Rows:
-    """(αI + A)R of a group of rows, from R and AR."""
-    return own * request.precision.alpha + met
+def own_share(own: Rows, request: LinkedRequest) -> Rows:
+    """αR, what (αI + A)R has of a row itself."""
+    return own * request.precision.alpha
 
 
 def _targets(block: Block) -> Array:
@@ -61,7 +61,9 @@ def product_rows(block: Block, request: LinkedRequest) -> Array:
     x, shift, directions = block.features, request.shift, request.directions
     assert directions is not None
     sparse = isinstance(x, sp.csr_array)
-    found = np.asarray(x @ directions) - shift @ directions if sparse else (x - shift) @ directions
+    found: Array = np.asarray(x @ directions if sparse else (x - shift) @ directions)
+    if sparse and shift.any():
+        found -= shift @ directions
     return np.hstack([found, _targets(block), np.ones((block.rows, 1))]) if request.sums else found
 
 

@@ -143,8 +143,8 @@ class Conformance:
         assert lines[-1] == model.log_likelihood_
 
     def test_log_likelihood_is_the_sum_over_instances(self, preset: Preset) -> None:
-        """`log_likelihood_` = Σ `score_samples`, targets included (of linked instances all but the constant of the
-        graph), and `score` is their mean."""
+        """`log_likelihood_` = Σ `score_samples`, targets included, and `score` is their mean; linked instances have one
+        log-likelihood together, here without the constant of the graph."""
         model = preset.fitted
         np.testing.assert_allclose(preset.log_likelihood(model), model.log_likelihood_, rtol=HEIGHT)
         plain = model.score(preset.features)

@@ -56,7 +56,7 @@ def best_mean(model: RelationalModel, rows: Array) -> Array:
 def latent_given(model: RelationalModel, rows: Array) -> Gaussian:
     """The distribution of vec Z (N·K,) given T, of all instances together.
 
-    −2 log p(Z, T) = |(R ⊗ I) vec Z|² + |(R ⊗ I)(vec T − 1 ⊗ μ − (I ⊗ W) vec Z)|² / σ² + a constant.
+    −2 log p(Z, T) = ‖(R ⊗ I) vec Z‖² + ‖(R ⊗ I)(vec T − 1 ⊗ μ − (I ⊗ W) vec Z)‖² / σ² + a constant.
     """
     width, k = model.loadings.shape
     spread = np.sqrt(model.noise)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,8 @@ def send_sparse(block, _parameters):
     return sp.csr_array(block.features, dtype=np.float64)
 
 
-def meet(own, met, parameters):
-    return own * parameters + met
+def keep(own, parameters):
+    return own * parameters
 
 
 def gathered(block, _parameters):
@@ -50,7 +51,7 @@ def gathered(block, _parameters):
 
 
 def passed(engine, rows=send, hops=2, fold=gathered, parameters=0.5):
-    return engine.gather_linked(rows, fold, parameters, hop=meet, hops=hops)
+    return engine.gather_linked(rows, fold, parameters, keep=keep, hops=hops)
 
 
 def same(left, right):
@@ -135,7 +136,7 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
         assert same(passed(engine), expected)
         workers = set(two_processes.run(os.getpid).values())
         found = engine.gather_linked(
-            send, kill_once, (20, str(tmp_path / "flag")), hop=lambda own, met, _: own * 0.5 + met, hops=2
+            send, kill_once, (20, str(tmp_path / "flag")), keep=lambda own, _: own * 0.5, hops=2
         )
         assert same(found, expected)
     two_processes.wait_for_workers(2)
@@ -173,15 +174,20 @@ def test_a_closed_engine_passes_no_more():
         passed(engine)
 
 
-def test_pieces_put_together_are_the_rows():
-    rows = LINKS[10:60]
-    edges = (0, 4, 51, 52, 200, ROWS)
-    pieces = split_columns(rows, edges)
-    again = np.zeros(rows.shape)
+@pytest.mark.parametrize("most", [1, 2, 3, 32])
+def test_pieces_put_together_are_the_rows(most):
+    rows = LINKS[10:30]
+    edges = (0, 4, 51, 52, 53, 200, ROWS)
+    pieces = split_columns(rows, edges, most)
+    assert len(pieces) <= most
+    again, groups = np.zeros(rows.shape), []
     for piece in pieces:
-        assert piece.links.nnz
-        again[:, edges[piece.group] : edges[piece.group + 1]] = piece.links.toarray()
+        columns = np.concatenate([np.arange(edges[group], edges[group + 1]) for group in piece.groups])
+        again[:, columns] = piece.links.toarray()
+        groups += piece.groups
     np.testing.assert_array_equal(again, rows.toarray())
+    held = [group for group, (a, b) in enumerate(pairwise(edges)) if rows[:, a:b].nnz]
+    assert groups == held
 
 
 def test_traffic_counts_groups_that_live_elsewhere_once_for_each_worker():
