@@ -20,6 +20,7 @@ from dlatent.arrays import Array, Block, Features, add
 from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.observed import (
     BUCKETS,
+    Buffers,
     Observed,
     bucket_counts,
     chunks,
@@ -60,9 +61,9 @@ class EntryRequest(NamedTuple):
         """Noise variance of each feature (D,)."""
         return self.specification.per_feature(self.parameters.noise_variance)
 
-    def observe(self, features: Features) -> Observed:
+    def observe(self, features: Features, buffers: Buffers | None = None) -> Observed:
         """Residuals about the current mean, in the units of the fit."""
-        return observed(features, self.shift + self.scale * self.parameters.mean, self.scale)
+        return observed(features, self.shift + self.scale * self.parameters.mean, self.scale, buffers)
 
 
 class Posterior(NamedTuple):
@@ -128,10 +129,10 @@ def block_entries(block: Block, request: EntryRequest) -> Entries:
     features, noise, loadings = rows_of(block), request.noise, request.parameters.loadings
     width, k = loadings.shape
     size = (k + 1) * (k + 2) // 2
-    weights = weights_of(loadings, noise)
+    weights, buffers = weights_of(loadings, noise), Buffers.of(features, size)
     total = Entries(np.zeros((size, width)), np.zeros((k + 1, width)), np.zeros(width), np.zeros(size), 0.0)
     for at in chunks(features, size):
-        part = _statistics(request.observe(features[at]), weights, noise)
+        part = _statistics(request.observe(features[at], buffers), weights, noise)
         for mine, more in zip(total[:4], part[:4], strict=True):
             mine += more
         total = total._replace(log_likelihood=total.log_likelihood + part.log_likelihood)
