@@ -76,12 +76,13 @@ class Units(NamedTuple):
     variances: Array
 
     def restored(self, parameters: Parameters, specification: Specification) -> Parameters:
-        """Parameters in the units of the data; the mean of a feature that was never observed is NaN."""
+        """Parameters in the units of the data; a feature that was never observed has the mean NaN and, where it has one
+        of its own, the noise variance of a feature of mean variance."""
         mean = np.where(self.counts > 0.5, self.shift + self.scale * parameters.mean, np.nan)
         first = [at.start for at in specification.group_slices]
-        return Parameters(
-            parameters.loadings * self.scale[:, None], mean, parameters.noise_variance * self.scale[first] ** 2
-        )
+        noise = parameters.noise_variance * self.scale[first] ** 2
+        noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
+        return Parameters(parameters.loadings * self.scale[:, None], mean, noise)
 
     @property
     def jacobian(self) -> float:

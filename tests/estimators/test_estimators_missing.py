@@ -237,6 +237,15 @@ class TestOddData:
         assert np.isnan(model.impute(x)[:, 8]).all()
         assert np.isfinite(model.impute(x)[:, :8]).all()
 
+    def test_factor_analysis_gives_features_without_entries_the_noise_of_a_mean_one(self, tmp_path):
+        x = np.column_stack([X, np.full(N, np.nan)])
+        with pytest.warns(DataWarning, match="never observed"):
+            model = FactorAnalysis(K, missing="nan").fit(x)
+        assert model.noise_variance_[8] == pytest.approx(np.nanvar(X, axis=0).mean())
+        assert model.communalities_[8] == 0
+        model.save(tmp_path / "m.zarr")
+        np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").impute(x), model.impute(x))
+
     @pytest.mark.parametrize("make", MODELS.values())
     @pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 0.97])
     def test_answers_are_finite_from_few_to_nearly_all_missing(self, make, part):
