@@ -192,8 +192,8 @@ def _patterns(gather: Gather, sums: EntrySums, units: Units) -> PatternSums | No
 
 
 def _tight(options: Options) -> Options:
-    """Iterations that cost no pass go on to rounding."""
-    return replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=max(options.max_iterations, 3000))
+    """Iterations that cost no pass go on nearly to rounding."""
+    return replace(options, tolerance=min(options.tolerance, 1e-12), max_iterations=max(options.max_iterations, 1000))
 
 
 def _found_start(
