@@ -19,7 +19,7 @@ LINKS_EACH = 5
 PARTS = {"quarter": 4, "half": 2, "whole": 1}
 """Three graphs, of these parts of the instances."""
 CAP = 3072 * MIB
-WORKER_LIMIT = 1200 * MIB
+WORKER_LIMIT = 1320 * MIB
 SLOWDOWN = 2.0
 """Most seconds of a round over links, in seconds of a round of PPCA over the same data in the same run."""
 GROWTH = 1.25

@@ -116,14 +116,15 @@ class PassEngine:
         keep: Callable[[Rows, P], Rows],
         hops: int,
         combine: Callable[[S, S], S] = add,
+        cached: bool = True,
         name: str = "linked pass",
     ) -> S:
         """One pass in which rows meet their neighbours: R₀ = rows(block), R ← keep(R) + A R, Σ fold(block with both).
 
         The engine must have been connected with links. `keep` makes an array of its own, and `fold` leaves its block as
-        it is.
+        it is; without `cached` the pass leaves its memory to what is exchanged.
         """
-        work = LinkedWork.linked(name, rows, keep, hops, fold, parameters, combine, not self.passes)
+        work = LinkedWork.linked(name, rows, keep, hops, fold, parameters, combine, not self.passes, cached)
         return cast(S, self._passed(work, self._runner.run_linked))
 
     def traffic(self) -> Traffic:

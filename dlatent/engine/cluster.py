@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -24,7 +24,7 @@ from dlatent.engine import tasks
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
-from dlatent.engine.failures import result_of, threads_of, translated
+from dlatent.engine.failures import Stranded, persistently, result_of, threads_of, translated
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Graph, Key, chunks_of
 from dlatent.engine.held import shell
@@ -107,15 +107,22 @@ class ClusterRunner:
         """How many rows of each group the rows of each group have links to."""
         if self._survey is None:
             with translated(self._client), _quiet():
-                self._settle()
-                graph, token = Graph(), uuid4().hex
-                keys = [
-                    graph.add((f"survey-{token}", group), tasks.survey_group, inputs=[staged.key], home=home)
-                    for group, (staged, home) in enumerate(zip(self._staged, self._homes, strict=True))
-                ]
-                futures = self._client.get(graph.built(), keys, sync=False)
-                self._survey = np.array([result_of(self._client, future) for future in futures])
+                self._survey = persistently(self._surveyed)
         return self._survey
+
+    def _surveyed(self) -> npt.NDArray[np.int64]:
+        self._settle()
+        graph, token = Graph(), uuid4().hex
+        keys = [
+            graph.add((f"survey-{token}", group), tasks.survey_group, inputs=[staged.key], home=home)
+            for group, (staged, home) in enumerate(zip(self._staged, self._homes, strict=True))
+        ]
+        futures = self._client.get(graph.built(), keys, sync=False)
+        try:
+            return np.array([result_of(self._client, future, self._homes) for future in futures])
+        except Stranded:
+            self._abandon()
+            raise
 
     def traffic(self) -> Traffic:
         """What one exchange moves, with every group at its home."""
@@ -124,17 +131,29 @@ class ClusterRunner:
 
     def _finish(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         with translated(self._client), _quiet():
-            staged = self._settle()
-            running = self._begin(work, progress, draw)
-            try:
-                statistic, tally = result_of(self._client, running.root)
-            except BaseException:
-                self._stop(work, running)
-                raise
-            running.root.release()
+            share, sent = persistently(lambda: self._attempt(replace(work, token=uuid4().hex), progress, draw))
         if progress is not None and self.groups == 1:
             progress.done()
+        return share, sent
+
+    def _attempt(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
+        """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
+        staged = self._settle()
+        running = self._begin(work, progress, draw)
+        try:
+            statistic, tally = result_of(self._client, running.root, self._homes)
+        except BaseException as error:
+            self._stop(work, running)
+            if isinstance(error, Stranded):
+                self._abandon()
+            raise
+        running.root.release()
         return (owned(statistic), tally), running.tasks + staged
+
+    def _abandon(self) -> None:
+        """Forget the homes and what was sent there, so that the next pass begins anew."""
+        self._client.cancel(self._staged, force=True)
+        self._staged, self._homes = [], []
 
     def close(self) -> None:
         """Release the descriptions of the groups, and the cached blocks on every worker."""

@@ -45,10 +45,19 @@ class LinkedWork(Work):
 
     @classmethod
     def linked(
-        cls, name: str, rows: Any, keep: Any, hops: int, fold: Any, parameters: Any, combine: Any, first: bool
+        cls,
+        name: str,
+        rows: Any,
+        keep: Any,
+        hops: int,
+        fold: Any,
+        parameters: Any,
+        combine: Any,
+        first: bool,
+        cached: bool,
     ) -> LinkedWork:
         """A new pass with a token of its own."""
-        return cls(name, fold, parameters, combine, first, uuid4().hex, rows, keep, hops)
+        return cls(name, fold, parameters, combine, first, cached, uuid4().hex, rows, keep, hops)
 
 
 class Piece(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
@@ -12,6 +12,10 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from dlatent.errors import EngineError
 
+T = TypeVar("T")
+
+ATTEMPTS = 3
+"""How often a pass is begun when all workers are lost."""
 POLL_SECONDS = 5.0
 """How often a waiting pass looks whether any worker is left."""
 PATIENCE_SECONDS = 60.0
@@ -45,15 +49,42 @@ def _threads(client: Any) -> dict[str, int]:
         raise _lost(client, type(error).__name__) from error
 
 
-def result_of(client: Any, future: Any) -> Any:
-    """The result of a future; an error instead of waiting for ever when the last worker is gone."""
+class Stranded(Exception):
+    """All workers that a pass was placed on are gone, and others have come in their place.
+
+    The scheduler keeps tasks whose workers were all gone at one moment for those workers, who never return: a worker
+    that was restarted has another address.
+    """
+
+
+def result_of(client: Any, future: Any, homes: Iterable[str] = ()) -> Any:
+    """The result of a future; an error instead of waiting for ever when the last worker is gone.
+
+    Errors: Stranded where none of the `homes` is left, but other workers are.
+    """
     while True:
         try:
             return future.result(timeout=POLL_SECONDS)
         except TimeoutError:
             if future.done():  # then it is the block function that raised it
                 raise
-            threads_of(client)
+            threads = threads_of(client)
+            if homes and not threads.keys() & set(homes):
+                raise Stranded from None
+
+
+def persistently(attempt: Callable[[], T]) -> T:
+    """Try again where an attempt is stranded.
+
+    Errors: EngineError after the third time: most often, workers then run out of memory in the same place.
+    """
+    for _ in range(ATTEMPTS):
+        with suppress(Stranded):
+            return attempt()
+    raise EngineError(
+        f"All workers were lost {ATTEMPTS} times in the same pass; most often they ran out of memory. Give them "
+        "more memory or fewer threads, or store the data in smaller row blocks."
+    )
 
 
 @contextmanager

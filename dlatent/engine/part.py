@@ -71,7 +71,8 @@ class Part:
 class Work:
     """What a pass does: the block function, its parameters, and how statistics meet.
 
-    `first` tells that no pass was completed before, so that blocks in memory are counted as read once.
+    `first` tells that no pass was completed before, so that blocks in memory are counted as read once; `cached` whether
+    the blocks that it loads may stay in the cache.
     """
 
     name: str
@@ -79,12 +80,13 @@ class Work:
     parameters: Any
     combine: Callable[[Any, Any], Any]
     first: bool
+    cached: bool
     token: str
 
     @classmethod
     def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool) -> Work:
         """A new pass with a token of its own."""
-        return cls(name, function, parameters, combine, first, uuid4().hex)
+        return cls(name, function, parameters, combine, first, True, uuid4().hex)
 
 
 class Tally(NamedTuple):
@@ -170,7 +172,7 @@ def block_of(part: Part, position: int, features: Features, exchanged: Exchanged
     """A loaded block of a part, with its targets and its share of the exchanged rows."""
     source = part.blocks[position]
     targets = None if part.targets is None else part.targets(source.start, source.stop)
-    if exchanged is not None:
+    if exchanged is not None and len(part.blocks) > 1:
         rows = slice(source.start - part.start, source.stop - part.start)
         exchanged = Exchanged(exchanged.own[rows], exchanged.met[rows])
     return Block(part.first + position, source.start, features, targets, exchanged)
@@ -239,13 +241,14 @@ def _locked(array: Any) -> Any:
     return view
 
 
-def _load(part: Part, position: int) -> _Loaded:
+def _load(part: Part, position: int, cached: bool) -> _Loaded:
     source = part.blocks[position]
     features = settled(source, source.load())
     size = measured(features)
     if part.in_memory:  # a copy in the cache would only double the memory
         return _Loaded(features, size, 0)
-    CACHE.admit(part.key, part.first + position, features, part.cache_bytes, size)
+    if cached:
+        CACHE.admit(part.key, part.first + position, features, part.cache_bytes, size)
     return _Loaded(features, size, size)
 
 
@@ -266,8 +269,8 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
                 return None
             kept = _kept(part, position)
             if kept is None and part.in_memory:
-                return _load(part, position)
-            return kept if kept is not None else pool.submit(_load, part, position)
+                return _load(part, position, work.cached)
+            return kept if kept is not None else pool.submit(_load, part, position, work.cached)
 
         ahead = begin(0)
         for position in range(len(part.blocks)):

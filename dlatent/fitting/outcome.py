@@ -33,6 +33,7 @@ class GatherLinked(Protocol):
         *,
         keep: Callable[[Rows, P], Rows],
         hops: int,
+        cached: bool = True,
         name: str = "linked pass",
     ) -> S:
         """Sum of `fold(block, parameters)` over all blocks, after `hops` exchanges of rows."""

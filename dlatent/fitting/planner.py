@@ -41,6 +41,8 @@ FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
 EXCHANGE_BYTES = 2**30
 """What an exchange may hold on a worker whose memory is not known."""
+SPARSE_SLACK = 1.25
+"""What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
 LINK_PIECES = 32
 """Pieces into which a worker cuts the links of a group's rows, at most."""
 HOPS = 2
@@ -90,13 +92,20 @@ def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
 
 
 def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
-    """Rows of neighbours that a worker holds, its own of two stages, and those that its threads work on."""
-    if problem.links is None:
-        return 0
+    """Rows that a worker holds: its own and its neighbours' of one stage, its own of another, those being worked on."""
     own = -(-problem.instances // machine.workers)
-    group = -(-problem.instances // max(min(problem.tasks, problem.blocks), 1))
-    rows = max(problem.reach, own) + 2 * own + 4 * group * machine.threads
-    return 8 * columns * rows + 3 * _links_bytes(problem) // max(problem.tasks, 1) * machine.threads
+    rows = max(problem.reach, own) + own + 4 * -(-problem.instances // _groups(problem)) * machine.threads
+    return 8 * columns * rows
+
+
+def _groups(problem: Problem) -> int:
+    """About the number of groups of blocks: three quarters of the tasks of a pass."""
+    return max(min(3 * problem.tasks // 4, problem.blocks), 1)
+
+
+def _link_memory(problem: Problem, machine: Machine) -> int:
+    """The links that the threads of a worker read and cut at a time."""
+    return 3 * _links_bytes(problem) // _groups(problem) * machine.threads
 
 
 def _links_bytes(problem: Problem) -> int:
@@ -107,7 +116,7 @@ def _links_bytes(problem: Problem) -> int:
 
 
 def _exchange_room(machine: Machine, held: int) -> int:
-    """Bytes of a worker's memory that exchanged rows may fill: all that is left, before anything is cached."""
+    """Bytes of a worker's memory that exchanged rows may fill, before anything is cached."""
     if not machine.worker_memory:
         return EXCHANGE_BYTES
     return max(int(FILL * machine.worker_memory) - held, machine.worker_memory // 10)
@@ -129,9 +138,10 @@ def _slabs(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
         whole = _exchange_memory(problem, machine, problem.features)
     else:
         grown = min(1.0 + (problem.links or 0) / problem.instances, problem.features * problem.instances / problem.nnz)
-        group = grown * problem.nnz / max(min(problem.tasks, problem.blocks), 1) * machine.threads
+        group = grown * problem.nnz / _groups(problem) * machine.threads
         reach = max(problem.reach / problem.instances, 1 / machine.workers)
-        whole = int(12 * ((reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 2 * group))
+        entries = (reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 3 * group
+        whole = int(SPARSE_SLACK * 12 * entries)
     slabs = max(1, min(-(-whole // room), problem.features))
     return slabs, whole // slabs
 
@@ -167,7 +177,9 @@ def moments_route(problem: Problem, machine: Machine) -> Route:
         flops, rate = 2.0 * problem.instances * width**2, GEMM_RATE  # rows that meet their neighbours become dense
     seconds = _pass_seconds(problem, machine, flops, rate, decode=True) + driver
     seconds += _linked_seconds(problem, machine, width, 1)
-    worker = _worker_memory(problem, machine, statistic, 8 * width) + _exchange_memory(problem, machine, width + 1)
+    worker = _worker_memory(problem, machine, statistic, 8 * width)
+    if problem.links is not None:
+        worker += _link_memory(problem, machine) + _exchange_memory(problem, machine, width + 1)
     route = _placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
     return route if problem.links is None else replace(route, columns_at_once=width + 1)
 
@@ -180,12 +192,15 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     held = _worker_memory(problem, machine, statistic, 16 * problem.features * columns)
-    exchanged, at_once, slabs = columns + problem.targets + 1, 0, 0
+    exchanged, at_once, slabs, slabbed = columns + problem.targets + 1, 0, 0, 0
     if problem.links is not None:
+        held += _link_memory(problem, machine)
         room = _exchange_room(machine, held)
         at_once = _columns_at_once(problem, machine, exchanged, room)
-        slabs, slab = _slabs(problem, machine, room)
-        held += max(_exchange_memory(problem, machine, at_once), slab)
+        kept = min(_links_bytes(problem) // machine.workers, room // 2)
+        slabs, slab = _slabs(problem, machine, room - kept)
+        slabbed = held + kept + slab
+        held += _exchange_memory(problem, machine, at_once)
     cache = _cache_room(problem, machine, held)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
     later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
@@ -196,7 +211,7 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     rank = min(max_rank, EXPECTED_PASSES * columns)
     # Buffers grow by doubling: the old and the new one exist together for a moment.
     own = BASE_MEMORY + 8 * problem.features * (rank * (1 + problem.patterns) * 3 + columns * 6)
-    route = _placed("krylov", EXPECTED_PASSES, seconds, cache, held + cache, own, machine)
+    route = _placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), own, machine)
     return replace(route, columns_at_once=at_once, slabs=slabs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 import warnings
 
@@ -263,3 +264,27 @@ def test_a_lone_group_is_told_and_kept(two_processes):
         for _ in range(20):
             assert engine.gather(refuse_at, -1) == 5
     assert told == [(1, 1)] * 20
+
+
+def kill_both(block, at):
+    """Kill the worker of each half, the first time it comes there; the other is not back before."""
+    folder, weights = at
+    for index in (10, 30):
+        if block.index == index and not (folder / str(index)).exists():
+            (folder / str(index)).touch()
+            while not (folder / "10").exists() or not (folder / "30").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return gram(block, weights)
+
+
+def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
+    source = drawn(SIZES, key="all lost")
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(source, client=client) as engine,
+    ):
+        for _ in range(2):
+            assert same(engine.gather(kill_both, (tmp_path, parameters())), serial(source))
