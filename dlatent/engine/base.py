@@ -139,7 +139,7 @@ class PassEngine:
         progress = None if self.on_progress is None else Progress(self._runner.groups, self.on_progress)
         (statistic, tally), tasks = run(work, progress)
         seconds = perf_counter() - started
-        blocks = len(self.source.blocks)
+        blocks = len(self.source.blocks) * work.visits
         record = PassRecord(work.name, seconds, tally.bytes_read, blocks, tally.cached, tasks, tally.busy_seconds)
         self.passes.append(record)
         if self.on_pass is not None:

@@ -1,7 +1,7 @@
 """Loaded blocks kept in a worker process between passes, up to a cap in bytes.
 
-Policy: admit while there is room, never evict. Every pass reads all blocks once in the same order, the one pattern for
-which a least-recently-used cache that is a little too small never hits; a fixed part that stays is the best there is.
+Policy: admit while there is room, never evict, except for links. Every pass reads all blocks once in the same order, the
+one pattern for which a least-recently-used cache that is a little too small never hits; a fixed part that stays is best.
 """
 
 from __future__ import annotations
@@ -32,39 +32,47 @@ class BlockCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._blocks: dict[Hashable, dict[int, Any]] = {}
-        self._bytes: dict[Hashable, int] = {}
+        self._blocks: dict[Hashable, dict[int, tuple[Any, int]]] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes of all blocks kept."""
-        return sum(self._bytes.values())
+        return sum(size for blocks in self._blocks.values() for _, size in blocks.values())
 
     def get(self, key: Hashable, index: int) -> Any:
         """The block, or None where it is not kept."""
-        return self._blocks.get(key, {}).get(index)
+        return self._blocks.get(key, {}).get(index, (None, 0))[0]
 
-    def admit(self, key: Hashable, index: int, block: Any, cap: int, size: int | None = None) -> bool:
+    def admit(
+        self,
+        key: Hashable,
+        index: int,
+        block: Any,
+        cap: int,
+        size: int | None = None,
+        over: Hashable | None = None,
+    ) -> bool:
         """Keep a block if the cache then holds at most `cap` bytes; tells whether it is kept.
 
-        `size` are its bytes; None for features, which are measured.
+        `size` are its bytes; None for features, which are measured. Blocks of the source `over` give way to it.
         """
         size = measured(block) if size is None else size
         with self._lock:
             kept = self._blocks.setdefault(key, {})
             if index in kept:
                 return True
+            others = self._blocks.get(over, {})
+            while others and size <= cap < self.nbytes + size:
+                others.popitem()
             if self.nbytes + size > cap:
                 return False
-            kept[index] = block
-            self._bytes[key] = self._bytes.get(key, 0) + size
+            kept[index] = (block, size)
             return True
 
     def release(self, key: Hashable) -> None:
         """Forget all blocks of a source."""
         with self._lock:
             self._blocks.pop(key, None)
-            self._bytes.pop(key, None)
 
 
 CACHE = BlockCache()

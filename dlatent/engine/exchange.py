@@ -43,6 +43,8 @@ class LinkedWork(Work):
     keep: Callable[[Rows, Any], Rows]
     hops: int
 
+    visits = 2
+
     @classmethod
     def linked(
         cls,
@@ -190,7 +192,9 @@ def pieces_of(part: Part) -> tuple[list[Piece], int]:
     if kept is None:
         rows = links.rows.load(part.start, part.stop)
         pieces = split_columns(rows, links.edges)
-        CACHE.admit(links.key, part.index, pieces, part.cache_bytes, sum(measured(piece.links) for piece in pieces))
+        size = sum(measured(piece.links) for piece in pieces)
+        # Links are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
+        CACHE.admit(links.key, part.index, pieces, part.cache_bytes, size, over=part.key)
         return pieces, measured(rows)
     return kept, 0
 
@@ -201,22 +205,30 @@ def split_columns(rows: sp.csr_array, edges: Sequence[int], most: int = MOST_PIE
     A piece has a pointer for each row, so that many of them would outweigh the links; and few are read fast, because
     the rows that they multiply stay in the processor's cache.
     """
-    ends = np.asarray(edges)
-    group = np.searchsorted(ends, rows.indices, side="right") - 1
-    used = np.flatnonzero(np.bincount(group, minlength=len(ends) - 1))
-    share = max(1, -(-len(used) // most))
-    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    pieces = []
+    ends, height = np.asarray(edges), rows.shape[0]
+    # Sorting numbers of 16 bits is linear, and leaves the order of rows and columns inside a group as it is.
+    group = (np.searchsorted(ends, rows.indices, side="right") - 1).astype(np.uint16)
+    order = np.argsort(group, kind="stable")
+    row = np.repeat(np.arange(height, dtype=np.int32), np.diff(rows.indptr))[order]
+    columns, values = rows.indices[order], rows.data[order]
+    counts = np.bincount(group, minlength=len(ends) - 1)
+    used, after = np.flatnonzero(counts), np.cumsum(counts)
+    share, pieces = max(1, -(-len(used) // most)), []
     for start in range(0, len(used), share):
         groups = used[start : start + share]
-        at = np.flatnonzero((group >= groups[0]) & (group <= groups[-1]))
+        at = slice(after[groups[0]] - counts[groups[0]], after[groups[-1]])
         sizes = ends[groups + 1] - ends[groups]
         # What a column loses: the groups between those that are used, and all before them.
         before = ends[groups] - np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        columns = rows.indices[at] - before[np.searchsorted(groups, group[at])]
-        pointers = np.concatenate([[0], np.cumsum(np.bincount(row[at], minlength=rows.shape[0]))])
-        arrays = (rows.data[at], columns.astype(np.int32), pointers.astype(np.int32))
-        pieces.append(Piece(tuple(groups.tolist()), sp.csr_array(arrays, (rows.shape[0], int(sizes.sum())))))
+        local, own = (columns[at] - np.repeat(before, counts[groups])).astype(np.int32), row[at]
+        if len(groups) > 1:
+            inner = np.argsort(own, kind="stable")
+            local, own, kept = local[inner], own[inner], values[at][inner]
+        else:
+            kept = values[at].copy()
+        pointers = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=height))]).astype(np.int32)
+        matrix = sp.csr_array((kept, local, pointers), (height, int(sizes.sum())))
+        pieces.append(Piece(tuple(groups.tolist()), matrix))
     return pieces
 
 

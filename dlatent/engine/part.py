@@ -83,6 +83,9 @@ class Work:
     cached: bool
     token: str
 
+    visits = 1
+    """How often a pass sees each block."""
+
     @classmethod
     def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool) -> Work:
         """A new pass with a token of its own."""

@@ -57,6 +57,8 @@ class LinkedModel(PPCA):
             raise DataError(f"start is {self.start!r}; expected 'random' or 'pca'")
         if self.start_noise is not None and not self.start_noise > 0:
             raise DataError(f"start_noise is {self.start_noise!r}; expected a positive variance, or None")
+        if self.start_noise is not None and self.start != "pca":
+            raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
 
     def _open_links(self, links: Any, source: DataSource) -> Links:
         if links is None:

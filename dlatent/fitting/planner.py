@@ -83,7 +83,8 @@ def _cache_room(problem: Problem, machine: Machine, held: int) -> int:
     if machine.worker_memory:
         room = min(room, int(FILL * machine.worker_memory) - held)
     wanted = problem.nbytes + _links_bytes(problem)
-    return max(0, min(room, -(-wanted // machine.workers) + problem.largest_block))
+    group = max(problem.largest_block, wanted // _groups(problem))
+    return max(0, min(room, -(-wanted // machine.workers) + group))
 
 
 def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:

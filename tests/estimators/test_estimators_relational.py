@@ -199,6 +199,7 @@ BAD = [
     ({"gamma": np.nan}, LINKS, "gamma is nan"),
     ({"start": "middle"}, LINKS, "start is 'middle'"),
     ({"start_noise": 0.0}, LINKS, "start_noise is 0.0"),
+    ({"start_noise": 1e-6}, LINKS, "belongs to start='pca'"),
     ({}, None, "links are missing"),
     ({}, LINKS[:50][:, :50], "50 instances|60"),
     ({}, sp.triu(LINKS), "direction"),
