@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import beyond_memory, citations, comparison, exactness, faces, graph, newsgroups, planner
+from benchmarks.cases import (
+    beyond_memory,
+    citations,
+    comparison,
+    exactness,
+    faces,
+    graph,
+    nan_passes,
+    nan_speed,
+    newsgroups,
+    planner,
+    ratings,
+)
 from benchmarks.task import Case
 
 CASES: dict[str, Case] = {
@@ -18,5 +30,10 @@ CASES: dict[str, Case] = {
         comparison.TALL,
         comparison.WIDE,
         comparison.TEXT,
+        nan_passes.CASE,
+        nan_speed.TALL,
+        nan_speed.LARGE,
+        nan_speed.MEMORY,
+        ratings.CASE,
     )
 }

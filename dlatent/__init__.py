@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dlatent.errors import (
         ConvergenceWarning,
         DataError,
+        DataWarning,
         DlatentError,
         EngineError,
         NoiseFloorWarning,
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
         StoreError,
     )
     from dlatent.estimators.base import Watch
+    from dlatent.estimators.choice import choose_components
+    from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
     from dlatent.estimators.saved import load
@@ -29,8 +32,10 @@ __all__ = [
     "PPCA",
     "ConvergenceWarning",
     "DataError",
+    "DataWarning",
     "DlatentError",
     "EngineError",
+    "FactorAnalysis",
     "NoiseFloorWarning",
     "NotFittedError",
     "PlanError",
@@ -40,10 +45,13 @@ __all__ = [
     "StoreError",
     "SupervisedPPCA",
     "Watch",
+    "choose_components",
     "load",
 ]
 
 _ROOMS = {
+    "choose_components": "dlatent.estimators.choice",
+    "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",
     "RelationalPPCA": "dlatent.estimators.relational",
     "RelationalSupervisedPPCA": "dlatent.estimators.relational",

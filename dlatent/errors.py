@@ -35,5 +35,9 @@ class NoiseFloorWarning(UserWarning):
     """A noise variance ended at its floor: the likelihood is unbounded there, or nearly so (errata 13)."""
 
 
+class DataWarning(UserWarning):
+    """Parts of the data say nothing, as rows or features without an observed entry; the text says how many."""
+
+
 class PrecisionWarning(UserWarning):
     """A result has lost digits to cancellation; the text says how many and what to do."""

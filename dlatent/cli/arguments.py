@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 UNITS = {"": 1, "B": 1} | {
@@ -25,6 +26,7 @@ class Model(NamedTuple):
 
 MODELS = {
     "ppca": Model("PPCA", "probabilistic PCA"),
+    "fa": Model("FactorAnalysis", "factor analysis, with a noise variance for each feature"),
     "supervised": Model(
         "SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label", labels=True
     ),
@@ -39,6 +41,7 @@ HYPERPARAMETERS = {
     "max_iter": "max_iter",
     "seed": "random_state",
     "route": "route",
+    "missing": "missing",
     "solver": "solver",
     "noise_floor": "noise_floor",
     "target_type": "target_type",
@@ -68,6 +71,11 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
     return int(text)
+
+
+def counts(text: str) -> list[int]:
+    """Integers of at least 1, separated by commas."""
+    return [positive(part) for part in text.split(",")]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -131,12 +139,21 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for instance 4GiB")
 
 
-def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
+def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[str], Any] = positive) -> None:
     """The data and the hyperparameters of a model; numbers that are not given are those of the estimator."""
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
-    parser.add_argument("-k", "--components", type=positive, required=True, metavar="K", help="latent variables")
+    several = ", several numbers with commas between" if components is counts else ""
+    parser.add_argument(
+        "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
+    )
     if MODELS[kind].links:
         add_links(parser)
+    else:
+        parser.add_argument(
+            "--missing",
+            choices=("refuse", "nan", "unstored"),
+            help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default refuse)",
+        )
     if MODELS[kind].labels:
         add_labels(parser, "default: the only column of DATA")
         parser.add_argument("--target-type", choices=("auto", "class", "multilabel", "regression"))
@@ -146,7 +163,7 @@ def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
-    parser.add_argument("--route", choices=("auto", "moments", "krylov"), help="default: the planner chooses")
+    parser.add_argument("--route", choices=("auto", "moments", "krylov", "rows"), help="default: the planner chooses")
     parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
     parser.add_argument(
         "--noise-floor",
@@ -155,7 +172,9 @@ def add_model(parser: argparse.ArgumentParser, kind: str) -> None:
         help="smallest noise variance, as a part of the mean variance (default 1e-06)",
     )
     parser.add_argument(
-        "--keep-suspect-data", action="store_true", help="fit all-zero rows, and classes with one labelled row, too"
+        "--keep-suspect-data",
+        action="store_true",
+        help="fit all-zero rows, constant features and classes with one labelled row, too",
     )
 
 

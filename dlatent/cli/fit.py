@@ -87,6 +87,13 @@ def _summary(model: PPCA, links: Links | None, path: str, seconds: float, texts:
     }
 
 
+def _noise(variance: Any) -> str:
+    """One noise variance, or the range of those of single features."""
+    if isinstance(variance, float):
+        return f"{variance:.6g}"
+    return f"{variance.min():.6g} to {variance.max():.6g}, one for each feature"
+
+
 def _print(found: dict[str, Any]) -> None:
     settled = "converged" if found["converged"] else "NOT converged"
     targets, links = found["target_noise_variance"], found["links"]
@@ -97,7 +104,7 @@ def _print(found: dict[str, Any]) -> None:
             "data": f"{found['instances']:,} instances × {found['features']:,} features",
             "links": None if links is None else "; ".join([f"{links['number']:,}", *links["notes"]]),
             "log-likelihood": f"{show.likelihood(found['log_likelihood'], linked=links is not None)}, {settled}",
-            "noise variance": f"{found['noise_variance']:.6g}",
+            "noise variance": _noise(found["noise_variance"]),
             "of the labels": None if targets is None else f"{targets:.6g}",
             "passes": f"{found['passes']} over the data, {found['bytes_read'] / 1e6:,.1f} MB read",
             "seconds": f"{found['seconds']:.1f}",

@@ -36,6 +36,9 @@ def register(commands: Any) -> None:
     )
     parser.add_argument("--ids", metavar="NAME", help="column or key with the names of the rows")
     parser.add_argument("--index-base", choices=("auto", "0", "1"), default="auto", help="first feature in svmlight")
+    parser.add_argument(
+        "--missing", choices=("refuse", "nan"), default="refuse", help="nan: keep missing values of dense data as NaN"
+    )
     parser.add_argument("--tfidf", action="store_true", help="weigh counts by inverse document frequency")
     parser.add_argument("--unit-norm", action="store_true", help="scale every row to length 1")
     parser.add_argument("--zero-rows", choices=("error", "keep", "drop"), default="error", help="where rows are scaled")
@@ -69,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             features=_one_or_many(arguments.features),
             ids=arguments.ids,
             index_base=bases[arguments.index_base],
+            missing=arguments.missing,
             overwrite=arguments.overwrite,
             progress=IngestProgress(screen),
         )

@@ -73,15 +73,23 @@ def describe_model(path: str) -> dict[str, Any]:
         "passes": about["passes"],
         "bytes_read": int(values["pass_bytes_read"].sum()),
         "seconds": float(values["pass_seconds"].sum()),
-        "noise": [
-            {"view": view, "variance": variance, "at_floor": floor, "instances": seen}
-            for view, variance, floor, seen in zip(
-                views, values["noise_variance"], values["at_floor"], values["view_instances"], strict=True
-            )
-        ],
+        "noise": _noise(values, views),
         "components": _components(stored),
         "warnings": [text.partition(": ")[2] for text in about["advice"]],
     }
+
+
+def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
+    """The noise of each view; of factor analysis its mean over the features, and how many are at their floor."""
+    seen = values["view_instances"]
+    if "feature_noise_variance" in values:
+        mean, low = values["feature_noise_variance"].mean(), values["feature_at_floor"].sum()
+        return [{"view": f"{views[0]} (mean)", "variance": mean, "at_floor": int(low), "instances": seen[0]}]
+    columns = (views, values["noise_variance"], values["at_floor"], seen)
+    return [
+        {"view": view, "variance": variance, "at_floor": floor, "instances": count}
+        for view, variance, floor, count in zip(*columns, strict=True)
+    ]
 
 
 def _links(about: Any) -> dict[str, Any] | None:
@@ -142,7 +150,10 @@ def _link_words(links: dict[str, Any], instances: int) -> str:
 
 
 def _floor(noise: dict[str, Any]) -> str:
-    return "yes" if noise["at_floor"] else "no"
+    low = noise["at_floor"]
+    if isinstance(low, int) and not isinstance(low, bool):
+        return f"{low} features" if low else "none"
+    return "yes" if low else "no"
 
 
 def _signed(largest: dict[str, Any]) -> str:

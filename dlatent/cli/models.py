@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dlatent.cli.arguments import MODELS, add_cluster, add_json, add_model, hyperparameters
+from dlatent.cli.arguments import MODELS, add_cluster, add_json, add_model, hyperparameters, positive
 
 if TYPE_CHECKING:
     from dlatent import PPCA
 
 
-def add_models(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """One parser for each model, with its options."""
+def add_models(
+    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, linked: bool = True
+) -> dict[str, argparse.ArgumentParser]:
+    """One parser for each model (with `linked` also of linked rows), with its options; `components` reads the number,
+    or the numbers, of components."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
-    for kind, (_, words, *_) in MODELS.items():
+    for kind, (_, words, _, links) in MODELS.items():
+        if links and not linked:
+            continue
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        add_model(made[kind], kind)
+        add_model(made[kind], kind, components)
         add_cluster(made[kind])
         add_json(made[kind])
     return made

@@ -20,12 +20,20 @@ from dlatent.engine.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import group_count, task_count
-from dlatent.errors import ConvergenceWarning, DataError, NoiseFloorWarning, NotFittedError, PrecisionWarning
+from dlatent.errors import (
+    ConvergenceWarning,
+    DataError,
+    DataWarning,
+    NoiseFloorWarning,
+    NotFittedError,
+    PrecisionWarning,
+)
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import make_plan
 from dlatent.fitting.routes import fit
+from dlatent.linear_gaussian.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
@@ -33,7 +41,13 @@ from dlatent.linear_gaussian.specification import Specification, View
 MAX_PASSES = 60
 BYTES_PER_ENTRY = 12
 MAX_EM_ITERATIONS = 2000
-WARNINGS = {"convergence": ConvergenceWarning, "floor": NoiseFloorWarning, "precision": PrecisionWarning}
+MAX_ROW_PASSES = 300
+WARNINGS = {
+    "convergence": ConvergenceWarning,
+    "floor": NoiseFloorWarning,
+    "precision": PrecisionWarning,
+    "data": DataWarning,
+}
 
 
 @dataclass(frozen=True)
@@ -84,8 +98,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
         if self.solver not in ("auto", "em"):
             raise DataError(f"solver is {self.solver!r}; expected 'auto' or 'em'")
-        if self.route not in ("auto", "moments", "krylov"):
-            raise DataError(f"route is {self.route!r}; expected 'auto', 'moments' or 'krylov'")
+        if self.route not in ("auto", "moments", "krylov", "rows"):
+            raise DataError(f"route is {self.route!r}; expected 'auto', 'moments', 'krylov' or 'rows'")
+        if self.missing not in ("refuse", "nan", "unstored"):
+            raise DataError(f"missing is {self.missing!r}; expected 'refuse', 'nan' or 'unstored'")
         if self.suspect_data not in ("refuse", "keep"):
             raise DataError(f"suspect_data is {self.suspect_data!r}; expected 'refuse' or 'keep'")
 
@@ -93,6 +109,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         return ()
 
     def _check_shape(self, source: DataSource) -> None:
+        self._check_missing(source)
         rows, features = source.shape
         if rows < 2:
             raise DataError(f"the {source.description} has {rows} instance; a fit needs at least 2")
@@ -101,6 +118,22 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 f"n_components is {self.n_components}, but data of {rows} instances × {features} features allow at "
                 f"most {min(rows, features) - 1}; ask for fewer components"
             )
+
+    def _check_missing(self, source: DataSource) -> None:
+        if self.missing == "nan" and source.sparse:
+            raise DataError(
+                f"missing='nan' is for dense data, and the {source.description} is sparse; with missing='unstored' the "
+                "stored entries are the observed ones, with 'refuse' what is not stored is zero"
+            )
+        if self.missing == "unstored" and not source.sparse:
+            raise DataError(
+                f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing "
+                "entries with NaN and say missing='nan'"
+            )
+
+    def _routes(self, source: DataSource) -> tuple[str, ...]:
+        """The routes that the model and its data allow."""
+        return ("moments", "krylov") if self.missing == "refuse" else ("rows",)
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         views: tuple[View, ...] = (View("features", source.shape[1]),)
@@ -129,6 +162,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             nnz=(source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
             description=source.description,
             in_memory=source.in_memory,
+            routes=self._routes(source),
         )
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
         with connect(source, client=client, links=links) as engine:
@@ -138,7 +172,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             return make_plan(problem, engine.resources, route=self.route, em_passes=exact)
 
     def _options(self, plan: Plan, source: DataSource) -> Options:
-        most = self.max_iter or (MAX_EM_ITERATIONS if self.solver == "em" else MAX_PASSES)
+        passes = MAX_ROW_PASSES if plan.route == "rows" else MAX_PASSES
+        most = self.max_iter or (MAX_EM_ITERATIONS if self.solver == "em" else passes)
         single = plan.route == "moments" and source.dtype == np.float32 and not source.sparse
         return Options(
             tolerance=float(self.tol),
@@ -162,7 +197,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         plan = self._make_plan(source, specification, client, links)
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
-        shift, passes = _pilot(source, client)
+        shift, passes = _pilot(source, client, plan.route)
+        if plan.route == "rows":
+            shift = np.concatenate([shift, np.zeros(sum(specification.sizes[1:]))])
         engine = connect(
             source,
             targets=rows,
@@ -201,12 +238,12 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         own = outcome.specification.slices[0]
         self.components_ = outcome.parameters.loadings[own].T
         self.mean_ = outcome.parameters.mean[own]
-        self.noise_variance_ = float(outcome.parameters.noise_variance[0])
+        self.noise_variance_: Any = float(outcome.parameters.noise_variance[0])
         self.log_likelihood_ = outcome.log_likelihood
         self.n_iter_ = outcome.iterations
         self.n_passes_ = sum(record.name != PILOT for record in passes)
         self.converged_ = outcome.converged
-        self.at_floor_ = outcome.at_floor
+        self.at_floor_: Any = outcome.at_floor
         self.n_samples_, self.n_features_in_ = outcome.instances, len(self.mean_)
         self.history_ = history_dataset(outcome.history, passes)
 
@@ -259,12 +296,15 @@ def _outside() -> int:
 PILOT = "pilot"
 
 
-def _pilot(source: DataSource, client: Any) -> tuple[Array, tuple[PassRecord, ...]]:
-    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes)."""
-    if source.sparse:
+def _pilot(source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
+    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes); on
+    route rows the mean of the observed entries."""
+    if source.sparse and route != "rows":
         return np.zeros(source.shape[1]), ()
     first = replace(source, blocks=source.blocks[:1])
     with connect(first, client=client, cache_bytes=0) as engine:
+        if route == "rows":
+            return engine.gather(block_observed_mean, None, name=PILOT), tuple(engine.passes)
         mean = engine.gather(block_mean, None, name=PILOT)
         return representable(mean, source.dtype, sparse=False), tuple(engine.passes)
 

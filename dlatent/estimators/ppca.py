@@ -17,6 +17,7 @@ from dlatent.estimators.base import LatentVariableModel, Watch
 from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means
 from dlatent.linear_gaussian.parameters import Parameters
@@ -65,9 +66,12 @@ class PPCA(LatentVariableModel):
     random_state : seed of the first directions.
     solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
     route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes,
-    D·K).
+    D·K); data with missing entries go by "rows" (about twenty passes).
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
     suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
+    missing : "refuse" raises for NaN; with "nan" the entries of dense data that are NaN are missing, with "unstored"
+    the stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the observed
+    entries, wherever they are; `transform`, `posterior`, `score_samples` and `impute` take such rows too.
 
     Attributes
     ----------
@@ -96,9 +100,10 @@ class PPCA(LatentVariableModel):
         max_iter: int | None = None,
         random_state: Any = 0,
         solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov"] = "auto",
+        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
         noise_floor: float = 1e-6,
         suspect_data: Literal["refuse", "keep"] = "refuse",
+        missing: Literal["refuse", "nan", "unstored"] = "refuse",
     ) -> None:
         self.n_components = n_components
         self.tol = tol
@@ -108,6 +113,7 @@ class PPCA(LatentVariableModel):
         self.route = route
         self.noise_floor = noise_floor
         self.suspect_data = suspect_data
+        self.missing = missing
 
     def plan(self, X: Any, y: Any = None, *, client: Any = None) -> Plan:
         """What `fit` would do and cost, from metadata alone: route and why, passes, bytes, tasks, memory.
@@ -146,7 +152,7 @@ class PPCA(LatentVariableModel):
 
     def _scores(self, X: Any, targets: Array | None, **options: Any) -> Any:
         """Posterior means of the rows, with encoded targets (N, L') where there are any."""
-        function = self._rows(score_rows)
+        function = self._rows(score_rows if self.missing == "refuse" else incomplete.scores)
         names, width = self.component_names_, self.n_features_in_
         return by_rows(X, function, width, columns="component", names=names, name="scores", targets=targets, **options)
 
@@ -159,7 +165,14 @@ class PPCA(LatentVariableModel):
 
     def _likelihood_function(self) -> Any:
         """The log-likelihood as a function of rows and their encoded targets."""
-        return self._rows(likelihood_rows)
+        return self._rows(likelihood_rows if self.missing == "refuse" else incomplete.log_likelihoods)
+
+    def _covariances(self, X: Any, targets: Array | None, *, client: Any) -> Array:
+        """The posterior covariance of each row (N, K²)."""
+        names = np.arange(self.components_.shape[0] ** 2)
+        options: dict[str, Any] = {"columns": "entry", "names": names, "name": "covariance", "client": client}
+        function = self._rows(incomplete.covariances)
+        return np.asarray(by_rows(X, function, self.n_features_in_, targets=targets, **options))
 
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
@@ -178,10 +191,12 @@ class PPCA(LatentVariableModel):
 
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all
-        rows.
+        rows; where entries may be missing each row has its own (instance, component, component_2).
         Errors: NotFittedError; DataError for another number of features.
         """
         scores = self.transform(X, client=client)
+        if self.missing != "refuse":
+            return own_posteriors(scores, self._covariances(X, None, client=client))
         about = pattern_projection(self._parameters, self._specification, (0,))
         return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
 
@@ -201,6 +216,50 @@ class PPCA(LatentVariableModel):
         Returns: a number. Errors: as in `score_samples`.
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
+
+    def _imputed(self, function: Any, X: Any, targets: Array | None, name: str, options: dict[str, Any]) -> Any:
+        fitted = self._require_fitted()
+        if self.missing == "unstored":
+            raise DataError(
+                "the rows of sparse data are too many to be filled in whole; transform them, and take from "
+                "inverse_transform of a few scores what is wanted"
+            )
+        labels, width = fitted.labels.features, self.n_features_in_
+        names = np.arange(width) if labels is None else np.asarray(labels)
+        return by_rows(
+            X,
+            self._rows(function),
+            width,
+            columns=fitted.labels.dims[1],
+            names=names,
+            name=name,
+            targets=targets,
+            **options,
+        )
+
+    def impute(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
+    ) -> Any:
+        """The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
+
+        x_j | x_o ~ N(μ_j + w_jᵀE[z|x_o], w_jᵀ Cov[z|x_o] w_j + ψ_j).
+
+        Parameters: `X` (N, D) dense, NaN where missing; `out`, a Zarr store to be written instead of memory.
+        Returns: (N, D) in the kind of the input (numpy, lazy dask, xarray), or the path of the store.
+        Errors: NotFittedError; DataError for another number of features, or sparse data.
+        """
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        return self._imputed(incomplete.imputed, X, None, "imputed", options)
+
+    def impute_variance(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
+    ) -> Any:
+        """The variance of each missing entry given the observed entries of its row, noise included; 0 where observed.
+
+        Parameters, returns and errors: as in `impute`.
+        """
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        return self._imputed(incomplete.imputed_variances, X, None, "imputed_variance", options)
 
     def inverse_transform(self, Z: Any) -> Any:
         """What the model expects of the features for given latent variables: E[x|z] = Wz + μ.
@@ -233,7 +292,16 @@ class PPCA(LatentVariableModel):
         Returns: (D, D), in squared units of the features. Errors: NotFittedError.
         """
         self._require_fitted()
-        return self.components_.T @ self.components_ + self.noise_variance_ * np.eye(self.n_features_in_)
+        return np.asarray(self.components_.T @ self.components_ + self.noise_variance_ * np.eye(self.n_features_in_))
+
+
+def own_posteriors(scores: Any, covariances: Array) -> xr.Dataset:
+    """Scores (N, K) and the posterior covariance of each row, (N, K²), as a Dataset."""
+    if not isinstance(scores, xr.DataArray):
+        scores = xr.DataArray(scores, dims=("instance", "component"), coords={"component": np.arange(scores.shape[1])})
+    rows, k = scores.shape
+    own = (scores.dims[0], "component", "component_2")
+    return xr.Dataset({"scores": scores, "covariance": (own, np.asarray(covariances).reshape(rows, k, k))})
 
 
 def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.int64]) -> xr.Dataset:

@@ -13,6 +13,7 @@ from dlatent.arrays import AxisLabels
 from dlatent.engine.gather import PassRecord
 from dlatent.errors import StoreError
 from dlatent.estimators.base import Fitted, LatentVariableModel
+from dlatent.estimators.factor_analysis import FactorAnalysis
 from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
@@ -27,7 +28,7 @@ from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import Variable
 
 KINDS: dict[str, type[PPCA]] = {
-    model.__name__: model for model in (PPCA, SupervisedPPCA, RelationalPPCA, RelationalSupervisedPPCA)
+    model.__name__: model for model in (PPCA, SupervisedPPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA)
 }
 ITERATION = ("log_likelihood", "gain", "remaining", "rank")
 PASS = ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
@@ -40,9 +41,7 @@ def _variables(model: PPCA) -> dict[str, Variable]:
     found = {
         "loadings": Variable(("feature", "component"), parameters.loadings[own[0]]),
         "mean": Variable(("feature",), parameters.mean[own[0]]),
-        "noise_variance": Variable(("view",), parameters.noise_variance),
-        "noise_floor": Variable(("view",), model._specification.floors),
-        "at_floor": Variable(("view",), np.array(fitted.outcome.at_floor)),
+        **_noise_variables(model),
         "view_instances": Variable(("view",), np.array(fitted.outcome.view_instances)),
         "total_variance": Variable(("view",), np.array(fitted.outcome.total_variance)),
         "view": Variable(("view",), np.array([view.name for view in model._specification.views])),
@@ -56,6 +55,17 @@ def _variables(model: PPCA) -> dict[str, Variable]:
     if isinstance(model, SupervisedPPCA):
         found |= _target_variables(model)
     return found
+
+
+def _noise_variables(model: PPCA) -> dict[str, Variable]:
+    """Noise variances by view, or by feature where each has its own."""
+    specification, outcome = model._specification, model._require_fitted().outcome
+    prefix, dims = ("", ("view",)) if specification.views[0].shared else ("feature_", ("feature",))
+    return {
+        f"{prefix}noise_variance": Variable(dims, model._parameters.noise_variance),
+        f"{prefix}noise_floor": Variable(dims, specification.floors),
+        f"{prefix}at_floor": Variable(dims, np.array(outcome.at_floor)),
+    }
 
 
 def _target_variables(model: SupervisedPPCA) -> dict[str, Variable]:
@@ -135,7 +145,8 @@ def load(path: str | os.PathLike[str]) -> PPCA:
     attributes = stored.attributes
     model = KINDS[stored.kind](**attributes["parameters"])
     specification = _specification(values, attributes)
-    parameters = Parameters(values["loadings"], values["mean"], values["noise_variance"])
+    prefix = "feature_" if "feature_noise_variance" in values else ""
+    parameters = Parameters(values["loadings"], values["mean"], values[f"{prefix}noise_variance"])
     if "rank_loadings" in values:
         parameters = Parameters(
             np.vstack([parameters.loadings, values["rank_loadings"]]),
@@ -150,7 +161,7 @@ def load(path: str | os.PathLike[str]) -> PPCA:
         history,
         attributes["converged"],
         attributes["iterations"],
-        tuple(values["at_floor"].tolist()),
+        tuple(values[f"{prefix}at_floor"].tolist()),
         attributes["instances"],
         tuple(values["view_instances"].tolist()),
         tuple(values["total_variance"].tolist()),
@@ -179,9 +190,11 @@ def load(path: str | os.PathLike[str]) -> PPCA:
 
 def _specification(values: dict[str, Any], attributes: Any) -> Specification:
     sizes = [len(values["mean"])] + ([len(values["rank_mean"])] if "rank_mean" in values else [])
-    views = zip(values["view"].tolist(), sizes, values["noise_floor"].tolist(), strict=True)
+    shared = "noise_floor" in values
+    floors = values["noise_floor"].tolist() if shared else [tuple(values["feature_noise_floor"].tolist())]
+    views = zip(values["view"].tolist(), sizes, floors, strict=True)
     patterns = tuple(tuple(int(view) for view in pattern) for pattern in attributes["patterns"])
-    made = tuple(View(name, size, floor) for name, size, floor in views)
+    made = tuple(View(name, size, floor, shared=shared) for name, size, floor in views)
     return Specification(made, patterns, values["loadings"].shape[1])
 
 

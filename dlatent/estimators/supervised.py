@@ -16,9 +16,10 @@ from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.ppca import PPCA, posterior_dataset
+from dlatent.estimators.ppca import PPCA, own_posteriors, posterior_dataset
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, encode_targets
 from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.likelihood import predict_targets
 from dlatent.linear_gaussian.parameters import Parameters
@@ -30,6 +31,24 @@ def prediction_rows(
 ) -> Array:
     """Mean of the outputs (n, L) given the features."""
     return encoding.decode(predict_targets(x, parameters, specification).mean)
+
+
+def incomplete_prediction_rows(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+) -> Array:
+    """Mean of the outputs (n, L) given the observed features."""
+    own = specification.slices[1]
+    means = incomplete.scores(x, None, parameters, specification) @ parameters.loadings[own].T + parameters.mean[own]
+    return encoding.decode(means)
+
+
+def variance_rows(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+) -> Array:
+    """Variance of the outputs (n, L) given the observed features."""
+    loadings = encoding.rotation @ parameters.loadings[specification.slices[1]]
+    noise = parameters.noise_variance[1] * (encoding.rotation**2).sum(axis=1)
+    return np.asarray(incomplete.linear_variances(x, None, parameters, specification, loadings) + noise)
 
 
 class SupervisedPPCA(PPCA):
@@ -48,6 +67,7 @@ class SupervisedPPCA(PPCA):
     route : as in PPCA.
     noise_floor : as in PPCA.
     suspect_data : as in PPCA; "refuse" also raises for classes with one labelled instance.
+    missing : as in PPCA; unless "refuse", outputs may be missing one by one, too.
     target_type : "auto", "class" (labels of any dtype, one-of-C), "multilabel" (0/1 matrix) or "regression".
     target_noise_floor : smallest noise variance of the targets, as a part of their mean variance.
 
@@ -78,10 +98,11 @@ class SupervisedPPCA(PPCA):
         max_iter: int | None = None,
         random_state: Any = 0,
         solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov"] = "auto",
+        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
         noise_floor: float = 1e-6,
         target_noise_floor: float = 1e-3,
         suspect_data: Literal["refuse", "keep"] = "refuse",
+        missing: Literal["refuse", "nan", "unstored"] = "refuse",
     ) -> None:
         super().__init__(
             n_components,
@@ -92,6 +113,7 @@ class SupervisedPPCA(PPCA):
             route=route,
             noise_floor=noise_floor,
             suspect_data=suspect_data,
+            missing=missing,
         )
         self.target_type = target_type
         self.target_noise_floor = target_noise_floor
@@ -109,7 +131,14 @@ class SupervisedPPCA(PPCA):
             )
         values = plain_rows(y, source.labels)
         mask = plain_rows(labelled, source.labels)
-        return encode_targets(values, source.shape[0], self.target_type, mask=mask, lone_classes=self.suspect_data)
+        return encode_targets(
+            values,
+            source.shape[0],
+            self.target_type,
+            mask=mask,
+            lone_classes=self.suspect_data,
+            holes=self.missing != "refuse",
+        )
 
     def plan(self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None) -> Plan:
         """What `fit` would do and cost, from metadata and the targets alone.
@@ -155,9 +184,8 @@ class SupervisedPPCA(PPCA):
     def _encode_new(self, X: Any, y: Any) -> Array | None:
         if y is None:
             return None
-        return self._encoding.encode(
-            plain_rows(y, None), int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
-        )
+        rows = int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
+        return self._encoding.encode(plain_rows(y, None), rows, holes=self.missing != "refuse")
 
     def transform(
         self,
@@ -183,9 +211,11 @@ class SupervisedPPCA(PPCA):
         Parameters: `X` (N, D); `y` as in `transform`.
         Returns: Dataset with `scores` (instance, component) and `covariance`; with `y` there are two covariances
         (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (instance) tells which is
-        whose.
+        whose; where entries may be missing each row has its own (instance, component, component_2).
         """
         scores = self.transform(X, y, client=client)
+        if self.missing != "refuse":
+            return own_posteriors(scores, self._covariances(X, self._encode_new(X, y), client=client))
         patterns: tuple[tuple[int, ...], ...] = ((0,),) if y is None else ((0, 1), (0,))
         covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]
         rows = np.zeros(scores.shape[0], dtype=np.int64)
@@ -193,6 +223,35 @@ class SupervisedPPCA(PPCA):
         if encoded is not None:
             rows = np.isnan(encoded[:, 0]).astype(np.int64)
         return posterior_dataset(scores, np.stack(covariances), rows)
+
+    def impute(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """The features with each missing entry replaced by its mean given the observed ones, and the targets if given.
+
+        Parameters: `X` (N, D); `y` as in `transform`; `out` as in PPCA. Returns and errors: as in PPCA.
+        """
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        return self._imputed(incomplete.imputed, X, self._encode_new(X, y), "imputed", options)
+
+    def impute_variance(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """The variance of each missing entry of the features; see `impute`."""
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        return self._imputed(incomplete.imputed_variances, X, self._encode_new(X, y), "imputed_variance", options)
 
     def decision_function(self, X: Any, *, client: Any = None) -> Any:
         """Mean of the outputs given the features, E[y|x] = μ_y + W_y E[z|x].
@@ -203,7 +262,8 @@ class SupervisedPPCA(PPCA):
         Errors: NotFittedError; DataError for another number of features.
         """
         self._require_fitted()
-        function = partial(self._rows(prediction_rows), encoding=self._encoding)
+        rows = prediction_rows if self.missing == "refuse" else incomplete_prediction_rows
+        function = partial(self._rows(rows), encoding=self._encoding)
         return by_rows(
             X,
             function,
@@ -219,7 +279,7 @@ class SupervisedPPCA(PPCA):
 
         Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½),
         or means (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same
-        for all rows.
+        for all rows, or where entries may be missing that of each row (N, L).
         """
         means = self.decision_function(X, client=client)
         if self._encoding.kind == "class":
@@ -228,7 +288,13 @@ class SupervisedPPCA(PPCA):
             values = (means > 0.5).astype(np.int64)
         else:
             values = means[:, 0] if means.shape[1] == 1 else means
-        return (values, self.predictive_variance()) if return_variance else values
+        if not return_variance:
+            return values
+        if self.missing == "refuse":
+            return values, self.predictive_variance()
+        function = partial(self._rows(variance_rows), encoding=self._encoding)
+        options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
+        return values, by_rows(X, function, self.n_features_in_, client=client, **options)
 
     def _labels_of(self, codes: Any) -> Any:
         """The labels of class numbers in the kind of the input; Dask arrays stay lazy."""

@@ -50,15 +50,18 @@ class TargetEncoding:
         """The second view of each class (C, L')."""
         return (np.eye(len(self.centre)) - self.centre) @ self.rotation
 
-    def encode(self, targets: Any, instances: int) -> Array:
+    def encode(self, targets: Any, instances: int, *, holes: bool = False) -> Array:
         """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if
-        unlabelled."""
+        unlabelled; `holes` allows rows of which some outputs are missing, where the targets are not rotated."""
         if self.classes is None:
             values = _matrix(targets, instances)
             if values.shape[1] != len(self.centre):
                 raise DataError(
                     f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
                 )
+            if holes and np.array_equal(self.rotation, np.eye(len(self.centre))):
+                _finite(values)
+                return values - self.centre
             _whole_rows(values)
             return (values - self.centre) @ self.rotation
         codes = self.codes(targets, instances)
@@ -96,15 +99,21 @@ class EncodedTargets:
 
 
 def encode_targets(
-    targets: Any, instances: int, kind: TargetType, *, mask: Any = None, lone_classes: str = "refuse"
+    targets: Any,
+    instances: int,
+    kind: TargetType,
+    *,
+    mask: Any = None,
+    lone_classes: str = "refuse",
+    holes: bool = False,
 ) -> EncodedTargets:
     """Find out what the targets are, and encode them.
 
     Parameters: `targets` (N,) labels or numbers, or (N, L) outputs; unlabelled rows by NaN, None, −1 (class labels)
     or `mask` (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text,
     integers, booleans and whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is
-    multi-label. Raises DataError: wrong length, no labelled row, one class, a class with one labelled instance,
-    constant targets.
+    multi-label; `holes` allows rows of which some outputs are missing. Raises DataError: wrong length, no labelled row,
+    one class, a class with one labelled instance, constant targets.
     """
     if targets is None:
         raise DataError("a supervised model needs targets: fit(X, y); for data without labels use PPCA")
@@ -121,7 +130,7 @@ def encode_targets(
     chosen = _kind_of(targets) if kind == "auto" else kind
     if chosen == "class":
         return _encode_classes(targets, instances, lone_classes)
-    return _encode_outputs(targets, instances, chosen)
+    return _encode_outputs(targets, instances, chosen, holes)
 
 
 def _from_sequence(targets: Any) -> npt.NDArray[Any]:
@@ -254,8 +263,10 @@ def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str
     return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), present, counts)
 
 
-def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str) -> EncodedTargets:
+def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str, holes: bool) -> EncodedTargets:
     values = _matrix(targets, instances)
+    if holes and (np.isnan(values).any(axis=1) & ~np.isnan(values).all(axis=1)).any():
+        return _encode_with_holes(values, kind)
     present = _whole_rows(values)
     if not present.any():
         raise DataError("no row of y is labelled (all are NaN); label some instances, or use PPCA")
@@ -274,6 +285,24 @@ def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str) -> Enc
     return EncodedTargets(encoding, ArrayTargets(rows), present, None)
 
 
+def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
+    """Outputs of which some are missing in some rows: centred by what is there, on all L columns, as a rotation would
+    mix what is there with what is not."""
+    _finite(values)
+    seen = ~np.isnan(values)
+    if kind == "multilabel" and not np.isin(values[seen], (0.0, 1.0)).all():
+        raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+    centre = np.where(seen, values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    moved = values - centre
+    constant = np.flatnonzero(~(np.nan_to_num(moved) != 0.0).any(axis=0))
+    if len(constant):
+        raise DataError(
+            f"output {int(constant[0])} of y has one value, or none, in all rows; take it out, nothing is to be learnt"
+        )
+    encoding = TargetEncoding(kind, centre, np.eye(values.shape[1]), np.arange(values.shape[1]), None)
+    return EncodedTargets(encoding, ArrayTargets(np.ascontiguousarray(moved)), np.asarray(seen.any(axis=1)), None)
+
+
 def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:
     """Which rows have targets; DataError where a row has only some of them, or an infinite one."""
     missing = np.isnan(values)
@@ -285,11 +314,15 @@ def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:
             f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole "
             "row unlabelled"
         )
+    _finite(values)
+    return np.asarray(~missing[:, 0])
+
+
+def _finite(values: Array) -> None:
     infinite = np.isinf(values).any(axis=1)
     if infinite.any():
         row = int(np.flatnonzero(infinite)[0])
         raise DataError(f"row {row}: y is infinite; targets must be finite, or NaN for unlabelled rows")
-    return np.asarray(~missing[:, 0])
 
 
 def _rotation(covariance: Array) -> Array:

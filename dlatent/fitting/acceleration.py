@@ -54,6 +54,11 @@ def _mixture(points: list[Array], images: list[Array], ridge: float) -> Array:
     return np.asarray(images[-1] - moves @ weights)
 
 
+def _extrapolate(point: T, candidate: T, image: T, value: float) -> T | None:
+    """Go where Anderson's combination leads."""
+    return candidate
+
+
 def accelerate(
     step: Callable[[T], tuple[T, float]],
     start: T,
@@ -64,10 +69,13 @@ def accelerate(
     ridge: float = 1e-12,
     patience: int = 3,
     project: Callable[[T], T] = lambda point: point,
+    steer: Callable[[T, T, T, float], T | None] = _extrapolate,
 ) -> Accelerated[T]:
     """Iterate `step` (point → image, value of the point) to convergence of the value.
 
     Stops when the value changed by less than `tolerance` · max(1, |value|) in `patience` consecutive steps.
+    `steer` gets each accepted point, the extrapolation, the point's image and its value, and says where to go next, or
+    None to stop.
     `project` puts an extrapolated point back among the admissible ones (noise floors).
     """
     point, value, image = start, -np.inf, start
@@ -96,4 +104,8 @@ def accelerate(
             candidate = project(point.unflatten(mixed)) if np.isfinite(mixed).all() else image
         else:
             candidate = image
+        chosen = steer(point, candidate, image, value)
+        if chosen is None:
+            return Accelerated(point, value, evaluation, True)
+        candidate = chosen
     return Accelerated(point, value, max_evaluations, False)

@@ -61,7 +61,7 @@ class Outcome:
     """The result of a fit.
 
     `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all instances; `at_floor` per
-    view; `advice` is what a user should know or do, one sentence each;
+    noise variance; `advice` is what a user should know or do, one sentence each;
     `checked_log_likelihood` is that of a pass over the data, where one was made.
     """
 

@@ -59,6 +59,7 @@ class Problem:
     nnz : stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
     description : the input in words.
     in_memory : whether the data lie in the driver's memory.
+    routes : the routes that the model and the kind of data allow.
     links : stored entries of the adjacency matrix, None without links.
     travelling : rows that one exchange moves between workers.
     reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
@@ -77,6 +78,7 @@ class Problem:
     nnz: int | None
     description: str
     in_memory: bool = False
+    routes: tuple[str, ...] = ("moments", "krylov")
     links: int | None = None
     travelling: int = 0
     reach: int = 0
@@ -104,7 +106,7 @@ class Plan:
 
     Parameters
     ----------
-    route : "moments" or "krylov".
+    route : "moments", "krylov" or "rows".
     reason : why this one.
     passes : passes that are expected, or with solver="em" the most.
     bytes_per_pass : bytes of the blocks that a pass goes through.

@@ -13,6 +13,7 @@ from dlatent.errors import PlanError
 from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
+from dlatent.linear_gaussian.patterns import LARGEST, MOST
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
@@ -29,6 +30,12 @@ SPARSE_GRAM_RATE = 0.2e9
 """The same for sparse × sparse products."""
 EXPECTED_PASSES = 12
 """Rayleigh–Ritz EM takes 8 to 13 passes on text and images (benchmarks)."""
+EXPECTED_ROW_PASSES = 20
+"""Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
+ROW_SOLVE = 10.0
+"""Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
+ROW_CHUNK_BYTES = 32 * MIB
+"""Temporary arrays of one thread of route rows."""
 TASK_SECONDS = 0.003
 FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
@@ -209,6 +216,27 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     return replace(route, columns_at_once=at_once, slabs=slabs)
 
 
+def rows_route(problem: Problem, machine: Machine) -> Route:
+    """About twenty passes, statistics of D × K²/2 numbers: any entry may be missing, and noise may be per feature."""
+    k, width = problem.n_components, problem.features + problem.targets
+    packed = (k + 1) * (k + 2) // 2
+    statistic = 8 * max(width * (packed + k + 2), min(MOST * width**2, LARGEST))
+    cells = float(problem.nnz) if problem.nnz is not None else float(problem.instances) * width
+    rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+    flops = 4.0 * cells * (packed + k) + problem.instances * float(k) ** 3 * ROW_SOLVE
+    held = _worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
+    cache = _cache_room(problem, machine, held)
+    first = _pass_seconds(problem, machine, flops, rate, decode=True)
+    later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
+    # The points and images that the acceleration remembers, and a few statistics.
+    own = BASE_MEMORY + 8 * width * (k + 2) * 24 + 6 * statistic
+    seconds = first + (EXPECTED_ROW_PASSES - 1) * later
+    return _placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
+
+
+_ROUTES = {"moments": moments_route, "rows": rows_route}
+
+
 def _placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Route:
     """The route's memory; where the workers are threads of the driver, one process holds both."""
     if _shares_driver(machine):
@@ -236,17 +264,22 @@ class _Choice:
 def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_passes: int | None = None) -> Plan:
     """Choose the cheaper route that fits, or the one asked for; PlanError where nothing fits, with the way out.
 
-    `em_passes` is the most passes of solver "em", which makes one per iteration where the route is krylov.
+    `em_passes` is the most passes of solver "em", which makes one per iteration unless the route is moments.
     """
     max_rank = subspace_bound(problem, machine)
-    routes = {r.name: r for r in (moments_route(problem, machine), krylov_route(problem, machine, max_rank))}
+    routes = {
+        name: krylov_route(problem, machine, max_rank) if name == "krylov" else _ROUTES[name](problem, machine)
+        for name in problem.routes
+    }
+    if route not in ("auto", *routes):
+        raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
     wanted = routes if route == "auto" else {route: routes[route]}
     fitting = {name: r for name, r in routes.items() if _excess(r, machine) is None}
     usable = [r for name, r in fitting.items() if name in wanted]
     if not usable:
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda r: r.seconds)
-    passes = em_passes if em_passes and best.name == "krylov" else best.passes
+    passes = em_passes if em_passes and best.name != "moments" else best.passes
     cached = _stays(problem, machine, best.cache_bytes)
     fresh = 0 if problem.in_memory else problem.nbytes
     return Plan(
@@ -294,6 +327,8 @@ def _excess(route: Route, machine: Machine) -> str | None:
 def _reason(best: Route, choice: _Choice) -> str:
     if choice.asked != "auto":
         return "asked for"
+    if len(choice.routes) == 1:
+        return "entries may be missing in any place" if best.name == "rows" else "the only one for these data"
     other = next(r for name, r in choice.routes.items() if name != best.name)
     if other.name not in choice.fitting:
         return f"{other.name} would need {size(max(other.worker_memory, other.driver_memory))}, which does not fit"
@@ -308,7 +343,7 @@ def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> st
         ways.insert(0, f"store the data in row chunks below {size(problem.largest_block)} (dlatent ingest)")
     if machine.threads > 1:
         ways.insert(0, "use fewer threads per worker")
-    if "krylov" in wanted and problem.n_components > 1:
+    if wanted.keys() & {"krylov", "rows"} and problem.n_components > 1:
         ways.insert(0, "ask for fewer components")
     shape = f"{problem.description} of {problem.instances:,} × {problem.features:,}"
     return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."

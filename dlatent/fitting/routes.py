@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from dlatent.arrays import Array
+from dlatent.fitting.advice import advise, at_floors, noise_floors
 from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.planner import FULL_EIGEN
+from dlatent.fitting.rows import fit_rows
 from dlatent.fitting.subspace import Climb, Products, climb, require_variation
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.expectation import Latent, block_expectation
+from dlatent.linear_gaussian.factor_analysis import factors
 from dlatent.linear_gaussian.likelihood import block_log_likelihood
 from dlatent.linear_gaussian.maximisation import em_step, maximise
 from dlatent.linear_gaussian.moments import (
@@ -42,10 +45,13 @@ def fit(
     solver: str = "auto",
     report: Report | None = None,
 ) -> Outcome:
-    """Fit by the plan's route; `shift` (D,) is a pilot mean of the features, `solver` "auto" or "em".
+    """Fit by the plan's route; `shift` (D,) is a pilot mean of the features (by rows, of the targets too), `solver`
+    "auto" or "em".
 
     Law: the result does not depend on how the rows are cut into blocks, up to rounding.
     """
+    if plan.route == "rows":
+        return fit_rows(gather, specification, shift, options, solver=solver, report=report)
     if plan.route == "moments":
         moments = _gathered_moments(gather, specification, shift, options)
         if solver == "em":
@@ -69,10 +75,12 @@ def by_moments(
 ) -> Outcome:
     """The maximum from moments, without access to the data."""
     middle = centred(moments, specification.sizes, specification.patterns)
+    if not specification.views[0].shared:
+        return _by_factors(middle, specification, options, report)
     small = specification.sizes[0] <= FULL_EIGEN
     if len(specification.views) == 1 and small:
-        variances = require_variation(view_variances(middle, specification.sizes, specification.patterns))
-        floored = specification.with_floors(np.array(options.floor_parts) * variances)
+        variances = _variances(middle, specification)
+        floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
         solution = ppca(middle, floored)
         line = Progress(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
         if report is not None:
@@ -94,6 +102,21 @@ def by_moments(
     parameters = lifted(state.solution, state.space)
     parameters = parameters._replace(mean=parameters.mean + _only_targets(middle.shift, len(shift)))
     return finished(state, parameters, options, converged, moments)
+
+
+def _by_factors(middle: Moments, specification: Specification, options: Options, report: Report | None) -> Outcome:
+    """Factor analysis of complete data, from moments about the mean."""
+    variances = _variances(middle, specification)
+    floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
+    history: list[Progress] = []
+    found = factors(middle, floored, lambda value: add_line(history, value, report))
+    parameters = found.solution.parameters._replace(mean=middle.shift)
+    return make_outcome(parameters, floored, tuple(history), options, variances, middle, converged=found.converged)
+
+
+def _variances(middle: Moments, specification: Specification) -> Array:
+    """Mean variance per feature of each noise group, from moments about the mean."""
+    return require_variation(view_variances(middle, specification.group_sizes, specification.group_patterns))
 
 
 def _only_targets(shift: Array, features: int) -> Array:
@@ -203,8 +226,8 @@ def em_on_moments(
 ) -> Outcome:
     """Plain EM (SPPCA, Algorithms 1 and 2) on moments: the iterations do not touch the data."""
     middle = centred(moments, specification.sizes, specification.patterns)
-    variances = require_variation(view_variances(middle, specification.sizes, specification.patterns))
-    floored = specification.with_floors(np.array(options.floor_parts) * variances)
+    variances = _variances(middle, specification)
+    floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
     parameters = em_start(floored, variances, options) if start is None else start
     history, converged = list[Progress](), False
     while not converged and len(history) < options.max_iterations:
@@ -271,12 +294,10 @@ def make_outcome(
     checked: float | None = None,
 ) -> Outcome:
     """The outcome of a fit, in canonical form, with advice."""
-    at_floor = tuple(
-        bool(v <= f * (1 + 1e-9)) for v, f in zip(parameters.noise_variance, specification.floors, strict=True)
-    )
+    at_floor = at_floors(parameters, specification)
     value = history[-1].log_likelihood
     seen = view_counts(counts, specification.patterns, len(specification.views))
-    advice = _advice(parameters, specification, history, options, variances, at_floor, converged=converged)
+    advice = advise(parameters, specification, history, options, variances, at_floor, converged=converged)
     if checked is not None and abs(checked - value) > CHECK * max(abs(value), 1.0):
         advice += (
             f"precision: the likelihood evaluated on the data is {checked:.10g}, inside the subspace {value:.10g}; "
@@ -292,39 +313,7 @@ def make_outcome(
         at_floor,
         int(sum(m.instances for m in counts.patterns)),
         tuple(int(n) for n in seen),
-        tuple(float(v) for v in variances),
+        tuple(float(variances[at].mean()) for at in specification.noise_slices),
         advice,
         checked,
     )
-
-
-def _advice(
-    parameters: Parameters,
-    specification: Specification,
-    history: tuple[Progress, ...],
-    options: Options,
-    variances: Array,
-    at_floor: tuple[bool, ...],
-    *,
-    converged: bool,
-) -> tuple[str, ...]:
-    """One sentence for each thing a user should know, beginning with its kind."""
-    said = []
-    if not converged:
-        left = history[-1].remaining
-        where = (
-            f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
-        )
-        said.append(f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol")
-    for view, low, noise in zip(specification.views, at_floor, parameters.noise_variance, strict=True):
-        if low:
-            said.append(
-                f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) "
-                "unbounded there; use fewer components, more labelled instances, or set the floor on purpose"
-            )
-    if parameters.noise_variance[0] < 1e3 * options.precision * variances[0]:
-        said.append(
-            f"precision: the features' noise variance {parameters.noise_variance[0]:.3g} is a difference of sums near "
-            f"{variances[0]:.3g} and keeps few digits; store the data as float64 or use fewer components"
-        )
-    return tuple(said)

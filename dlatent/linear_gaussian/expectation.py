@@ -35,8 +35,8 @@ class Projection(NamedTuple):
 class Latent(NamedTuple):
     """Sufficient statistics of one pattern, additive over instances, with z̃ = (z, 1).
 
-    `second` Σ E[z̃z̃ᵀ] (K+1, K+1), `cross` Σ (x−s) E[z̃]ᵀ (D_p, K+1), `energy` Σ (x−s)² per view of the pattern, and
-    `log_likelihood` Σ log p(x) at the parameters that the expectations were taken with.
+    `second` Σ E[z̃z̃ᵀ] (K+1, K+1), `cross` Σ (x−s) E[z̃]ᵀ (D_p, K+1), `energy` Σ (x−s)² per noise group of the pattern,
+    and `log_likelihood` Σ log p(x) at the parameters that the expectations were taken with.
     """
 
     second: Array
@@ -63,7 +63,7 @@ def joined(second: Array, first: Array, count: float) -> Array:
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
 
-def _view_energies(diagonal: Array, sizes: list[int]) -> Array:
+def _group_energies(diagonal: Array, sizes: list[int]) -> Array:
     edges = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
     return np.asarray(np.add.reduceat(diagonal, edges))
 
@@ -94,7 +94,8 @@ def _expect_pattern(
     cross = np.column_stack([gram_b + np.outer(mean, first), found.total])
     trace = float((np.diag(moved.gram) / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
     value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
-    energy = _view_energies(np.diag(found.gram), [specification.sizes[view] for view in pattern])
+    groups = [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
+    energy = _group_energies(np.diag(found.gram), groups)
     return Latent(joined(second, first, found.instances), cross, energy, value)
 
 

@@ -38,8 +38,20 @@ def posterior_means(
     return z, about
 
 
-def squared_distances(features: Features, mean: Array) -> Array:
-    """‖x−μ‖² per row; sparse rows are not densified."""
+def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
+    """(x−μ)ᵀΨ⁻¹(x−μ) per row, for one noise variance (1,) or one for each feature (D,); sparse rows are not
+    densified."""
+    if len(noise) == 1:
+        return np.asarray(_squares(features, mean) / noise[0])
+    root = np.sqrt(noise)
+    if isinstance(features, sp.csr_array):
+        return _squares(sp.csr_array(features.astype(np.float64) @ sp.diags_array(1.0 / root)), mean / root)
+    scaled = (features - mean) / root
+    return np.asarray(np.einsum("ij,ij->i", scaled, scaled))
+
+
+def _squares(features: Features, mean: Array) -> Array:
+    """‖x−μ‖² per row."""
     if isinstance(features, sp.csr_array):
         wide = features.astype(np.float64)
         squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
@@ -54,10 +66,10 @@ def log_likelihoods(
     """log p(x) of rows (n, D) or, with targets (n, L), log p(x, y): (n,), in nats; O(DK) each by Woodbury."""
     z, about = posterior_means(features, targets, parameters, specification)
     own, noise = specification.slices[0], parameters.noise_variance
-    distance = squared_distances(features, parameters.mean[own]) / noise[0]
+    distance = squared_distances(features, parameters.mean[own], noise[specification.noise_slices[0]])
     size = own.stop
     if targets is not None:
-        distance = distance + ((targets - parameters.mean[size:]) ** 2).sum(axis=1) / noise[1]
+        distance = distance + ((targets - parameters.mean[size:]) ** 2).sum(axis=1) / noise[-1]
         size = len(parameters.mean)
     # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
     distance = distance - np.einsum("ij,ij->i", z, np.linalg.solve(about.covariance, z.T).T)

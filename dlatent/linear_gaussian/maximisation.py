@@ -2,6 +2,8 @@
 
     [W μ]_j = (Σ (x−s)_j E[z̃]ᵀ)(Σ E[z̃z̃ᵀ])⁻¹,   σ_g² = Σ_{j∈g} (Σ(x−s)_j² − [W μ]_j · Σ(x−s)_j E[z̃]) / (N_g D_g)
 
+for each noise group g: a view, or a feature of factor analysis.
+
 Loadings and mean are found together, which gives the exact means when views are missing.  Sources: SPPCA, Algorithms 1
 and 2 (with errata 7 and 11); Ham, Lee and Saul (27), (30).  Parameter expansion: Liu, Rubin and Wu (1998).
 """
@@ -32,12 +34,16 @@ class _ViewSums(NamedTuple):
 
     second: Array
     cross: Array
-    energy: float
+    energy: Array
 
 
 def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: int) -> _ViewSums:
     width, k = specification.sizes[view], specification.n_components
-    second, cross, energy = np.zeros((k + 1, k + 1)), np.zeros((width, k + 1)), 0.0
+    second, cross, energy = (
+        np.zeros((k + 1, k + 1)),
+        np.zeros((width, k + 1)),
+        np.zeros(specification.views[view].groups),
+    )
     for pattern, part in zip(specification.patterns, latent, strict=True):
         if view not in pattern:
             continue
@@ -45,7 +51,8 @@ def _view_sums(latent: tuple[Latent, ...], specification: Specification, view: i
         start = sum(specification.sizes[other] for other in pattern[:place])
         second += part.second
         cross += part.cross[start : start + width]
-        energy += float(part.energy[place])
+        first = sum(specification.views[other].groups for other in pattern[:place])
+        energy += part.energy[first : first + len(energy)]
     return _ViewSums(second, cross, energy)
 
 
@@ -75,12 +82,14 @@ def maximise(
     extra = np.zeros(views) if spare_size is None else spare_size
     outside = np.zeros(views) if spare_energy is None else spare_energy
     loadings, mean = np.empty((sum(specification.sizes), k)), np.empty(sum(specification.sizes))
-    variance = np.empty(views)
-    for view, own in enumerate(specification.slices):
+    variance = np.empty(len(specification.group_sizes))
+    for view, (own, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
         second, cross, energy = _view_sums(latent, specification, view)
         solution = la.solve(second, cross.T, assume_a="pos").T
-        cells = second[-1, -1] * (specification.sizes[view] + extra[view])
-        variance[view] = (energy + outside[view] - float(np.sum(solution * cross))) / cells
+        shared = specification.views[view].shared
+        cells = second[-1, -1] * (specification.sizes[view] + extra[view] if shared else 1.0)
+        explained = float(np.sum(solution * cross)) if shared else (solution * cross).sum(axis=1)
+        variance[groups] = (energy + outside[view] - explained) / cells
         loadings[own], mean[own] = solution[:, :k], solution[:, k]
     if expand:
         loadings, mean = _expand(latent, loadings, mean)

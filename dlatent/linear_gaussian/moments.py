@@ -63,7 +63,7 @@ def require_finite(block: Block, sums: Array) -> None:
     row, column = int(rows[0]), int(columns[0])
     raise DataError(
         f"row {block.start + row}, column {column} (block {block.index}, row {row} of it) is {values[0]}, and "
-        f"{len(values)} entries of the block are not finite; fill or remove them (missing entries cannot be fitted)"
+        f"{len(values)} entries of the block are not finite; fill or remove them, or fit around NaN with missing='nan'"
     )
 
 

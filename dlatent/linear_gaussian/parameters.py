@@ -10,7 +10,7 @@ from dlatent.arrays import Array
 
 
 class Parameters(NamedTuple):
-    """Loadings W (D, K), mean μ (D,) and noise variance (views,), in the units of the data (squared for the noise)."""
+    """Loadings W (D, K), mean μ (D,) and noise variance (noise groups,), in units of the data (noise: squared)."""
 
     loadings: Array
     mean: Array

@@ -2,14 +2,14 @@
 
     x = W z + μ + ε,   z ~ N(0, I_K),   ε ~ N(0, Ψ),  Ψ diagonal
 
-The features are split into *views* (blocks of features that are observed together) and every view shares one noise
-variance.  PPCA has one view; a supervised model has two, the features and the targets, and an unlabelled instance is
-one that lacks the second view.
+The features are split into *views* (blocks of features that are observed together).  A view shares one noise variance,
+or has one for each feature; features with one variance are a *noise group*.  PPCA and factor analysis have one view; a
+supervised model has two, the features and the targets, and an unlabelled instance is one that lacks the second view.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,11 +19,18 @@ from dlatent.arrays import Array
 
 @dataclass(frozen=True)
 class View:
-    """A block of `size` features with one noise variance, never below `floor`."""
+    """A block of `size` features with one noise variance, never below `floor`; with `shared` False each feature has a
+    variance and a floor of its own (then `floor` is one number for all of them, or a tuple)."""
 
     name: str
     size: int
-    floor: float = 0.0
+    floor: float | tuple[float, ...] = 0.0
+    shared: bool = True
+
+    @property
+    def groups(self) -> int:
+        """Number of noise variances."""
+        return 1 if self.shared else self.size
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,31 @@ class Specification:
 
     @property
     def floors(self) -> Array:
-        """Noise floor of each view."""
-        return np.array([view.floor for view in self.views])
+        """Floor of each noise variance."""
+        return np.concatenate([np.broadcast_to(np.asarray(view.floor), view.groups) for view in self.views])
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Number of features of each noise group."""
+        return tuple(size for view in self.views for size in ((view.size,) if view.shared else (1,) * view.size))
+
+    @property
+    def group_slices(self) -> tuple[slice, ...]:
+        """Position of each noise group in the stacked feature vector."""
+        edges = np.concatenate([[0], np.cumsum(self.group_sizes)]).tolist()
+        return tuple(slice(a, b) for a, b in pairwise(edges))
+
+    @property
+    def group_patterns(self) -> tuple[tuple[int, ...], ...]:
+        """The patterns as numbers of noise groups instead of views."""
+        own = self.noise_slices
+        return tuple(tuple(g for v in p for g in range(own[v].start, own[v].stop)) for p in self.patterns)
+
+    @property
+    def noise_slices(self) -> tuple[slice, ...]:
+        """Position of each view in the vector of noise variances."""
+        edges = np.concatenate([[0], np.cumsum([view.groups for view in self.views])]).tolist()
+        return tuple(slice(a, b) for a, b in pairwise(edges))
 
     def features_of(self, pattern: tuple[int, ...]) -> slice | np.ndarray:
         """Positions of the features observed under `pattern`: a slice where they are contiguous, else indices."""
@@ -61,15 +91,16 @@ class Specification:
         return np.concatenate([np.arange(s.start, s.stop) for s in slices])
 
     def per_feature(self, noise_variance: Array) -> Array:
-        """Repeat one number per view to one number per stacked feature."""
-        return np.repeat(noise_variance, self.sizes)
+        """Repeat one number per noise group to one number per stacked feature."""
+        return np.repeat(noise_variance, self.group_sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> Specification:
         """The same model over views with other numbers of features (for compressed views)."""
-        views = tuple(View(v.name, n, v.floor) for v, n in zip(self.views, sizes, strict=True))
+        views = tuple(replace(v, size=n) for v, n in zip(self.views, sizes, strict=True))
         return Specification(views, self.patterns, self.n_components)
 
     def with_floors(self, floors: Array) -> Specification:
-        """The same model with other noise floors."""
-        views = tuple(View(v.name, v.size, float(f)) for v, f in zip(self.views, floors, strict=True))
+        """The same model with other noise floors, one for each noise variance."""
+        own = [floors[at].tolist() for at in self.noise_slices]
+        views = tuple(replace(v, floor=f[0] if v.shared else tuple(f)) for v, f in zip(self.views, own, strict=True))
         return Specification(views, self.patterns, self.n_components)

@@ -56,7 +56,7 @@ def _profile(
     moments: Moments, specification: Specification, variance: Array, *, energies: Array, values: Array
 ) -> float:
     """Log-likelihood at the best loadings for given noise, from the largest eigenvalues of S̃."""
-    sizes = np.array(specification.sizes) + moments.spare_size
+    sizes = np.array(specification.group_sizes) + moments.spare_size
     count = moments.patterns[0].instances
     kept = values[values > 1.0]
     explained = float((kept - 1.0 - np.log(kept)).sum())
@@ -65,7 +65,7 @@ def _profile(
 
 
 class Profile:
-    """The likelihood of complete data as a function of the logarithms of the views' noise variances.
+    """The likelihood of complete data as a function of the logarithms of the noise variances.
 
     Callable in the form of an objective: minus the log-likelihood per instance, and its gradient
     ∂/∂log σ_g² = ½ (D_g − residual_g / σ_g²), the residual being that of the best loadings (envelope theorem).
@@ -76,9 +76,9 @@ class Profile:
         self.moments, self.specification = moments, specification
         self.second = found.gram / found.instances
         diagonal = np.diag(self.second)
-        inside = np.array([diagonal[s].sum() for s in specification.slices])
+        inside = np.array([diagonal[s].sum() for s in specification.group_slices])
         self.energies = inside + moments.spare_energy / found.instances
-        self.sizes = np.array(specification.sizes) + moments.spare_size
+        self.sizes = np.array(specification.group_sizes) + moments.spare_size
 
     def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
         scale = 1.0 / np.sqrt(self.specification.per_feature(variance))
@@ -93,7 +93,7 @@ class Profile:
         value = _profile(self.moments, self.specification, variance, energies=self.energies, values=values)
         # Directions with λ > 1 are explained up to the noise, so that a share λ − 1 of their energy is not residual.
         gain = np.maximum(values - 1.0, 0.0)
-        explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in self.specification.slices])
+        explained = np.array([(gain * (vectors[s] ** 2).sum(axis=0)).sum() for s in self.specification.group_slices])
         return -value / count, 0.5 * (self.sizes - self.energies / variance + explained)
 
     def at_ratios(self, log_ratios: Array, lower: Array, upper: Array) -> Array:

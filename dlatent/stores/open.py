@@ -40,12 +40,15 @@ def open(data: Any, *, block_bytes: int | None = None, dims: tuple[str, str] | N
     path inside the store); `block_bytes`, wanted size of a loaded block in bytes (None: a
     sixteenth of the data, at least 1 MiB and at most 32 MiB); `dims`, names of the two dimensions
     (None: those of the store, or "instance" and "feature").
-    Returns: the source; float32 and float64 values are kept, other numbers become float64 when a block is loaded.
+    Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
+    when a block is loaded.
     Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
     can read.
     """
     if block_bytes is not None and block_bytes < 1:
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
+    if isinstance(data, DataSource):
+        return data
     if isinstance(data, (str, os.PathLike)):
         data = open_node(data)
     if isinstance(data, zarr.Array):

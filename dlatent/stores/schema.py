@@ -114,6 +114,8 @@ _VARIABLES = (
     ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
     ("noise_variance", "view", REAL, "noise variance of each view, in squared units of the view"),
     ("feature_noise_variance", "feature", REAL, "noise variance of each feature"),
+    ("feature_noise_floor", "feature", REAL, "smallest noise variance of each feature that the fit allowed"),
+    ("feature_at_floor", "feature", TRUTH, "whether the noise variance of the feature ended at its floor"),
     ("noise_floor", "view", REAL, "smallest noise variance that the fit allowed"),
     ("at_floor", "view", TRUTH, "whether the noise variance of the view ended at its floor"),
     ("eigenvalues", "component", REAL, "leading eigenvalues of the covariance that the model fits"),

@@ -51,7 +51,7 @@ class DenseModel(NamedTuple):
 
 
 def dense(parameters: Parameters, sizes: Sequence[int]) -> DenseModel:
-    """The model with every noise variance written out."""
+    """The model with every noise variance written out; `sizes`, the number of features that share each of them."""
     noise = np.concatenate([np.full(n, v) for n, v in zip(sizes, parameters.noise_variance, strict=True)])
     return DenseModel(parameters.loadings, parameters.mean, noise)
 
@@ -136,7 +136,7 @@ def score_vector(parameters: Parameters, specification: Specification, rows: Arr
 
     def value(vector: Array) -> float:
         point = parameters.unflatten(vector)
-        return float(log_densities(dense(point, specification.sizes), rows).mean())
+        return float(log_densities(dense(point, specification.group_sizes), rows).mean())
 
     return numerical_gradient(value, parameters.flatten(), step)
 

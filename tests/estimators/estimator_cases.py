@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlatent import PPCA, SupervisedPPCA
+from dlatent import PPCA, FactorAnalysis, SupervisedPPCA
 from dlatent.testing.simulators import documents, first_of_each, hide, simulate
 
 DATA = simulate(60, (8, 2), 2, noise=(0.3, 0.2), random_state=11)
@@ -12,11 +12,20 @@ X, Y = DATA.features, DATA.targets
 N, D = X.shape
 LABELLED = np.arange(N) % 3 == 0
 PARTLY = hide(Y, LABELLED)
+HOLES = np.random.default_rng(12).random(X.shape) < 0.2
 CLASSES = np.digitize(X[:, 0], np.quantile(X[:, 0], [0.3, 0.7]))
 
 
 def ppca(**options):
     return PPCA(2, **options).fit(X)
+
+
+def factors(**options):
+    return FactorAnalysis(2, **options).fit(X)
+
+
+def incomplete(**options):
+    return PPCA(2, missing="nan", **options).fit(np.where(HOLES, np.nan, X))
 
 
 def regression(**options):
@@ -36,7 +45,14 @@ def texts(n=90, d=50):
     return data.features, np.where(first_of_each(data.labels, 8), data.labels, -1)
 
 
-MODELS = {"ppca": ppca, "regression": regression, "classifier": classifier, "multilabel": multilabel}
+MODELS = {
+    "ppca": ppca,
+    "factors": factors,
+    "incomplete": incomplete,
+    "regression": regression,
+    "classifier": classifier,
+    "multilabel": multilabel,
+}
 EQUAL = ("components_", "mean_", "noise_variance_", "log_likelihood_")
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
+from dlatent import PPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
 from dlatent.testing.graphs import power_law_graph
 from dlatent.testing.simulators import hide
@@ -21,6 +21,7 @@ CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
+    Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("moments", "rows")),
     Preset("supervised, regression", partial(SupervisedPPCA, n_components=2), X, OUTPUTS),
     Preset("supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.array(["no", "yes"])[CLASSES]),
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),

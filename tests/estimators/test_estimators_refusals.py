@@ -120,7 +120,7 @@ OPTIONS = {
     "max_iter": [0, -3, 2.5, "many"],
     "noise_floor": [-0.1, 1.0, float("nan"), "low"],
     "solver": ["svd", None],
-    "route": ["rows", None],
+    "route": ["columns", None],
     "suspect_data": ["warn", None],
 }
 

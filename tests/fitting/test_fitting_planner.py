@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dlatent import PPCA, PlanError, SupervisedPPCA
 from dlatent.fitting.plan import Problem, size
-from dlatent.fitting.planner import BASE_MEMORY, EXPECTED_PASSES, make_plan, subspace_bound
+from dlatent.fitting.planner import BASE_MEMORY, EXPECTED_PASSES, EXPECTED_ROW_PASSES, make_plan, subspace_bound
 from dlatent.testing.simulators import documents
 
 MIB, GIB = 2**20, 2**30
@@ -228,3 +228,36 @@ def test_plans_of_sparse_data_know_their_entries():
     plan = PPCA(2).plan(sp.csr_array(x))
     assert plan.problem.nnz == x.nnz
     assert plan.problem.in_memory
+
+
+class TestRows:
+    """Missing entries and factor analysis: the routes that the problem allows, and no other."""
+
+    def test_missing_entries_leave_one_route(self):
+        plan = make_plan(replace(problem(200_000, 500), routes=("rows",)), Host())
+        assert (plan.route, plan.reason) == ("rows", "entries may be missing in any place")
+        assert plan.passes == EXPECTED_ROW_PASSES
+        assert "route     rows" in str(plan)
+        with pytest.raises(PlanError, match="'krylov' is none for this model and these data; take rows"):
+            make_plan(replace(problem(200_000, 500), routes=("rows",)), Host(), route="krylov")
+
+    @pytest.mark.parametrize(("width", "expected"), [(200, "moments"), (30_000, "rows")])
+    def test_factor_analysis_goes_by_rows_where_the_gram_matrix_is_too_large(self, width, expected):
+        plan = make_plan(replace(problem(20_000, width), routes=("moments", "rows")), Host())
+        assert plan.route == expected
+
+    def test_ratings_of_the_netflix_prize_fit_into_six_gibibytes(self):
+        ratings = replace(problem(480_189, 17_770, itemsize=4, nnz=100_480_507), routes=("rows",))
+        plan = make_plan(ratings, Host(worker_memory=2 * GIB, driver_memory=2 * GIB))
+        assert 2 * plan.worker_memory + plan.driver_memory < 6 * GIB
+
+    def test_statistics_too_large_are_refused_with_the_way_out(self):
+        with pytest.raises(PlanError, match="ask for fewer components"):
+            make_plan(replace(problem(20_000, 200_000, k=300), routes=("rows",)), Host())
+
+    def test_more_components_cost_more_memory_and_time(self):
+        small, large = (
+            make_plan(replace(problem(200_000, 2000, k=k), routes=("rows",)), Host()).alternatives[0] for k in (5, 50)
+        )
+        assert large.worker_memory > small.worker_memory + 8 * 2000 * 50 * 50 / 2
+        assert large.seconds > 10 * small.seconds

@@ -21,8 +21,8 @@ class Repairs:
     unsorted_rows: int = 0
 
 
-def clean(batch: Batch, reader: Reader, repairs: Repairs) -> Any:
-    """Features as a canonical csr_array or a C-ordered matrix of finite numbers.
+def clean(batch: Batch, reader: Reader, repairs: Repairs, *, holes: bool = False) -> Any:
+    """Features as a canonical csr_array or a C-ordered matrix of finite numbers; `holes` lets NaN pass in the latter.
 
     Repeated indices are summed and indices out of order sorted, both counted in `repairs`.
     Errors: DataError with row and column for NaN and infinity, and for values that are no numbers.
@@ -41,7 +41,7 @@ def clean(batch: Batch, reader: Reader, repairs: Repairs) -> Any:
         _check_finite(made.data, batch, reader, made)
         return made
     dense = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))
-    _check_finite(dense, batch, reader, None)
+    _check_finite(dense, batch, reader, None, holes=holes)
     return dense
 
 
@@ -69,16 +69,15 @@ def row_of_entries(matrix: sp.csr_array) -> Values:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
-def _check_finite(values: Values, batch: Batch, reader: Reader, matrix: sp.csr_array | None) -> None:
+def _check_finite(
+    values: Values, batch: Batch, reader: Reader, matrix: sp.csr_array | None, *, holes: bool = False
+) -> None:
     # One sum finds out in most cases: it is finite only if every term is, up to overflow.
     if values.dtype.kind == "f" and not np.isfinite(values.sum(dtype=np.float64)):
-        refuse(
-            ~np.isfinite(values),
-            batch,
-            reader,
-            matrix,
-            "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row",
-        )
+        text = "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row"
+        if matrix is None:
+            text += " (missing='nan', --missing nan, keeps missing ones)"
+        refuse(np.isinf(values) if holes else ~np.isfinite(values), batch, reader, matrix, text)
 
 
 def _canonical(matrix: sp.csr_array, repairs: Repairs) -> sp.csr_array:

@@ -48,11 +48,14 @@ class Job:
         block_bytes: int,
         dtype: str | None,
         progress: Progress | None,
+        *,
+        holes: bool = False,
     ) -> None:
         self._root, self._opened, self._reader = root, opened, opened.reader
         self._tfidf, self._unit_norm = weighting == "tfidf", unit_norm
         self._zero_rows: ZeroRows = zero_rows if self._tfidf or unit_norm else "keep"
         self._block_bytes, self._dtype, self._progress = block_bytes, dtype, progress
+        self._holes = holes
         self._spill = BatchSpill(directory)
         self._frequencies = DocumentFrequencies()
         self._columns = self._reader.columns if self._reader.columns is not None else opened.columns
@@ -135,7 +138,7 @@ class Job:
 
     def _take(self, batch: Batch) -> None:
         """Clean, weigh and pass on one batch."""
-        features = self._fit_width(clean(batch, self._reader, self.repairs), batch)
+        features = self._fit_width(clean(batch, self._reader, self.repairs, holes=self._holes), batch)
         self._check_range(features, batch)
         if self._tfidf:
             refuse_negative(features, batch, self._reader)

@@ -60,6 +60,7 @@ def ingest(
     features: str | os.PathLike[str] | Sequence[str] | int | None = None,
     ids: str | None = None,
     index_base: IndexBase = "auto",
+    missing: Literal["refuse", "nan"] = "refuse",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> IngestReport:
@@ -85,6 +86,7 @@ def ingest(
     features : columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
     ids : column (CSV, Parquet) or npz key with the names of the rows.
     index_base : number of the first feature in svmlight files; "auto" looks for an index 0.
+    missing : "nan" keeps missing values of dense data (empty fields, NaN) as NaN, for models with missing="nan".
     overwrite : replace a store at the destination, once the new one is complete.
     progress : called after every batch with bytes done, bytes in all (None: unknown) and rows done.
 
@@ -92,7 +94,9 @@ def ingest(
     Errors: DataError with file and line, row or column; StoreError where the destination cannot be written.
     """
     started = time.perf_counter()
-    _check_options(weighting, zero_rows, block_bytes, dtype, index_base)
+    _check_options(weighting, zero_rows, block_bytes, dtype, index_base, missing)
+    if missing == "nan" and (weighting != "none" or unit_norm):
+        raise DataError("rows with missing values cannot be weighted or scaled; leave tf-idf and unit_norm away")
     locations = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(one) for one in source]
     if not locations:
         raise DataError("there is no source file; give at least one")
@@ -101,7 +105,8 @@ def ingest(
     with new_store(destination, kind="data", overwrite=overwrite) as root, scratch(destination) as directory:
         opened = open_reader(locations, found, wanted, directory)
         with contextlib.closing(opened.reader):
-            job = Job(root, opened, directory, weighting, unit_norm, zero_rows, block_bytes, dtype, progress)
+            options = (weighting, unit_norm, zero_rows, block_bytes, dtype, progress)
+            job = Job(root, opened, directory, *options, holes=missing == "nan")
             job.run()
             marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
             root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": found}
@@ -132,12 +137,15 @@ def scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _check_options(weighting: str, zero_rows: str, block_bytes: int, dtype: str | None, index_base: object) -> None:
+def _check_options(
+    weighting: str, zero_rows: str, block_bytes: int, dtype: str | None, index_base: object, missing: str
+) -> None:
     choices = (
         ("weighting", weighting, ("none", "tfidf")),
         ("zero_rows", zero_rows, ("error", "keep", "drop")),
         ("dtype", dtype, (None, "float32", "float64")),
         ("index_base", index_base, ("auto", 0, 1)),
+        ("missing", missing, ("refuse", "nan")),
     )
     for name, value, accepted in choices:
         if value not in accepted:

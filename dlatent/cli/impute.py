@@ -1,0 +1,50 @@
+"""`dlatent impute`: the missing entries of a store by a saved model, into another store."""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+from typing import Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import add_cluster, add_json, add_overwrite
+from dlatent.cli.cluster import connected
+from dlatent.cli.places import require_free
+from dlatent.cli.status import OK
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "impute",
+        help="fill the missing entries of a store by a saved model",
+        description="Write the rows with each NaN replaced by its mean given the observed entries of its row.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a store that dlatent fit wrote")
+    parser.add_argument("data", metavar="DATA", help="path or URL of a dense Zarr store with the model's features")
+    parser.add_argument("-o", "--output", required=True, metavar="FILLED.zarr", help="where to write the rows")
+    parser.add_argument("--variance", action="store_true", help="write the variances of the missing entries instead")
+    add_cluster(parser)
+    add_overwrite(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Impute, and say where the rows are."""
+    require_free(arguments.output, overwrite=arguments.overwrite)
+    from dlatent import load
+
+    model, started = load(arguments.model), perf_counter()
+    if model.missing == "refuse":
+        model.set_params(missing="nan")
+    with connected(arguments) as client:
+        fill = model.impute_variance if arguments.variance else model.impute
+        fill(arguments.data, out=arguments.output, overwrite=arguments.overwrite, client=client)
+    name = "imputed_variance" if arguments.variance else "imputed"
+    found = {"output": arguments.output, "array": name, "seconds": perf_counter() - started}
+    if arguments.json:
+        show.as_json(found)
+    else:
+        show.facts(f"{arguments.output} written", {"array": name, "seconds": f"{found['seconds']:.1f}"})
+    return OK

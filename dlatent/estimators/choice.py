@@ -1,0 +1,89 @@
+"""How many components: by the likelihood of cells that the fits did not see."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from sklearn.base import clone
+
+from dlatent.arrays import DataSource
+from dlatent.engine.connect import connect
+from dlatent.errors import DataError, DataWarning
+from dlatent.estimators.by_rows import open_input
+from dlatent.estimators.ppca import PPCA
+from dlatent.estimators.supervised import SupervisedPPCA
+from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
+from dlatent.stores.held_out import hide_cells
+
+
+def choose_components(
+    model: PPCA,
+    X: Any,
+    candidates: Sequence[int],
+    y: Any = None,
+    *,
+    held_out: float = 0.1,
+    random_state: int = 0,
+    client: Any = None,
+) -> xr.Dataset:
+    """Fit the model with each number of components to a part of the cells, and score the predictions of the others.
+
+    A cell's score is log p(x_ij | the row's cells that the fit saw), so that too many components lose, unlike with the
+    likelihood of the fit.  All fits see the same cells.
+
+    Parameters: `model`, an estimator, whose other parameters are kept; `X` (N, D) dense, or sparse with
+    missing="unstored"; `candidates`, numbers of components; `y`, targets of a supervised model, none of them held out;
+    `held_out`, the part of the cells that is; `random_state`, a number that decides which; `client` as in `fit`.
+    Returns: Dataset over `n_components` with `held_out_log_likelihood` (nats a cell), `held_out_rmse`,
+    `log_likelihood`, `passes` and `converged`; the attribute `best` is the number with the highest score.
+    Errors: DataError for parameters that make no sense, and as in `fit`.
+    """
+    if not 0.0 < held_out < 1.0:
+        raise DataError(f"held_out is {held_out!r}; expected a part of the cells, above 0 and below 1")
+    if not candidates:
+        raise DataError("there are no numbers of components to choose from")
+    source, _ = open_input(X)
+    if source.sparse and model.missing != "unstored":
+        raise DataError(
+            "cells of sparse data can be held out where their stored entries are the observed ones: missing='unstored'"
+        )
+    hiding = Hiding(float(held_out), int(random_state))
+    visible = hide_cells(source, hiding)
+    lines = [_line(model, k, source, visible, y, hiding, client) for k in candidates]
+    best = max(lines, key=lambda line: line["held_out_log_likelihood"])
+    names = [name for name in lines[0] if name != "n_components"]
+    return xr.Dataset(
+        {name: ("n_components", np.array([line[name] for line in lines])) for name in names},
+        coords={"n_components": [line["n_components"] for line in lines]},
+        attrs={"best": best["n_components"], "model": type(model).__name__, "held_out": float(held_out)},
+    )
+
+
+def _line(
+    model: PPCA, k: int, source: DataSource, visible: DataSource, y: Any, hiding: Hiding, client: Any
+) -> dict[str, Any]:
+    """One candidate: its fit to the visible cells, and its score on the others."""
+    missing = "unstored" if source.sparse else "nan"
+    fitted = clone(model).set_params(n_components=k, missing=missing, route="auto")
+    supervised = isinstance(fitted, SupervisedPPCA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
+        fitted.fit(visible, *((y,) if supervised else ()), client=client)
+    targets = fitted._encode_new(source, y) if supervised else None
+    request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
+    with connect(source, targets=targets, client=client, cache_bytes=0) as engine:
+        found = engine.gather(block_held_out, request, name="held out")
+    if not found.cells:
+        raise DataError("no cell was held out; hold out a larger part")
+    return {
+        "n_components": int(k),
+        "held_out_log_likelihood": found.log_likelihood / found.cells,
+        "held_out_rmse": float(np.sqrt(found.squared_error / found.cells)),
+        "log_likelihood": fitted.log_likelihood_,
+        "passes": fitted.n_passes_,
+        "converged": fitted.converged_,
+    }

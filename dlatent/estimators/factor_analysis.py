@@ -1,0 +1,165 @@
+"""Factor analysis: a noise variance for each feature."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from dlatent.arrays import Array, DataSource, Features
+from dlatent.engine.gather import PassRecord
+from dlatent.errors import DataError
+from dlatent.estimators.by_rows import by_rows
+from dlatent.estimators.ppca import PPCA
+from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.outcome import Outcome
+from dlatent.linear_gaussian import expectation, incomplete
+from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.rotation import promax, varimax
+from dlatent.linear_gaussian.specification import Specification, View
+
+
+def bartlett_rows(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Bartlett's scores (n, K) of complete rows (n, D)."""
+    noise = specification.per_feature(parameters.noise_variance)
+    coefficients = bartlett_coefficients(parameters.loadings, noise)
+    about = expectation.Projection(coefficients, np.eye(len(coefficients)), 0.0)
+    return expectation.scores(x, about, parameters.mean)
+
+
+class FactorAnalysis(PPCA):
+    """Factor analysis: x = Wz + μ + ε with z ~ N(0, I_K) and ε ~ N(0, Ψ), Ψ diagonal, fitted by maximum likelihood.
+
+    Unlike PPCA it does not depend on the units of the features.  The loadings are found up to a rotation; the model
+    keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, and `rotated` gives others.
+
+    Parameters
+    ----------
+    n_components : K, as in PPCA.
+    tol : as in PPCA; complete data with few features are fitted to rounding.
+    max_iter : most passes where the route is "rows" (300), or EM iterations with solver="em" (2,000); None takes these.
+    random_state : as in PPCA.
+    solver : "auto" climbs the likelihood as a function of the noise variances alone; "em" iterates textbook EM.
+    route : "moments" (one pass, D² numbers) or "rows" (about twenty passes, D·K² numbers); "auto" lets the planner
+    choose, and data with missing entries go by "rows".
+    noise_floor : smallest noise variance of a feature, as a part of its variance.
+    suspect_data : "refuse" raises for all-zero rows and constant features, "keep" fits them.
+    missing : as in PPCA.
+
+    Attributes
+    ----------
+    components_ : Wᵀ (K, D), loadings in units of the features.
+    mean_ : μ (D,).
+    noise_variance_ : ψ (D,), in squared units of the features.
+    communalities_ : (D,), the part of each feature's variance that the factors explain, Σ_k w_jk²/(Σ_k w_jk² + ψ_j).
+    uniquenesses_ : (D,), the rest.
+    explained_variance_ : (K,), Σ_j w_jk²/(variance of x_j): in how many features' worth of variance a factor is seen.
+    explained_variance_ratio_ : (K,), the same as parts of D.
+    at_floor_ : (D,) truth values, Heywood cases: features whose noise variance is at its floor.
+
+    All others are those of PPCA.
+
+    Source: Jöreskog (1967); with missing entries Ham, Lee and Saul (2003), appendix A, corrected.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
+        noise_floor: float = 1e-6,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+        missing: Literal["refuse", "nan", "unstored"] = "refuse",
+    ) -> None:
+        super().__init__(
+            n_components,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            solver=solver,
+            route=route,
+            noise_floor=noise_floor,
+            suspect_data=suspect_data,
+            missing=missing,
+        )
+
+    def _routes(self, source: DataSource) -> tuple[str, ...]:
+        if self.missing != "refuse":
+            return ("rows",)
+        # What sparse rows do not store is zero: only their Gram matrix does without densifying them.
+        return ("moments",) if source.sparse else ("moments", "rows")
+
+    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
+        return Specification((View("features", source.shape[1], shared=False),), ((0,),), int(self.n_components))
+
+    def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
+        super()._publish(outcome, passes)
+        self.noise_variance_ = outcome.parameters.noise_variance
+        explained = (self.components_**2).sum(axis=0)
+        self.communalities_ = explained / (explained + self.noise_variance_)
+        self.uniquenesses_ = 1.0 - self.communalities_
+        self.explained_variance_ = (self.components_**2 / (explained + self.noise_variance_)).sum(axis=1)
+        self.explained_variance_ratio_ = self.explained_variance_ / self.n_features_in_
+        self.at_floor_ = np.array(outcome.at_floor)
+
+    def transform(
+        self,
+        X: Any,
+        *,
+        scores: Literal["regression", "bartlett"] = "regression",
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """Factor scores: by regression E[z|x] = M⁻¹WᵀΨ⁻¹(x − μ), or Bartlett's (WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹(x − μ).
+
+        Regression scores have the smallest error; Bartlett's are unbiased given z, and need as many observed entries in
+        a row as there are factors (NaN otherwise).
+
+        Parameters: `X` (N, D); `scores`; `out`, a Zarr store to be written instead of memory.
+        Returns: (N, K) in the kind of the input, or the path. Errors: as in PPCA.
+        """
+        if scores not in ("regression", "bartlett"):
+            raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
+        if scores == "regression":
+            return super().transform(X, out=out, overwrite=overwrite, client=client)
+        function = self._rows(bartlett_rows if self.missing == "refuse" else incomplete.bartlett)
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        names = self.component_names_
+        return by_rows(X, function, self.n_features_in_, columns="component", names=names, name="scores", **options)
+
+    def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:
+        """The same model with loadings of simple structure: Λ = WT, on factors f = T⁻¹z with correlations Φ.
+
+        W Wᵀ = ΛΦΛᵀ.  Scores of the rotated factors are `transform(X) @ inv(T).T`.
+
+        Parameters: `method`, "varimax" (orthogonal) or "promax" (oblique); `power` of promax.
+        Returns: Dataset with `loadings` (feature, component), `correlations` and `transformation` T (component,
+        component_2).
+        Errors: NotFittedError; DataError for another method.
+        """
+        fitted = self._require_fitted()
+        if method not in ("varimax", "promax"):
+            raise DataError(f"method is {method!r}; expected 'varimax' or 'promax'")
+        # Features weigh alike, whatever their units: loadings of standardised features are turned.
+        spread = np.sqrt((self.components_**2).sum(axis=0) + self.noise_variance_)
+        standard = self.components_.T / spread[:, None]
+        found = varimax(standard) if method == "varimax" else promax(standard, power)
+        feature, square = fitted.labels.dims[1], ("component", "component_2")
+        coordinates = {} if fitted.labels.features is None else {feature: np.asarray(fitted.labels.features)}
+        return xr.Dataset(
+            {
+                "loadings": ((feature, "component"), self.components_.T @ found.transformation),
+                "correlations": (square, found.correlations),
+                "transformation": (square, found.transformation),
+            },
+            coords={**coordinates, "component": self.component_names_},
+            attrs={"method": method},
+        )

@@ -1,0 +1,89 @@
+"""What a user should know of a fit, one sentence for each thing, and the floors that some of it is about."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlatent.arrays import Array, Integers
+from dlatent.errors import DataError
+from dlatent.fitting.outcome import Options, Progress
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+CONSTANT = 1e-12
+"""Spread, as a part of the mean, below which a feature is constant up to rounding."""
+
+
+def noise_floors(specification: Specification, variances: Array, mean: Array, options: Options) -> Array:
+    """The floors of all noise groups (groups,): parts of their mean variances.
+
+    A feature with a noise variance of its own must vary: a constant one makes the likelihood unbounded.  Where it is
+    kept all the same, its floor is that of a feature of mean variance.
+    """
+    constant = np.zeros(len(variances), dtype=bool)
+    for view, own, noise in zip(specification.views, specification.slices, specification.noise_slices, strict=True):
+        if not view.shared:
+            constant[noise] = variances[noise] <= (CONSTANT * mean[own]) ** 2
+    if constant.any() and options.refuse_zero_rows:
+        raise DataError(
+            f"feature {int(np.flatnonzero(constant)[0])} is constant, and {int(constant.sum())} of {len(constant)} "
+            "are: their noise variance would be 0 and the likelihood unbounded; drop them, or fit them all the same "
+            "with suspect_data='keep'"
+        )
+    parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
+    return np.asarray(parts * np.where(constant, variances.mean(), variances))
+
+
+def at_floors(parameters: Parameters, specification: Specification) -> tuple[bool, ...]:
+    """Whether each noise variance is at its floor."""
+    return tuple(
+        bool(v <= f * (1 + 1e-9)) for v, f in zip(parameters.noise_variance, specification.floors, strict=True)
+    )
+
+
+def advise(
+    parameters: Parameters,
+    specification: Specification,
+    history: tuple[Progress, ...],
+    options: Options,
+    variances: Array,
+    at_floor: tuple[bool, ...],
+    *,
+    converged: bool,
+) -> tuple[str, ...]:
+    """One sentence for each thing a user should know, beginning with its kind."""
+    said = []
+    if not converged:
+        left = history[-1].remaining
+        where = (
+            f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
+        )
+        said.append(f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol")
+    for view, at in zip(specification.views, specification.noise_slices, strict=True):
+        low, noise = at_floor[at.start], parameters.noise_variance[at.start]
+        if not view.shared and any(at_floor[at]):
+            said.append(_heywood(np.flatnonzero(at_floor[at]), view.size))
+        elif low and view.shared:
+            said.append(
+                f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) "
+                "unbounded there; use fewer components, more labelled instances, or set the floor on purpose"
+            )
+    own = specification.noise_slices[0]
+    lost = parameters.noise_variance[own] < 1e3 * options.precision * variances[own]
+    if lost.any():
+        worst = int(lost.argmax())
+        said.append(
+            f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "
+            f"near {variances[worst]:.3g} and keeps few digits; store the data as float64 or use fewer components"
+        )
+    return tuple(said)
+
+
+def _heywood(features: Integers, size: int) -> str:
+    """What to know of noise variances of single features that ended at their floors."""
+    first = ", ".join(str(feature) for feature in features[:5].tolist())
+    return (
+        f"floor: {len(features)} of {size} features have their noise variance at its floor (Heywood cases: {first}"
+        f"{', …' if len(features) > 5 else ''}): the factors explain them wholly, the likelihood has no maximum "
+        "inside; use fewer components, or take out features that nearly repeat others"
+    )

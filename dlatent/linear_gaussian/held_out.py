@@ -1,0 +1,104 @@
+"""Cells that are held out of a fit, and how well a model fitted to the rest predicts them.
+
+Which cells are held out is a function of their place and a seed alone, so that every pass, on any machine, hides the
+same ones, and nothing has to be stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Block, Features
+from dlatent.linear_gaussian import incomplete
+from dlatent.linear_gaussian.expectation import LOG_2PI
+from dlatent.linear_gaussian.observed import chunks
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.batched import packed_squares, triangle
+
+
+class Hiding(NamedTuple):
+    """Which part of the cells is held out, and the seed of their choice."""
+
+    part: float
+    seed: int
+
+
+class HeldOut(NamedTuple):
+    """Sums over held-out cells, additive: their number, Σ log p(x_ij given the rest of row i), and Σ squared errors."""
+
+    cells: float
+    log_likelihood: float
+    squared_error: float
+
+
+class HeldOutRequest(NamedTuple):
+    """The fitted model, and the hiding that its fit did not see through."""
+
+    parameters: Parameters
+    specification: Specification
+    hiding: Hiding
+
+
+def chosen(rows: npt.NDArray[np.uint64], columns: npt.NDArray[np.uint64], hiding: Hiding) -> npt.NDArray[np.bool_]:
+    """Whether the cells at rows and columns (broadcast against each other) are held out: splitmix64 of their place."""
+    start = np.random.SeedSequence(hiding.seed).generate_state(1, np.uint64)[0]
+    state = (rows * np.uint64(0x9E3779B97F4A7C15)) ^ (columns * np.uint64(0xC2B2AE3D27D4EB4F)) ^ start
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state = state ^ (state >> np.uint64(31))
+    return np.asarray((state >> np.uint64(11)).astype(np.float64) * 2.0**-53 < hiding.part)
+
+
+def _places(features: Features, start: int, hiding: Hiding) -> npt.NDArray[np.bool_]:
+    """The held-out cells of rows that begin at `start`: (n, D), or for each stored entry of sparse rows."""
+    rows = np.arange(start, start + features.shape[0], dtype=np.uint64)
+    if isinstance(features, sp.csr_array):
+        return chosen(np.repeat(rows, np.diff(features.indptr)), features.indices.astype(np.uint64), hiding)
+    return chosen(rows[:, None], np.arange(features.shape[1], dtype=np.uint64), hiding)
+
+
+def hidden(features: Features, start: int, hiding: Hiding) -> Features:
+    """The rows without their held-out cells: NaN there, or of sparse rows not stored."""
+    places = _places(features, start, hiding)
+    if not isinstance(features, sp.csr_array):
+        return np.where(places, features.dtype.type(np.nan), features)
+    ends = np.concatenate([[0], np.cumsum(~places)])[features.indptr].astype(features.indptr.dtype)
+    rest = sp.csr_array((features.data[~places], features.indices[~places], ends), shape=features.shape)
+    rest.has_canonical_format = True
+    return rest
+
+
+def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
+    """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
+    parameters, specification, hiding = request
+    own, k = specification.slices[0], parameters.loadings.shape[1]
+    loadings, mean = parameters.loadings[own], parameters.mean[own]
+    noise = specification.per_feature(parameters.noise_variance)[own]
+    first, second = triangle(k)
+    twice = packed_squares(loadings) * np.where(first == second, 1.0, 2.0)
+    found = np.zeros(3)
+    for at in chunks(block.features, k * k + k):
+        x, y = block.features[at], None if block.targets is None else block.targets[at]
+        places = _places(x, block.start + at.start, hiding)
+        if isinstance(x, sp.csr_array):
+            rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))[places]
+            columns: npt.NDArray[np.integer[Any]] = x.indices[places]
+            values = x.data[places]
+        else:
+            rows, columns = np.nonzero(places & ~np.isnan(x))
+            values = x[rows, columns]
+        rest = hidden(x, block.start + at.start, hiding)
+        z = incomplete.scores(rest, y, parameters, specification)
+        spread = incomplete.covariances(rest, y, parameters, specification)[:, first * k + second]
+        away = values - mean[columns] - np.einsum("ik,ik->i", z[rows], loadings[columns])
+        variance = noise[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
+        known = ~np.isnan(away)
+        away, variance = away[known], variance[known]
+        value = -0.5 * float((LOG_2PI + np.log(variance) + away**2 / variance).sum())
+        found += (float(len(away)), value, float(away @ away))
+    return HeldOut(*found.tolist())

@@ -1,0 +1,124 @@
+"""What a model says of single rows with missing entries: scores, likelihood, and the missing entries themselves.
+
+Every row has a posterior of its own, z | x_o ~ N(m, C), from its observed entries o, with `entries.posterior`:
+
+    log p(x_o) = −½ Σ_{j∈o} (log 2πψ_j + r_j²/ψ_j) − ½ log|C⁻¹| + ½ mᵀC⁻¹m
+    x_j | x_o ~ N(μ_j + w_jᵀm, w_jᵀC w_j + ψ_j)  for a missing j      (the note on missing data, (12)–(14), errata 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Features
+from dlatent.linear_gaussian.entries import Posterior, posterior, weights_of
+from dlatent.linear_gaussian.expectation import LOG_2PI
+from dlatent.linear_gaussian.observed import Observed, chunks, observed, stacked
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.batched import packed_squares, triangle
+
+RowsFunction = Callable[[Observed, Posterior, Parameters, Array], Array]
+
+
+def _each(
+    x: Features,
+    y: Array | None,
+    parameters: Parameters,
+    specification: Specification,
+    function: RowsFunction,
+    width: int,
+) -> Array:
+    """A function of observed rows and their posterior, over chunks of rows (n, D) and, where given, targets (n, L′)."""
+    own = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
+    known = parameters._replace(loadings=parameters.loadings[own], mean=parameters.mean[own])
+    noise = specification.per_feature(parameters.noise_variance)[own]
+    weights = weights_of(known.loadings, noise)
+    found = np.empty((x.shape[0], width))
+    for at in chunks(x, len(weights.pairs) + 1):
+        rows = observed(stacked(x[at], None if y is None else y[at]), known.mean, np.ones(len(noise)))
+        found[at] = function(rows, posterior(rows, weights), known, noise)
+    return found
+
+
+def _means(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    return about.mean.T
+
+
+def _likelihoods(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    constants = rows.spread(rows.masked((LOG_2PI + np.log(noise))[None])[0])
+    explained = np.einsum("in,in->n", about.projected, about.mean)
+    total = constants + rows.distances(1.0 / noise) + rows.spread(about.log_determinant) - explained
+    return np.asarray(-0.5 * total)[:, None]
+
+
+def _covariances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+    return rows.spread(about.covariance).reshape(-1, about.mean.shape[1]).T
+
+
+def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """E[z | observed entries] (n, K) of rows (n, D) and, where given, targets (n, L′); 0 where nothing is observed."""
+    return _each(x, y, parameters, specification, _means, parameters.loadings.shape[1])
+
+
+def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """log p of the observed entries of each row (n,), in nats; 0 where nothing is observed."""
+    return _each(x, y, parameters, specification, _likelihoods, 1)[:, 0]
+
+
+def covariances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Cov[z | observed entries] of each row, (n, K²) row by row."""
+    return _each(x, y, parameters, specification, _covariances, parameters.loadings.shape[1] ** 2)
+
+
+def bartlett(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Bartlett's scores (n, K) from the observed entries of rows; NaN where these are fewer than the factors."""
+    k = parameters.loadings.shape[1]
+
+    def unbiased(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+        enough = rows.spread(rows.masked(np.ones((1, len(noise))))[0]) > k - 0.5
+        precision = np.linalg.inv(np.moveaxis(rows.spread(about.covariance), -1, 0)[enough]) - np.eye(k)
+        found = np.full((len(enough), k), np.nan)
+        found[enough] = np.linalg.solve(precision, about.projected.T[enough][:, :, None])[:, :, 0]
+        return found
+
+    return _each(x, y, parameters, specification, unbiased, k)
+
+
+def imputed(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """The rows (n, D) with every missing entry replaced by its mean given the observed ones."""
+    own = specification.slices[0]
+    filled = scores(x, y, parameters, specification) @ parameters.loadings[own].T + parameters.mean[own]
+    if isinstance(x, sp.csr_array):
+        lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        filled[lines, x.indices] = x.data
+        return filled
+    return np.where(np.isnan(x), filled, x)
+
+
+def imputed_variances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """The variance of every missing entry given the observed ones (n, D), noise included; 0 for observed entries."""
+    own = specification.slices[0]
+    noise = specification.per_feature(parameters.noise_variance)[own]
+    found = linear_variances(x, y, parameters, specification, parameters.loadings[own]) + noise
+    if isinstance(x, sp.csr_array):
+        lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        found[lines, x.indices] = 0.0
+        return found
+    return np.where(np.isnan(x), found, 0.0)
+
+
+def linear_variances(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, loadings: Array
+) -> Array:
+    """Var[w_jᵀz | observed entries] for loadings w_j (L, K), for each row: (n, L)."""
+    first, second = triangle(loadings.shape[1])
+    twice = (packed_squares(loadings) * np.where(first == second, 1.0, 2.0)).T
+
+    def variances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+        return np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
+
+    return _each(x, y, parameters, specification, variances, len(loadings))

@@ -1,0 +1,145 @@
+"""Factor analysis as an estimator: attributes, scores, rotations, Heywood cases, and the command line."""
+
+from __future__ import annotations
+
+import json
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from sklearn.datasets import load_digits
+from sklearn.decomposition import FactorAnalysis as OfSklearn
+
+import dlatent
+from dlatent import DataError, FactorAnalysis, NoiseFloorWarning, PlanError
+from dlatent.cli.main import main
+from dlatent.testing import oracles
+
+RNG = np.random.default_rng(5)
+N, D, K = 200, 9, 3
+LOADINGS = RNG.standard_normal((D, K))
+NOISE = RNG.uniform(0.2, 1.5, D)
+X = RNG.standard_normal((N, K)) @ LOADINGS.T + RNG.standard_normal((N, D)) * np.sqrt(NOISE) + 2.0
+MODEL = FactorAnalysis(K).fit(X)
+
+
+def dense(model):
+    return oracles.DenseModel(model.components_.T, model.mean_, model.noise_variance_)
+
+
+def test_likelihood_and_scores_are_those_of_a_dense_gaussian():
+    np.testing.assert_allclose(MODEL.score_samples(X), oracles.log_densities(dense(MODEL), X), rtol=1e-10)
+    np.testing.assert_allclose(MODEL.score_samples(sp.csr_array(X)), MODEL.score_samples(X), rtol=1e-10)
+    np.testing.assert_allclose(MODEL.transform(X)[7], oracles.latent_given(dense(MODEL), X[7]).mean, atol=1e-10)
+    np.testing.assert_allclose(MODEL.get_covariance(), dense(MODEL).observed.covariance, rtol=1e-12)
+
+
+def test_the_likelihood_is_not_below_scikit_learns():
+    digits = load_digits().data
+    digits = digits[:, digits.std(axis=0) > 0]
+    for data, k in ((X, K), (digits, 5)):
+        other = OfSklearn(k, tol=1e-9, max_iter=5000).fit(data)
+        ours = FactorAnalysis(k).fit(data)
+        assert ours.converged_
+        assert ours.log_likelihood_ >= other.score(data) * len(data) - 1e-8 * abs(ours.log_likelihood_)
+
+
+def test_communalities_are_explained_parts_of_the_variance():
+    assert MODEL.noise_variance_.shape == (D,)
+    explained = (MODEL.components_**2).sum(axis=0)
+    np.testing.assert_allclose(MODEL.communalities_, explained / np.diag(MODEL.get_covariance()), rtol=1e-12)
+    np.testing.assert_allclose(MODEL.communalities_ + MODEL.uniquenesses_, 1.0)
+    # At a maximum the model's variances are those of the data.
+    np.testing.assert_allclose(np.diag(MODEL.get_covariance()), X.var(axis=0), rtol=1e-6)
+    assert MODEL.explained_variance_ratio_.sum() == pytest.approx(MODEL.communalities_.mean())
+
+
+def test_units_of_single_features_do_not_matter():
+    units = np.geomspace(1e-3, 1e3, D)
+    other = FactorAnalysis(K).fit(X * units)
+    np.testing.assert_allclose(other.communalities_, MODEL.communalities_, rtol=1e-6)
+    np.testing.assert_allclose(abs(other.transform(X * units)), abs(MODEL.transform(X)), atol=1e-5)
+
+
+def test_bartlett_scores_are_unbiased_and_regression_scores_shrink():
+    regression, bartlett = MODEL.transform(X), MODEL.transform(X, scores="bartlett")
+    root = np.sqrt(MODEL.noise_variance_)
+    expected = np.linalg.lstsq(MODEL.components_.T / root[:, None], ((X[3] - MODEL.mean_) / root), rcond=None)[0]
+    np.testing.assert_allclose(bartlett[3], expected, rtol=1e-8)
+    assert ((regression**2).sum(axis=0) < (bartlett**2).sum(axis=0)).all()
+    np.testing.assert_allclose(MODEL.transform(da.from_array(X, chunks=(50, 9)), scores="bartlett"), bartlett)
+    np.testing.assert_allclose(MODEL.transform(sp.csr_array(X), scores="bartlett"), bartlett, atol=1e-9)
+    with pytest.raises(DataError, match="expected 'regression' or 'bartlett'"):
+        MODEL.transform(X, scores="median")
+
+
+@pytest.mark.parametrize("method", ["varimax", "promax"])
+def test_rotations_leave_the_model_as_it_is(method):
+    found = MODEL.rotated(method)
+    loadings, between = found["loadings"].values, found["correlations"].values
+    np.testing.assert_allclose(loadings @ between @ loadings.T, MODEL.components_.T @ MODEL.components_, atol=1e-9)
+    np.testing.assert_allclose(np.diag(between), 1.0, rtol=1e-9)
+    turned = MODEL.transform(X) @ np.linalg.inv(found["transformation"].values).T
+    np.testing.assert_allclose(turned @ loadings.T, MODEL.transform(X) @ MODEL.components_, atol=1e-9)
+    with pytest.raises(DataError, match="expected 'varimax' or 'promax'"):
+        MODEL.rotated("equamax")
+
+
+def test_varimax_finds_simple_structure_whatever_the_units():
+    simple = np.kron(np.eye(3), np.array([[0.9], [0.7], [0.8]]))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4000, 3)) @ simple.T + rng.standard_normal((4000, 9)) * 0.4
+    found = FactorAnalysis(3).fit(x * np.geomspace(1e-2, 1e2, 9)).rotated()["loadings"].values
+    found = abs(found) / np.geomspace(1e-2, 1e2, 9)[:, None]
+    np.testing.assert_allclose(np.sort(found, axis=1), np.sort(simple, axis=1), atol=0.08)
+
+
+def test_heywood_cases_are_reported():
+    x = X.copy()
+    x[:, 1] = 2.0 * x[:, 0]
+    with pytest.warns(NoiseFloorWarning, match=r"2 of 9 features .*Heywood cases: 0, 1"):
+        model = FactorAnalysis(1, noise_floor=1e-4).fit(x)
+    assert model.at_floor_.tolist() == [True, True] + [False] * 7
+
+
+def test_constant_features_are_refused_by_their_number_or_kept():
+    x = X.copy()
+    x[:, 4] = 7.3
+    for missing in ("refuse", "nan"):
+        with pytest.raises(DataError, match="feature 4 is constant"):
+            FactorAnalysis(K, missing=missing).fit(x)
+    with pytest.warns(NoiseFloorWarning):
+        kept = FactorAnalysis(K, suspect_data="keep").fit(x)
+    without = FactorAnalysis(K).fit(np.delete(x, 4, axis=1))
+    np.testing.assert_allclose(np.delete(kept.communalities_, 4), without.communalities_, atol=1e-4)
+
+
+def test_routes():
+    assert MODEL.plan(X).route == "moments"
+    assert MODEL.n_passes_ == 1
+    with pytest.raises(PlanError, match="'krylov' is none for this model"):
+        FactorAnalysis(K, route="krylov").fit(X)
+    with pytest.raises(PlanError, match="'rows' is none"):
+        FactorAnalysis(K, route="rows").fit(sp.csr_array(X))
+
+
+def test_the_command_line_fits_shows_and_transforms(tmp_path, capsys):
+    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(40, 9), dtype=X.dtype)
+    array[:] = X
+    place, out = str(tmp_path / "x.zarr"), str(tmp_path / "fa.zarr")
+    assert main(["plan", "fa", place, "-k", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["route"] == "moments"
+    assert main(["fit", "fa", place, "-k", "3", "-o", out, "--quiet"]) == 0
+    assert "one for each feature" in capsys.readouterr().out
+    assert main(["inspect", out]) == 0
+    assert "features (mean)" in capsys.readouterr().out
+    assert main(["inspect", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["noise"][0]["at_floor"] == 0
+    np.testing.assert_array_equal(dlatent.load(out).noise_variance_, FactorAnalysis(3).fit(place).noise_variance_)
+    assert main(["transform", out, place, "-o", str(tmp_path / "z.zarr")]) == 0
+    array[3, 2] = np.nan
+    assert main(["fit", "fa", place, "-k", "3", "-o", out, "--overwrite", "--quiet"]) != 0
+    assert "missing='nan'" in capsys.readouterr().err
+    assert main(["fit", "fa", place, "-k", "3", "-o", out, "--overwrite", "--quiet", "--missing", "nan"]) == 0

@@ -1,0 +1,306 @@
+"""Models of data with missing entries: against dense Gaussians, on all kinds of input, and what odd data are told."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+
+import dlatent
+from dlatent import PPCA, DataError, DataWarning, FactorAnalysis, SupervisedPPCA
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.testing import oracles
+from dlatent.testing.simulators import simulate
+
+N, D, L, K = 150, 8, 2, 2
+DATA = simulate(N, (D, L), K, noise=(0.3, 0.2), random_state=4)
+
+
+def with_holes(x, part, seed=0):
+    """A part of the entries NaN, at least one of each row observed."""
+    rng = np.random.default_rng(seed)
+    holes = rng.random(x.shape) < part
+    holes[np.arange(len(x)), rng.integers(x.shape[1], size=len(x))] = False
+    return np.where(holes, np.nan, x)
+
+
+X = with_holes(DATA.features, 0.3)
+Y = with_holes(DATA.targets, 0.4, seed=1)
+Y[:20] = np.nan
+GONE = np.isnan(X)
+
+
+def stored(x):
+    lines, columns = np.nonzero(~np.isnan(x))
+    return sp.csr_array((x[lines, columns], (lines, columns)), shape=x.shape)
+
+
+def dense(model):
+    """The fitted model over the features as a dense Gaussian."""
+    return oracles.DenseModel(model.components_.T, model.mean_, np.broadcast_to(model.noise_variance_, D))
+
+
+MODELS = {"ppca": PPCA, "fa": FactorAnalysis}
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def model(request):
+    return MODELS[request.param](K, missing="nan", tol=1e-13).fit(X)
+
+
+def test_the_maximum_has_no_gradient(model):
+    noise = np.atleast_1d(model.noise_variance_)
+    p = Parameters(model.components_.T, model.mean_, noise)
+    assert abs(oracles.score_vector(p, model._specification, X)).max() < 1e-6
+    assert model.log_likelihood_ == pytest.approx(oracles.log_densities(dense(model), X).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("make", MODELS.values())
+def test_textbook_em_ends_at_the_same_height(make):
+    fast = make(K, missing="nan").fit(X)
+    slow = make(K, missing="nan", solver="em", tol=1e-14, max_iter=20_000, random_state=3).fit(X)
+    assert fast.log_likelihood_ == pytest.approx(slow.log_likelihood_, rel=1e-9)
+    assert fast.n_passes_ < slow.n_passes_ / 2
+
+
+def test_results_are_conditional_gaussians(model):
+    means, filled, variances = model.transform(X), model.impute(X), model.impute_variance(X)
+    spreads = model.posterior(X)["covariance"]
+    assert spreads.dims == ("instance", "component", "component_2")
+    for i in range(0, N, 17):
+        latent, gone = oracles.latent_given(dense(model), X[i]), GONE[i]
+        np.testing.assert_allclose(means[i], latent.mean, atol=1e-9)
+        np.testing.assert_allclose(spreads[i], latent.covariance, atol=1e-9)
+        missing = oracles.missing_given(dense(model), X[i])
+        np.testing.assert_allclose(filled[i, gone], missing.mean, atol=1e-9)
+        np.testing.assert_allclose(variances[i, gone], np.diag(missing.covariance), atol=1e-9)
+    np.testing.assert_array_equal(filled[~GONE], X[~GONE])
+    np.testing.assert_allclose(model.score_samples(X), oracles.log_densities(dense(model), X), rtol=1e-9)
+    assert model.score(X) * N == pytest.approx(model.log_likelihood_, rel=1e-10)
+
+
+def test_imputed_variances_are_calibrated():
+    """Of the hidden values about 95 % lie within two standard deviations of their means."""
+    model = PPCA(K, missing="nan").fit(X)
+    away = (DATA.features - model.impute(X))[GONE] / np.sqrt(model.impute_variance(X)[GONE])
+    assert 0.9 < (abs(away) < 2.0).mean() < 0.99
+
+
+@pytest.mark.parametrize("make", MODELS.values())
+def test_without_holes_the_maximum_is_that_of_complete_data(make):
+    one = make(K, missing="nan", tol=1e-13).fit(DATA.features)
+    other = make(K).fit(DATA.features)
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-12)
+    np.testing.assert_allclose(one.components_, other.components_, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", MODELS.values())
+def test_shift_and_scale_change_nothing_else(make):
+    plain, moved = (make(K, missing="nan", tol=1e-13).fit(x) for x in (X, 1e3 * X + 1e7))
+    np.testing.assert_allclose(moved.components_, 1e3 * plain.components_, rtol=1e-4, atol=1e-3)
+    observed = (~GONE).sum()
+    assert moved.log_likelihood_ == pytest.approx(plain.log_likelihood_ - observed * np.log(1e3), rel=1e-8)
+
+
+@pytest.mark.parametrize("make", MODELS.values())
+def test_stored_entries_are_the_observed_ones(make):
+    dense_, sparse = (make(K, missing=how, tol=1e-13).fit(x) for how, x in (("nan", X), ("unstored", stored(X))))
+    assert sparse.log_likelihood_ == pytest.approx(dense_.log_likelihood_, rel=1e-11)
+    np.testing.assert_allclose(sparse.transform(stored(X)), dense_.transform(X), atol=1e-4)
+    np.testing.assert_allclose(sparse.score_samples(stored(X)), dense_.score_samples(X), rtol=1e-4)
+
+
+def test_zeros_that_are_stored_are_observed():
+    x = stored(X)
+    x.data[::3] = 0.0
+    known = np.full(X.shape, np.nan)
+    lines, columns = x.tocoo().coords
+    known[lines, columns] = x.data
+    one, other = PPCA(K, missing="unstored").fit(x), PPCA(K, missing="nan").fit(known)
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-11)
+
+
+def test_every_kind_of_input_gives_its_kind(tmp_path):
+    model = PPCA(K, missing="nan").fit(X)
+    lazy = da.from_array(X, chunks=(40, 5))
+    again = PPCA(K, missing="nan").fit(lazy)
+    assert again.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-12)
+    filled = model.impute(lazy)
+    assert isinstance(filled, da.Array)
+    np.testing.assert_allclose(filled.compute(), model.impute(X), atol=1e-12)
+    labelled = xr.DataArray(X, dims=("who", "what"), coords={"what": list("abcdefgh")})
+    named = PPCA(K, missing="nan").fit(labelled).impute(labelled)
+    assert named.dims == ("who", "what")
+    assert named["what"].values.tolist() == list("abcdefgh")
+    array = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(31, 8), dtype=X.dtype)
+    array[:] = X
+    out = model.impute(tmp_path / "x.zarr", out=tmp_path / "filled.zarr")
+    np.testing.assert_array_equal(zarr.open(out)["imputed"][:], model.impute(tmp_path / "x.zarr"))
+    out = model.impute_variance(tmp_path / "x.zarr", out=tmp_path / "spread.zarr")
+    assert (zarr.open(out)["imputed_variance"][:][GONE] > 0).all()
+
+
+def test_saved_is_loaded(model, tmp_path):
+    model.save(tmp_path / "m.zarr")
+    again = dlatent.load(tmp_path / "m.zarr")
+    for name in ("components_", "mean_", "noise_variance_", "log_likelihood_", "at_floor_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    np.testing.assert_array_equal(again.impute(X), model.impute(X))
+    np.testing.assert_array_equal(again.impute_variance(X), model.impute_variance(X))
+    xr.testing.assert_identical(again.result_, model.result_)
+
+
+def test_a_model_of_complete_data_takes_incomplete_rows_when_told():
+    model = PPCA(K).fit(DATA.features).set_params(missing="nan")
+    for i in (0, 50):
+        latent = oracles.latent_given(dense(model), X[i])
+        np.testing.assert_allclose(model.transform(X)[i], latent.mean, atol=1e-9)
+
+
+class TestSupervised:
+    """Holes in the features and in the targets alike."""
+
+    model = SupervisedPPCA(K, missing="nan", tol=1e-13).fit(X, Y)
+
+    def stacked(self):
+        p, centre = self.model._parameters, self.model._encoding.centre
+        noise = np.repeat(p.noise_variance, (D, L))
+        return oracles.DenseModel(p.loadings, p.mean, noise), np.hstack([X, Y - centre])
+
+    def test_the_maximum_has_no_gradient(self):
+        whole, rows = self.stacked()
+        specification = self.model._specification
+        assert abs(oracles.score_vector(self.model._parameters, specification, rows)).max() < 1e-6
+        expected = oracles.log_densities(whole, rows)
+        np.testing.assert_allclose(self.model.score_samples(X, Y), expected, rtol=1e-8)
+        assert self.model.log_likelihood_ == pytest.approx(expected.sum(), rel=1e-12)
+
+    def test_results_are_conditional_gaussians(self):
+        whole, rows = self.stacked()
+        found = self.model.posterior(X, Y)
+        filled, means = self.model.impute(X, Y), self.model.decision_function(X)
+        values, spread = self.model.predict(X, return_variance=True)
+        np.testing.assert_array_equal(values, means)
+        for i in range(0, N, 31):
+            latent = oracles.latent_given(whole, rows[i])
+            np.testing.assert_allclose(found["scores"][i], latent.mean, atol=1e-9)
+            np.testing.assert_allclose(found["covariance"][i], latent.covariance, atol=1e-9)
+            missing = oracles.missing_given(whole, rows[i])
+            gone = np.isnan(rows[i])
+            np.testing.assert_allclose(filled[i][GONE[i]], missing.mean[: gone[:D].sum()], atol=1e-9)
+            alone = rows[i].copy()
+            alone[D:] = np.nan
+            ahead = oracles.missing_given(whole, alone)
+            np.testing.assert_allclose(means[i], ahead.mean[-L:] + self.model._encoding.centre, atol=1e-9)
+            np.testing.assert_allclose(spread[i], np.diag(ahead.covariance)[-L:], atol=1e-9)
+
+    def test_holes_in_targets_alone_are_refused_unless_asked_for(self):
+        with pytest.raises(DataError, match="is missing but others are present"):
+            SupervisedPPCA(K).fit(DATA.features, Y)
+
+    def test_with_whole_rows_of_targets_the_maximum_is_that_of_the_other_routes(self):
+        y = DATA.targets.copy()
+        y[::3] = np.nan
+        one = SupervisedPPCA(K, missing="nan").fit(DATA.features, y)
+        other = SupervisedPPCA(K).fit(DATA.features, y)
+        assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-9)
+
+    def test_classes(self, tmp_path):
+        labels = np.where(np.arange(N) % 4 == 0, None, np.where(DATA.features[:, 0] > 1, "a", "b"))
+        model = SupervisedPPCA(1, missing="nan").fit(X, labels)
+        known = labels != None  # noqa: E711
+        assert (model.predict(X)[known] == labels[known]).mean() > 0.7
+        model.save(tmp_path / "m.zarr")
+        np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").predict(X), model.predict(X))
+
+    def test_stored_entries_and_targets(self):
+        model = SupervisedPPCA(K, missing="unstored").fit(stored(X), Y)
+        assert model.log_likelihood_ == pytest.approx(self.model.log_likelihood_, rel=1e-9)
+
+
+class TestOddData:
+    def test_rows_and_features_without_entries_are_told(self):
+        x = np.vstack([np.column_stack([X, np.full(N, np.nan)]), np.full((3, D + 1), np.nan)])
+        with pytest.warns(DataWarning) as caught:
+            model = PPCA(K, missing="nan").fit(x)
+        texts = [str(one.message) for one in caught]
+        assert any("3 of 153 instances have no observed entry" in text for text in texts)
+        assert any("1 of 9 features were never observed (the first is column 8)" in text for text in texts)
+        assert model.log_likelihood_ == pytest.approx(PPCA(K, missing="nan").fit(X).log_likelihood_, rel=1e-9)
+        assert np.isnan(model.mean_[8])
+        np.testing.assert_array_equal(model.transform(x)[-1], 0.0)
+        assert np.isnan(model.impute(x)[:, 8]).all()
+        assert np.isfinite(model.impute(x)[:, :8]).all()
+
+    def test_factor_analysis_gives_features_without_entries_the_noise_of_a_mean_one(self, tmp_path):
+        x = np.column_stack([X, np.full(N, np.nan)])
+        with pytest.warns(DataWarning, match="never observed"):
+            model = FactorAnalysis(K, missing="nan").fit(x)
+        assert model.noise_variance_[8] == pytest.approx(np.nanvar(X, axis=0).mean())
+        assert model.communalities_[8] == 0
+        model.save(tmp_path / "m.zarr")
+        np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").impute(x), model.impute(x))
+
+    @pytest.mark.parametrize("make", MODELS.values())
+    @pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 0.97])
+    def test_answers_are_finite_from_few_to_nearly_all_missing(self, make, part):
+        x = with_holes(DATA.features, part)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = make(K, missing="nan").fit(x)
+        assert np.isfinite(model.log_likelihood_)
+        assert np.isfinite(model.impute(x)).all()
+        lines = model.history_["iteration_log_likelihood"].values
+        assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+        assert lines[-1] == model.log_likelihood_
+        start = np.isfinite(x).sum() * -0.5 * (np.log(2 * np.pi * np.nanvar(x)) + 1)
+        assert model.log_likelihood_ > start
+
+    def test_entries_missing_not_at_random(self):
+        """Large values are missing: the likelihood is still that of what is observed, at its maximum."""
+        x = DATA.features.copy()
+        x[x > np.quantile(x, 0.7)] = np.nan
+        x = x[~np.isnan(x).all(axis=1)]
+        model = PPCA(K, missing="nan", tol=1e-13).fit(x)
+        p = Parameters(model.components_.T, model.mean_, np.atleast_1d(model.noise_variance_))
+        assert abs(oracles.score_vector(p, model._specification, x)).max() < 1e-5
+
+    def test_an_unbounded_likelihood_ends_at_the_floor_and_says_so(self):
+        x = with_holes(DATA.features[:30], 0.8)
+        with pytest.warns(dlatent.NoiseFloorWarning, match="floor"):
+            model = PPCA(4, missing="nan", noise_floor=1e-3, max_iter=2000).fit(x)
+        assert model.at_floor_ == (True,)
+
+    def test_too_few_passes_are_told(self):
+        with pytest.warns(dlatent.ConvergenceWarning, match="stopped after"):
+            assert not PPCA(K, missing="nan", max_iter=2).fit(X).converged_
+
+    def test_refusals(self):
+        with pytest.raises(DataError, match="missing='nan'"):
+            PPCA(K).fit(X)
+        with pytest.raises(DataError, match="is for dense data"):
+            PPCA(K, missing="nan").fit(stored(X))
+        with pytest.raises(DataError, match="is for sparse data"):
+            PPCA(K, missing="unstored").fit(X)
+        with pytest.raises(DataError, match="expected 'refuse', 'nan' or 'unstored'"):
+            PPCA(K, missing="maybe").fit(X)
+        with pytest.raises(DataError, match="all are missing"):
+            PPCA(K, missing="nan").fit(np.full((5, 4), np.nan))
+        with pytest.raises(DataError, match="constant"):
+            PPCA(K, missing="nan").fit(np.where(GONE, np.nan, 3.0))
+        with pytest.raises(DataError, match=r"row 3, column 1 .* is infinite"):
+            PPCA(K, missing="nan").fit(np.where((np.arange(N) == 3)[:, None] & (np.arange(D) == 1), np.inf, X))
+        with pytest.raises(dlatent.PlanError, match="'moments' is none for this model"):
+            PPCA(K, missing="nan", route="moments").fit(X)
+        with pytest.raises(DataError, match="sparse data are too many"):
+            PPCA(K, missing="unstored").fit(stored(X)).impute(stored(X))
+
+    def test_a_plan_names_the_route(self):
+        plan = PPCA(K, missing="nan").plan(X)
+        assert plan.route == "rows"
+        assert "missing" in str(plan)

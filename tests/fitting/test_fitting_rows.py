@@ -1,0 +1,166 @@
+"""Route rows: few passes to the maximum, safe on plateaus, and units that change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlatent.arrays import Block
+from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.outcome import Options
+from dlatent.fitting.rows import fit_rows
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.testing.simulators import simulate
+
+D, K = 30, 3
+STARTS = {"pairs": {"sums": 1, "pairs": 1}, "sketch": {"sums": 1, "sketch": 2}}
+
+
+def options(**changes):
+    given = {"tolerance": 1e-9, "max_iterations": 300, "random_state": 0, "floor_parts": (1e-6,), "max_rank": 0}
+    return Options(**given | {"precision": 1e-16} | changes)
+
+
+def specification(shared=True):
+    return Specification((View("features", D, shared=shared),), ((0,),), K)
+
+
+def rows(seed=0, part=0.3, n=300, strength=1.0):
+    x = simulate(n, (D,), K, strength=strength, random_state=seed).features
+    return np.where(np.random.default_rng(seed).random(x.shape) < part, np.nan, x)
+
+
+class Counted:
+    """A gather over rows in memory that counts its passes."""
+
+    def __init__(self, x):
+        self.block, self.names = Block(0, 0, x), []
+
+    def __call__(self, function, parameters, *, name="pass"):
+        self.names.append(name)
+        return function(self.block, parameters)
+
+
+def fit(x, *, shared=True, solver="auto", **changes):
+    gather = Counted(x)
+    found = fit_rows(gather, specification(shared), np.zeros(D), options(**changes), solver=solver)
+    return found, gather.names
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("seed", range(2))
+def test_few_passes_lead_to_the_height_of_long_plain_em(shared, start, seed, monkeypatch):
+    if start == "sketch":
+        monkeypatch.setattr("dlatent.fitting.rows.PAIRWISE", 0)
+    x = rows(seed)
+    fast, names = fit(x, shared=shared)
+    slow, _ = fit(x, shared=shared, solver="em", tolerance=1e-14, max_iterations=5000)
+    assert fast.converged
+    assert fast.log_likelihood == pytest.approx(slow.log_likelihood, rel=1e-9)
+    assert len(names) <= 25
+    assert {name: names.count(name) for name in names if name != "entries"} == STARTS[start]
+
+
+def test_passes_do_not_grow_with_the_scale_of_the_loadings():
+    """Plain EM takes as many as the ratio of signal and noise."""
+    counts = [len(fit(rows(0, strength=strength))[1]) for strength in (1.0, 10.0, 100.0)]
+    assert max(counts) <= min(counts) + 10
+    assert max(counts) <= 30
+
+
+def test_the_estimate_of_what_is_left_bounds_it():
+    """In its last lines, the history tells the distance to the maximum within a factor."""
+    x = rows(1)
+    best = fit(x, tolerance=1e-14)[0].log_likelihood
+    found, _ = fit(x, tolerance=1e-6)
+    left = (best - found.log_likelihood) / abs(best)
+    assert 0 <= left < 1e-6
+    assert found.history[-1].remaining <= 0.5e-6
+
+
+def test_units_are_restored():
+    plain, scaled = fit(rows())[0], fit(rows() * 1e4 + 3e6)[0]
+    np.testing.assert_allclose(scaled.parameters.loadings, 1e4 * plain.parameters.loadings, rtol=1e-4, atol=1.0)
+    np.testing.assert_allclose(scaled.parameters.mean, 1e4 * plain.parameters.mean + 3e6, rtol=1e-6)
+    np.testing.assert_allclose(scaled.parameters.noise_variance, 1e8 * plain.parameters.noise_variance, rtol=1e-5)
+    np.testing.assert_allclose(scaled.total_variance, 1e8 * np.array(plain.total_variance), rtol=1e-6)
+
+
+def test_history_and_outcome_agree():
+    seen = []
+    found = fit_rows(Counted(rows()), specification(), np.zeros(D), options(), report=seen.append)
+    assert tuple(seen) == found.history
+    assert found.history[-1].log_likelihood == found.log_likelihood
+    assert (np.diff([line.log_likelihood for line in seen]) > -1e-9).all()
+    assert found.instances == 300
+    assert found.view_instances == (300,)
+
+
+class Point(tuple):
+    """Two coordinates of a surface with a saddle at 0 and maxima at (0, ±1)."""
+
+    def flatten(self):
+        return np.array(self)
+
+    def unflatten(self, vector):
+        return Point(vector.tolist())
+
+
+def test_steering_by_slopes_leaves_a_saddle_that_extrapolation_returns_to():
+    """Maps that leave a saddle slowly draw Anderson's combination back to it; a stretched step gets away."""
+
+    def value(x, y):
+        return -0.5 * x**2 + 0.5 * y**2 - 0.25 * y**4
+
+    def step(point):
+        x, y = point
+        return Point((0.2 * x, y + 0.02 * (y - y**3))), value(x, y)
+
+    def steer(point, candidate, image, _):
+        x, y = point
+        slope = np.array([-x, y - y**3])
+        if slope @ (candidate.flatten() - point.flatten()) > 0:
+            return candidate
+        return Point((point.flatten() + 20.0 * (image.flatten() - point.flatten())).tolist())
+
+    start = Point((1.0, 1e-3))
+    plain, steered = (
+        accelerate(step, start, tolerance=1e-9, max_evaluations=100, **given) for given in ({}, {"steer": steer})
+    )
+    assert steered.value == pytest.approx(0.25, abs=1e-6)
+    assert steered.evaluations < plain.evaluations or plain.value < 0.2
+
+
+def few_masks(seed=0, masks=3, n=300):
+    """Rows of which each lacks one of a few sets of features, some rows nothing at all, and two rows everything."""
+    x = simulate(n, (D,), K, random_state=seed).features
+    rng = np.random.default_rng(seed)
+    gone = rng.random((masks, D)) < 0.4
+    gone[0] = False
+    x[gone[rng.integers(masks, size=n)]] = np.nan
+    x[:2] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_few_masks_take_two_passes(shared, monkeypatch):
+    x = few_masks()
+    found, names = fit(x, shared=shared)
+    assert names == ["sums", "patterns"]
+    assert found.converged
+    monkeypatch.setattr("dlatent.fitting.rows.few_buckets", lambda counts, features: None)
+    other, visits = fit(x, shared=shared, tolerance=1e-12)
+    assert "entries" in visits
+    assert found.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-11)
+    np.testing.assert_allclose(found.parameters.loadings, other.parameters.loadings, atol=1e-4)
+    assert (found.instances, found.view_instances) == (other.instances, other.view_instances)
+
+
+def test_masks_that_share_a_bucket_are_noticed(monkeypatch):
+    monkeypatch.setattr("dlatent.linear_gaussian.observed.mask_keys", lambda masks: np.zeros(len(masks), np.uint64))
+    found, names = fit(few_masks())
+    assert names[:2] == ["sums", "patterns"]
+    assert "entries" in names
+    monkeypatch.undo()
+    assert found.log_likelihood == pytest.approx(fit(few_masks())[0].log_likelihood, rel=1e-9)

@@ -1,0 +1,83 @@
+"""Fits to data with missing entries: any engine gives the same bits, any cut into blocks the same maximum."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from law_cases import as_dask, assert_same_maximum, numbers, same_bits
+
+from dlatent import PPCA, FactorAnalysis, SupervisedPPCA
+from dlatent.stores.open import open as open_source
+from dlatent.stores.sparse import write_csr
+
+COMPLETE, TARGETS, _ = numbers(n=160, d=10)
+HOLES = np.random.default_rng(0).random(COMPLETE.shape) < 0.3
+HOLES[:, 0] = False
+X = np.where(HOLES, np.nan, COMPLETE)
+Y = np.where(np.random.default_rng(1).random(TARGETS.shape) < 0.3, np.nan, TARGETS)
+ROWS = (50, 3, 1, 40, 26, 30, 10)
+CASES = {
+    "ppca": lambda x, **where: PPCA(2, tol=1e-11, missing="nan").fit(x, **where),
+    "fa": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan").fit(x, **where),
+    "supervised": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan").fit(x, Y, **where),
+}
+
+
+def sparse():
+    lines, columns = np.nonzero(~HOLES)
+    return sp.csr_array((COMPLETE[lines, columns], (lines, columns)), shape=COMPLETE.shape)
+
+
+@pytest.fixture(params=["threads", "two_workers"])
+def client(request):
+    return None if request.param == "threads" else request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_engines_give_the_same_bits(client, case):
+    expected = CASES[case](as_dask(X, ROWS), client="serial")
+    found = CASES[case](as_dask(X, ROWS), client=client)
+    assert same_bits(found, expected)
+    lines = [model.history_["iteration_log_likelihood"].values for model in (found, expected)]
+    np.testing.assert_array_equal(*lines)
+    np.testing.assert_array_equal(found.impute(X), expected.impute(X))
+
+
+def test_stored_ratings_give_the_same_bits(client, tmp_path):
+    group = zarr.create_group(tmp_path / "ratings.zarr")
+    write_csr(group, [sparse()])
+    place = str(tmp_path / "ratings.zarr")
+    assert len(open_source(place).blocks) >= 1
+    expected = PPCA(2, missing="unstored").fit(place, client="serial")
+    assert same_bits(PPCA(2, missing="unstored").fit(place, client=client), expected)
+    assert expected.log_likelihood_ == pytest.approx(PPCA(2, missing="nan").fit(X).log_likelihood_, rel=1e-11)
+
+
+@pytest.mark.parametrize("case", CASES)
+@given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
+@settings(max_examples=8, deadline=None, derandomize=True)
+def test_blocks_do_not_matter(case, cuts):
+    edges = [0, *sorted(cuts), 160]
+    found = CASES[case](as_dask(X, tuple(np.diff(edges).tolist())), client="serial")
+    assert_same_maximum(found, CASES[case](X, client="serial"))
+
+
+@given(part=st.floats(0.0, 0.95), seed=st.integers(0, 50), k=st.integers(1, 3), each=st.booleans())
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_the_likelihood_never_falls(part, seed, k, each):
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random(COMPLETE.shape) < part, np.nan, COMPLETE)
+    x[np.arange(160), rng.integers(10, size=160)] = COMPLETE[np.arange(160), rng.integers(10, size=160)]
+    model = (FactorAnalysis if each else PPCA)(k, missing="nan", max_iter=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(x, client="serial")
+    lines = model.history_["iteration_log_likelihood"].values
+    assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+    assert lines[-1] == model.log_likelihood_

@@ -1,0 +1,309 @@
+"""Rows with missing entries: statistics, likelihood, gradient, posteriors and imputation against dense Gaussians."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlatent.arrays import Block, add
+from dlatent.errors import DataError
+from dlatent.linear_gaussian import incomplete
+from dlatent.linear_gaussian import observed as rooms
+from dlatent.linear_gaussian.entries import (
+    EntryRequest,
+    PairRequest,
+    SketchRequest,
+    block_entries,
+    block_entry_sums,
+    block_observed_mean,
+    block_pairs,
+    block_sketch,
+    gradient,
+    maximise_entries,
+)
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.patterns import (
+    PatternRequest,
+    block_patterns,
+    distinct,
+    entries_of_patterns,
+    few_buckets,
+    pairs_of_patterns,
+)
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.testing import oracles
+
+D, L, K = 7, 2, 2
+SHARED = Specification((View("features", D), View("targets", L)), ((0, 1), (0,)), K)
+DIAGONAL = Specification((View("features", D + L, shared=False),), ((0,),), K)
+SPECIFICATIONS = [SHARED, DIAGONAL]
+HOLES = [0.0, 0.01, 0.3, 0.7, 0.97]
+
+
+def parameters_of(specification, seed=0):
+    rng = np.random.default_rng(seed)
+    width, groups = sum(specification.sizes), len(specification.group_sizes)
+    return Parameters(rng.standard_normal((width, K)), rng.standard_normal(width), rng.uniform(0.2, 1.5, groups))
+
+
+def rows(part, n=40, seed=0, width=D + L):
+    """Rows of normal numbers of which a part is missing, at least one entry of each observed."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, width)) * 1.5
+    holes = rng.random(x.shape) < part
+    holes[np.arange(n), rng.integers(width, size=n)] = False
+    x[holes] = np.nan
+    return x
+
+
+def stored(x):
+    """The same rows as a sparse matrix whose stored entries are the observed ones."""
+    lines, columns = np.nonzero(~np.isnan(x))
+    return sp.csr_array((x[lines, columns], (lines, columns)), shape=x.shape)
+
+
+def request(p, specification):
+    width = len(p.mean)
+    return EntryRequest(p, specification, np.zeros(width), np.ones(width))
+
+
+def split(x):
+    """As blocks carry them: features and targets."""
+    return Block(0, 0, np.ascontiguousarray(x[:, :D]), np.ascontiguousarray(x[:, D:]))
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
+@pytest.mark.parametrize("part", HOLES)
+def test_statistics_are_those_of_dense_gaussians(specification, part):
+    x, p = rows(part), parameters_of(specification)
+    found = block_entries(split(x), request(p, specification))
+    model = oracles.dense(p, specification.group_sizes)
+    expected = oracles.log_densities(model, x).sum()
+    assert found.log_likelihood == pytest.approx(expected, rel=1e-12)
+    slope = oracles.score_vector(p, specification, x)
+    np.testing.assert_allclose(gradient(found, p, specification) / len(x), slope, atol=1e-9)
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
+@pytest.mark.parametrize("part", HOLES[:4])
+def test_an_em_step_is_the_textbook_one(specification, part):
+    x, p = rows(part), parameters_of(specification)
+    found = block_entries(split(x), request(p, specification))
+    new = maximise_entries(found, p, specification, expand=False)
+    expected = oracles.em_step(oracles.dense(p, specification.group_sizes), x, specification.group_sizes)
+    np.testing.assert_allclose(new.loadings, expected.loadings, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(new.mean, expected.mean, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(specification.per_feature(new.noise_variance), expected.noise, rtol=1e-9)
+
+
+@pytest.mark.parametrize("part", HOLES)
+def test_posteriors_and_imputation_are_conditional_gaussians(part):
+    x, p = rows(part, n=12), parameters_of(DIAGONAL)
+    model = oracles.dense(p, DIAGONAL.group_sizes)
+    means, spreads = (f(x, None, p, DIAGONAL) for f in (incomplete.scores, incomplete.covariances))
+    filled, variances = (f(x, None, p, DIAGONAL) for f in (incomplete.imputed, incomplete.imputed_variances))
+    np.testing.assert_allclose(
+        incomplete.log_likelihoods(x, None, p, DIAGONAL), oracles.log_densities(model, x), rtol=1e-11
+    )
+    for i, row in enumerate(x):
+        latent = oracles.latent_given(model, row)
+        np.testing.assert_allclose(means[i], latent.mean, atol=1e-11)
+        np.testing.assert_allclose(spreads[i].reshape(K, K), latent.covariance, atol=1e-11)
+        gone = np.isnan(row)
+        expected = oracles.missing_given(model, row)
+        np.testing.assert_allclose(filled[i, gone], expected.mean, atol=1e-11)
+        np.testing.assert_allclose(variances[i, gone], np.diag(expected.covariance), atol=1e-11)
+        np.testing.assert_array_equal(filled[i, ~gone], row[~gone])
+        assert not variances[i, ~gone].any()
+
+
+def test_targets_are_known_or_not():
+    """Scores of features alone, and of features with targets of which some are missing."""
+    x, p = rows(0.3, n=10), parameters_of(SHARED)
+    model = oracles.dense(p, SHARED.group_sizes)
+    alone = x.copy()
+    alone[:, D:] = np.nan
+    alone[np.isnan(alone).all(axis=1), 0] = 0.5
+    for y, whole in ((None, alone), (x[:, D:], x)):
+        found = incomplete.scores(whole[:, :D], y, p, SHARED)
+        for score, row in zip(found, whole, strict=True):
+            np.testing.assert_allclose(score, oracles.latent_given(model, row).mean, atol=1e-11)
+
+
+def test_rows_without_an_observed_entry_say_nothing():
+    x, p = rows(0.3), parameters_of(DIAGONAL)
+    empty = np.vstack([x, np.full((3, D + L), np.nan)])
+    one, other = (block_entries(Block(0, 0, rows), request(p, DIAGONAL)) for rows in (x, empty))
+    for mine, more in zip(one, other, strict=True):
+        np.testing.assert_allclose(mine, more, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(incomplete.scores(empty, None, p, DIAGONAL)[-3:], 0.0)
+    np.testing.assert_array_equal(incomplete.log_likelihoods(empty, None, p, DIAGONAL)[-3:], 0.0)
+    spread = incomplete.covariances(empty, None, p, DIAGONAL)[-1].reshape(K, K)
+    np.testing.assert_allclose(spread, np.eye(K), atol=1e-15)
+
+
+def test_features_without_an_observed_entry_get_no_loadings():
+    x, p = rows(0.3), parameters_of(DIAGONAL)
+    x[:, 4] = np.nan
+    new = maximise_entries(block_entries(Block(0, 0, x), request(p, DIAGONAL)), p, DIAGONAL)
+    assert not new.loadings[4].any()
+    assert np.isfinite(new.mean).all()
+    assert new.noise_variance[4] == p.noise_variance[4]
+
+
+def test_entries_of_features_that_nothing_is_known_of_count_as_missing():
+    x, p = rows(0.3), parameters_of(DIAGONAL)
+    p = p._replace(mean=np.where(np.arange(D + L) == 4, np.nan, p.mean))
+    without = x.copy()
+    without[:, 4] = np.nan
+    np.testing.assert_array_equal(
+        incomplete.scores(x, None, p, DIAGONAL), incomplete.scores(without, None, p, DIAGONAL)
+    )
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
+@pytest.mark.parametrize("part", HOLES)
+def test_stored_entries_are_observed_ones(specification, part):
+    """Sparse rows give what dense rows with NaN give, zeros that are stored included."""
+    x, p = rows(part), parameters_of(specification)
+    x[0, 0] = x[1, 1] = 0.0
+    asked = request(p, specification)
+    dense, sparse = block_entries(split(x), asked), block_entries(Block(0, 0, stored(x[:, :D]), x[:, D:]), asked)
+    for one, other in zip(dense, sparse, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+    dense, sparse = (block_entry_sums(Block(0, 0, rows), p.mean)[:-1] for rows in (x, stored(x)))
+    for one, other in zip(dense, sparse, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+    features, targets = x[:, :D], x[:, D:]
+    if specification is DIAGONAL:
+        features, targets = x, None
+    for function in (incomplete.scores, incomplete.log_likelihoods, incomplete.imputed, incomplete.imputed_variances):
+        one, other = (function(some, targets, p, specification) for some in (features, stored(features)))
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
+
+
+@given(
+    part=st.sampled_from(HOLES),
+    repeats=st.booleans(),
+    cuts=st.lists(st.integers(1, 79), max_size=4),
+    cells=st.sampled_from([1, 200, 1 << 19]),
+)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_neither_blocks_nor_chunks_nor_shared_masks_matter(part, repeats, cuts, cells):
+    """The law of additivity, for masks that repeat and masks that do not."""
+    x, p = rows(part, n=80), parameters_of(DIAGONAL)
+    if repeats:
+        x[np.isnan(x[np.arange(80) % 3])] = np.nan
+    asked = request(p, DIAGONAL)
+    whole = block_entries(Block(0, 0, x), asked)
+    edges = [0, *sorted(set(cuts)), 80]
+    before, rooms.DENSE_CELLS = rooms.DENSE_CELLS, cells
+    try:
+        total = None
+        for a, b in itertools.pairwise(edges):
+            found = block_entries(Block(0, a, x[a:b]), asked)
+            total = found if total is None else add(total, found)
+    finally:
+        rooms.DENSE_CELLS = before
+    for one, other in zip(total, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_equal_masks_share_a_factorisation():
+    x = rows(0.0, n=90)
+    x[:50, 2] = np.nan
+    x[50:, 4:6] = np.nan
+    assert rooms.observed(x, np.zeros(D + L), np.ones(D + L)).masks == 2
+    assert rooms.observed(rows(0.5, n=90), np.zeros(D + L), np.ones(D + L)).masks > 40
+
+
+def test_the_mask_is_held_as_what_is_rare():
+    few, many, half = (rooms.observed(rows(p, n=300, width=60), np.zeros(60), np.ones(60)) for p in (0.02, 0.995, 0.5))
+    assert few.absent is not None
+    assert many.present is not None
+    assert half.mask is not None
+
+
+def test_sums_and_pilot_are_those_of_the_observed_entries():
+    x = rows(0.4)
+    shift = np.linspace(-1, 1, D + L)
+    found = block_entry_sums(Block(0, 0, np.vstack([x, np.full((2, D + L), np.nan)])), shift)
+    assert (found.instances, found.empty) == (42.0, 2.0)
+    np.testing.assert_array_equal(found.counts, (~np.isnan(x)).sum(axis=0))
+    np.testing.assert_allclose(found.total, np.nansum(x - shift, axis=0), atol=1e-12)
+    np.testing.assert_allclose(found.energy, np.nansum((x - shift) ** 2, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(block_observed_mean(Block(0, 0, x), None), np.nanmean(x, axis=0), atol=1e-12)
+
+
+def test_a_sketch_is_a_product_with_the_mean_filled_data():
+    x, rng = rows(0.4), np.random.default_rng(2)
+    shift, scale, directions = rng.standard_normal(D + L), rng.uniform(0.5, 2, D + L), rng.standard_normal((D + L, 3))
+    filled = np.nan_to_num((x - shift) / scale)
+    for data in (x, stored(x)):
+        found = block_sketch(Block(0, 0, data), SketchRequest(directions, shift, scale))
+        np.testing.assert_allclose(found, filled.T @ (filled @ directions), atol=1e-11)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_infinite_entries_are_refused_by_their_place(sparse):
+    x = rows(0.3)
+    x[5, 2] = np.inf
+    with pytest.raises(DataError, match=r"row 105, column 2 \(block 3\) is infinite"):
+        block_entry_sums(Block(3, 100, stored(x) if sparse else x), np.zeros(D + L))
+
+
+def test_bartlett_scores_need_as_many_entries_as_factors():
+    x, p = rows(0.3, n=12), parameters_of(DIAGONAL)
+    x[3, 1:] = np.nan
+    found = incomplete.bartlett(x, None, p, DIAGONAL)
+    assert np.isnan(found[3]).all()
+    for score, row in zip(np.delete(found, 3, axis=0), np.delete(x, 3, axis=0), strict=True):
+        seen = ~np.isnan(row)
+        if seen.sum() >= K:
+            root = np.sqrt(p.noise_variance[seen])
+            expected = np.linalg.lstsq(p.loadings[seen] / root[:, None], (row - p.mean)[seen] / root, rcond=None)[0]
+            np.testing.assert_allclose(score, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("specification", SPECIFICATIONS, ids=["a variance per view", "per feature"])
+def test_moments_of_masks_give_what_rows_give(specification):
+    x = rows(0.0, n=60)
+    x[:20, :3] = np.nan
+    x[20:35, 4:] = np.nan
+    x[35:37] = np.nan
+    shift, scale = np.linspace(-1, 1, D + L), np.linspace(0.5, 2, D + L)
+    sums = block_entry_sums(split(x), shift)
+    buckets = few_buckets(sums.buckets, D + L)
+    assert len(buckets) == 4
+    cut = [Block(0, 0, x[a:b, :D], x[a:b, D:]) for a, b in ((0, 30), (30, 60))]
+    found = add(*(block_patterns(block, PatternRequest(buckets, shift, scale)) for block in cut))
+    assert distinct(found)
+    asked = EntryRequest(parameters_of(specification), specification, shift, scale)
+    for one, other in zip(entries_of_patterns(found, asked), block_entries(split(x), asked), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+    expected = block_pairs(split(x), PairRequest(shift, scale))
+    for one, other in zip(pairs_of_patterns(found), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-11)
+
+
+def test_sums_of_pairs_are_over_the_rows_that_observe_both():
+    x = rows(0.4, n=70)
+    shift, scale = np.linspace(-1, 1, D + L), np.linspace(0.5, 2, D + L)
+    found = block_pairs(split(x), PairRequest(shift, scale))
+    u = (x - shift) / scale
+    for j, k in ((0, 0), (1, 5), (6, 8)):
+        both = ~np.isnan(u[:, j]) & ~np.isnan(u[:, k])
+        assert found.counts[j, k] == both.sum()
+        assert found.gram[j, k] == pytest.approx((u[both, j] * u[both, k]).sum(), rel=1e-11)
+
+
+def test_many_masks_or_sparse_rows_are_not_few():
+    x = rows(0.5, n=200)
+    assert few_buckets(block_entry_sums(Block(0, 0, x), np.zeros(D + L)).buckets, D + L) is None
+    assert few_buckets(block_entry_sums(Block(0, 0, stored(x)), np.zeros(D + L)).buckets, D + L) is None
+    assert few_buckets(np.eye(1, 4096)[0], 10_000) is None
