@@ -21,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse._sparsetools import csr_matvecs
+from scipy.sparse._sparsetools import csc_matvecs
 
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.engine.blas import pinned
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
     """The links of a group's rows to the rows of one group, or to those of several, one below the other (n, m)."""
 
     groups: tuple[int, ...]
-    links: sp.csr_array
+    links: sp.csc_array
 
 
 class Steps(Protocol[Node]):
@@ -174,14 +174,14 @@ def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -
     return total
 
 
-def add_product(total: Array, links: sp.csr_array, rows: Array) -> None:
+def add_product(total: Array, links: sp.csc_array, rows: Array) -> None:
     """`total` += links @ rows in place.
 
     The public product makes a new array, and adding that costs more than the product itself where rows have few links.
     """
     height, width = links.shape
     vectors = np.ascontiguousarray(rows).ravel()
-    csr_matvecs(height, width, total.shape[1], links.indptr, links.indices, links.data, vectors, total.ravel())
+    csc_matvecs(height, width, total.shape[1], links.indptr, links.indices, links.data, vectors, total.ravel())
 
 
 def pieces_of(part: Part) -> tuple[list[Piece], int]:
@@ -192,7 +192,7 @@ def pieces_of(part: Part) -> tuple[list[Piece], int]:
     if kept is None:
         rows = links.rows.load(part.start, part.stop)
         pieces = split_columns(rows, links.edges)
-        size = sum(measured(piece.links) for piece in pieces)
+        size = sum(p.links.data.nbytes + p.links.indices.nbytes + p.links.indptr.nbytes for p in pieces)
         # Links are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
         CACHE.admit(links.key, part.index, pieces, part.cache_bytes, size, over=part.key)
         return pieces, measured(rows)
@@ -202,33 +202,23 @@ def pieces_of(part: Part) -> tuple[list[Piece], int]:
 def split_columns(rows: sp.csr_array, edges: Sequence[int], most: int = MOST_PIECES) -> list[Piece]:
     """Cut rows (n, N) at the columns `edges` into at most `most` pieces; groups without links are left out.
 
-    A piece has a pointer for each row, so that many of them would outweigh the links; and few are read fast, because
-    the rows that they multiply stay in the processor's cache.
+    By columns, so that the rows that they multiply are read in order.  A piece has a pointer for each of these, so that
+    many pieces would outweigh the links.
     """
-    ends, height = np.asarray(edges), rows.shape[0]
-    # Sorting numbers of 16 bits is linear, and leaves the order of rows and columns inside a group as it is.
-    group = (np.searchsorted(ends, rows.indices, side="right") - 1).astype(np.uint16)
-    order = np.argsort(group, kind="stable")
-    row = np.repeat(np.arange(height, dtype=np.int32), np.diff(rows.indptr))[order]
-    columns, values = rows.indices[order], rows.data[order]
-    counts = np.bincount(group, minlength=len(ends) - 1)
-    used, after = np.flatnonzero(counts), np.cumsum(counts)
+    columns, height = rows.tocsc(), rows.shape[0]
+    ends = columns.indptr[list(edges)]
+
+    def cut(group: int) -> sp.csc_array:
+        first, last, at = edges[group], edges[group + 1], slice(ends[group], ends[group + 1])
+        pointers = columns.indptr[first : last + 1] - ends[group]
+        return sp.csc_array((columns.data[at], columns.indices[at], pointers), (height, last - first))
+
+    used = np.flatnonzero(np.diff(ends)).tolist()
     share, pieces = max(1, -(-len(used) // most)), []
     for start in range(0, len(used), share):
-        groups = used[start : start + share]
-        at = slice(after[groups[0]] - counts[groups[0]], after[groups[-1]])
-        sizes = ends[groups + 1] - ends[groups]
-        # What a column loses: the groups between those that are used, and all before them.
-        before = ends[groups] - np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        local, own = (columns[at] - np.repeat(before, counts[groups])).astype(np.int32), row[at]
-        if len(groups) > 1:
-            inner = np.argsort(own, kind="stable")
-            local, own, kept = local[inner], own[inner], values[at][inner]
-        else:
-            kept = values[at].copy()
-        pointers = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=height))]).astype(np.int32)
-        matrix = sp.csr_array((kept, local, pointers), (height, int(sizes.sum())))
-        pieces.append(Piece(tuple(groups.tolist()), matrix))
+        cuts = [cut(group) for group in used[start : start + share]]
+        links = cuts[0] if len(cuts) == 1 else sp.csc_array(sp.hstack(cuts, format="csc"))
+        pieces.append(Piece(tuple(used[start : start + share]), links))
     return pieces
 
 
@@ -239,7 +229,7 @@ def needed(part: Part) -> npt.NDArray[np.int64]:
     for piece in pieces_of(part)[0]:
         sizes = [part.links.edges[group + 1] - part.links.edges[group] for group in piece.groups]
         ends = np.cumsum([0, *sizes])
-        met = np.searchsorted(ends, np.unique(piece.links.indices), side="right") - 1
+        met = np.searchsorted(ends, np.flatnonzero(np.diff(piece.links.indptr)), side="right") - 1
         counts[list(piece.groups)] = np.bincount(met, minlength=len(sizes))
     return counts
 

@@ -66,8 +66,8 @@ def result_of(client: Any, future: Any, homes: Iterable[str] = ()) -> Any:
         try:
             return future.result(timeout=POLL_SECONDS)
         except TimeoutError:
-            if future.done():  # then it is the block function that raised it
-                raise
+            if future.done():  # meanwhile, or it is the block function that raised it
+                return future.result()
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
                 raise Stranded from None
