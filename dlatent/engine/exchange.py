@@ -151,7 +151,8 @@ def fold_block(
     part: Part, work: LinkedWork, position: int, features: Features, share: Share | None, met: tuple[Exchanged, Tally]
 ) -> Share:
     """The fold over one block as a task of its own; the first adds what the exchange has cost."""
-    statistic, tally = step(part, work, position, features, share, met[0])
+    exchanged = Exchanged(_aligned(met[0].own), _aligned(met[0].met))
+    statistic, tally = step(part, work, position, features, share, exchanged)
     return statistic, tally if position else tally.plus(met[1])
 
 

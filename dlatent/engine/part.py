@@ -177,7 +177,9 @@ def block_of(part: Part, position: int, features: Features, exchanged: Exchanged
     targets = None if part.targets is None else part.targets(source.start, source.stop)
     if exchanged is not None and len(part.blocks) > 1:
         rows = slice(source.start - part.start, source.stop - part.start)
-        exchanged = Exchanged(exchanged.own[rows], exchanged.met[rows])
+        # Copies have an aligned place of their own, which rows that a worker took back from its disk have not: numpy
+        # multiplies those by other kernels, with other bits.
+        exchanged = Exchanged(exchanged.own[rows].copy(), exchanged.met[rows].copy())
     return Block(part.first + position, source.start, features, targets, exchanged)
 
 

@@ -12,8 +12,10 @@ import pytest
 import scipy.sparse as sp
 from engine_cases import COLUMNS, drawn, held
 
+from dlatent.arrays import Exchanged
 from dlatent.engine.connect import connect
-from dlatent.engine.exchange import split_columns, traffic_of
+from dlatent.engine.exchange import LinkedWork, fold_block, split_columns, traffic_of
+from dlatent.engine.part import Tally, parts_of
 from dlatent.errors import DataError, EngineError
 from dlatent.stores.links import open_links
 
@@ -172,6 +174,27 @@ def test_a_closed_engine_passes_no_more():
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         passed(engine)
+
+
+def at_odd_address(values):
+    """As rows are that a worker had put on its disk and took back."""
+    found = np.empty(values.nbytes + 1, dtype=np.uint8)[1:].view(values.dtype).reshape(values.shape)
+    found[...] = values
+    return found
+
+
+@pytest.mark.parametrize("sizes", [(90,), (40, 50)])
+def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
+    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
+    source = drawn(sizes)
+    (part, *_) = parts_of(source, None, 0, open_links(LINKS[:90][:, :90]))
+    work = LinkedWork.linked("pass", send, keep, 1, gathered, 0.5, None, False, True)
+    rows = np.random.default_rng(1).normal(size=(90, 3))
+    found = [
+        fold_block(part, work, 0, part.blocks[0].load(), None, (Exchanged(values, values), Tally()))[0]
+        for values in (rows, at_odd_address(rows))
+    ]
+    assert same(*found)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 32])
