@@ -7,6 +7,7 @@ import signal
 import time
 import warnings
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -282,6 +283,7 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch):
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
     source = drawn(SIZES, key="all lost")
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 3}),  # other clusters of these tests allow one
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
         Client(cluster, set_as_default=False) as client,
         DaskEngine(source, client=client) as engine,
