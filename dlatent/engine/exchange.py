@@ -26,6 +26,7 @@ from scipy.sparse._sparsetools import csc_matvecs
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.engine.blas import pinned
 from dlatent.engine.cache import CACHE, measured
+from dlatent.engine.heap import kept
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
 
@@ -105,7 +106,7 @@ def walk(steps: Steps[Node], needs: Sequence[Sequence[int]], hops: int) -> Node:
 def project(part: Part, work: LinkedWork) -> Share:
     """R₀ of a part: the rows of its blocks, one below the other."""
     started, found, tally = perf_counter(), list[Rows](), Tally()
-    with pinned():
+    with pinned(), kept():
         for position, loaded in read_ahead(part, work):
             found.append(work.rows(block_of(part, position, loaded.features), work.parameters))
             tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
@@ -116,7 +117,7 @@ def project(part: Part, work: LinkedWork) -> Share:
 def project_block(part: Part, work: LinkedWork, position: int, features: Features) -> Share:
     """R₀ of one block, as a task of its own."""
     started = perf_counter()
-    with pinned():
+    with pinned(), kept():
         found = work.rows(block_of(part, position, features), work.parameters)
     return found, Tally(measured(features), 0, perf_counter() - started)
 
@@ -158,7 +159,7 @@ def fold_block(
 
 def _hop(part: Part, work: LinkedWork, own: Rows, near: list[Rows]) -> tuple[Rows, int]:
     pieces, read = pieces_of(part)
-    with pinned():
+    with pinned(), kept():
         return add_neighbours(work.keep(own, work.parameters), pieces, near), read
 
 

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links
 from dlatent.engine.blas import pinned
 from dlatent.engine.cache import CACHE, measured, stored
+from dlatent.engine.heap import kept
 from dlatent.engine.order import groups
 from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
@@ -163,7 +164,7 @@ def run_part(part: Part, work: Work, exchanged: Exchanged | None = None) -> Shar
     started = perf_counter()
     total, tally = None, Tally()
     first = part.in_memory and work.first
-    with pinned():
+    with pinned(), kept():
         for position, loaded in read_ahead(part, work):
             total = apply(part, position, loaded.features, work, total if position else None, exchanged)
             tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
@@ -198,7 +199,7 @@ def step(
     """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
-    with pinned():
+    with pinned(), kept():
         total = apply(part, position, features, work, total, exchanged)
     return total, tally.plus(Tally(measured(features), 0, perf_counter() - started))
 

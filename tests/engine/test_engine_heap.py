@@ -1,0 +1,83 @@
+"""Freed memory is kept for the next block while a pass runs, and only then."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dlatent.engine import heap
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from dlatent.engine.heap import kept
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        np.ones(2**17)  # a mebibyte, made and freed
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+outside = faults()
+with kept():
+    faults()
+    inside = faults()
+print(outside, inside, faults())
+"""
+
+
+def _faults(**environment: str) -> list[int]:
+    """Page faults of a process before, in and after `kept`."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
+def test_arrays_get_the_pages_of_earlier_ones_while_a_pass_runs_on_a_worker_of_distributed() -> None:
+    outside, inside, after = _faults(MALLOC_TRIM_THRESHOLD_="65536")
+    assert inside < outside / 10
+    assert after > outside / 2
+
+
+class _Recorder:
+    """Stands for mallopt."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def __call__(self, parameter: int, value: int) -> int:
+        self.calls.append((parameter, value))
+        return 1
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = _Recorder()
+    monkeypatch.setattr(heap, "_settings", lambda: (made, 65536, 131072))
+    return made
+
+
+def test_the_thresholds_are_restored_by_the_last_to_leave(recorder: _Recorder) -> None:
+    with heap.kept():
+        entered = list(recorder.calls)
+        with pytest.raises(KeyError), heap.kept():
+            raise KeyError
+        assert recorder.calls == entered
+    assert dict(entered) == {heap.TRIM_THRESHOLD: 2 * heap.KEPT, heap.MMAP_THRESHOLD: heap.KEPT}
+    assert dict(recorder.calls[len(entered) :]) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: 131072}
+
+
+@pytest.mark.parametrize("given", ["", "a lot"])
+def test_nothing_is_set_where_the_environment_sets_nothing(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", given)
+    heap._settings.cache_clear()
+    try:
+        assert heap._settings() is None
+        with heap.kept():
+            pass
+    finally:
+        heap._settings.cache_clear()
