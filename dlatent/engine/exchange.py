@@ -21,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse._sparsetools import csc_matvecs
+from scipy.sparse._sparsetools import coo_matmat_dense
 
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.engine.blas import pinned
@@ -31,9 +31,6 @@ from dlatent.engine.order import reduce_tree
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
 
 Node = TypeVar("Node")
-
-MOST_PIECES = 32
-"""Pieces into which the links of a group's rows are cut."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +61,10 @@ class LinkedWork(Work):
 
 
 class Piece(NamedTuple):
-    """The links of a group's rows to the rows of one group, or to those of several, one below the other (n, m)."""
+    """The links of a group's rows to the rows of one group (n, m), sorted by column."""
 
-    groups: tuple[int, ...]
-    links: sp.csc_array
+    group: int
+    links: sp.coo_array
 
 
 class Steps(Protocol[Node]):
@@ -145,15 +142,14 @@ def meet(part: Part, work: LinkedWork, first: Share, own: Share, near: Sequence[
     """The last hop of a part, for a fold that follows."""
     started = perf_counter()
     met, read = _hop(part, work, own[0], [rows for rows, _ in near])
-    return Exchanged(_aligned(first[0]), met), own[1].plus(Tally(read, 0, perf_counter() - started))
+    return Exchanged(first[0], met), own[1].plus(Tally(read, 0, perf_counter() - started))
 
 
 def fold_block(
     part: Part, work: LinkedWork, position: int, features: Features, share: Share | None, met: tuple[Exchanged, Tally]
 ) -> Share:
     """The fold over one block as a task of its own; the first adds what the exchange has cost."""
-    exchanged = Exchanged(_aligned(met[0].own), _aligned(met[0].met))
-    statistic, tally = step(part, work, position, features, share, exchanged)
+    statistic, tally = step(part, work, position, features, share, met[0])
     return statistic, tally if position else tally.plus(met[1])
 
 
@@ -169,21 +165,19 @@ def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -
         # One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
         links = sp.hstack([sp.eye_array(total.shape[0], format="csr"), *(p.links for p in pieces)], format="csr")
         return sp.csr_array(links @ cast(sp.csr_array, stacked([total, *near])))
-    waiting = iter(near)
     total = np.ascontiguousarray(total)
-    for piece in pieces:
-        add_product(total, piece.links, cast(Array, stacked([next(waiting) for _ in piece.groups])))
+    for piece, rows in zip(pieces, near, strict=True):
+        add_product(total, piece.links, cast(Array, rows))
     return total
 
 
-def add_product(total: Array, links: sp.csc_array, rows: Array) -> None:
+def add_product(total: Array, links: sp.coo_array, rows: Array) -> None:
     """`total` += links @ rows in place.
 
     The public product makes a new array, and adding that costs more than the product itself where rows have few links.
     """
-    height, width = links.shape
-    vectors = np.ascontiguousarray(rows).ravel()
-    csc_matvecs(height, width, total.shape[1], links.indptr, links.indices, links.data, vectors, total.ravel())
+    vectors, places = np.ascontiguousarray(rows).ravel(), (links.row, links.col)
+    coo_matmat_dense(links.nnz, total.shape[1], *places, links.data, vectors, total.ravel())
 
 
 def pieces_of(part: Part) -> tuple[list[Piece], int]:
@@ -194,45 +188,37 @@ def pieces_of(part: Part) -> tuple[list[Piece], int]:
     if kept is None:
         rows = links.rows.load(part.start, part.stop)
         pieces = split_columns(rows, links.edges)
-        size = sum(p.links.data.nbytes + p.links.indices.nbytes + p.links.indptr.nbytes for p in pieces)
+        size = sum(array.nbytes for p in pieces for array in (p.links.data, *p.links.coords))
         # Links are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
         CACHE.admit(links.key, part.index, pieces, part.cache_bytes, size, over=part.key)
         return pieces, measured(rows)
     return kept, 0
 
 
-def split_columns(rows: sp.csr_array, edges: Sequence[int], most: int = MOST_PIECES) -> list[Piece]:
-    """Cut rows (n, N) at the columns `edges` into at most `most` pieces; groups without links are left out.
+def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
+    """Cut rows (n, N) at the columns `edges`; groups without links are left out.
 
-    By columns, so that the rows that they multiply are read in order.  A piece has a pointer for each of these, so that
-    many pieces would outweigh the links.
+    Sorted by column, so that the rows that they multiply are read in order, and without a pointer for each column:
+    most columns have no link to the rows of a group.
     """
-    columns, height = rows.tocsc(), rows.shape[0]
+    columns = rows.tocsc()
     ends = columns.indptr[list(edges)]
 
-    def cut(group: int) -> sp.csc_array:
+    def cut(group: int) -> sp.coo_array:
         first, last, at = edges[group], edges[group + 1], slice(ends[group], ends[group + 1])
-        pointers = columns.indptr[first : last + 1] - ends[group]
-        return sp.csc_array((columns.data[at], columns.indices[at], pointers), (height, last - first))
+        counts = np.diff(columns.indptr[first : last + 1])
+        met = np.repeat(np.arange(last - first, dtype=columns.indices.dtype), counts)
+        return sp.coo_array((columns.data[at], (columns.indices[at], met)), shape=(rows.shape[0], last - first))
 
-    used = np.flatnonzero(np.diff(ends)).tolist()
-    share, pieces = max(1, -(-len(used) // most)), []
-    for start in range(0, len(used), share):
-        cuts = [cut(group) for group in used[start : start + share]]
-        links = cuts[0] if len(cuts) == 1 else sp.csc_array(sp.hstack(cuts, format="csc"))
-        pieces.append(Piece(tuple(used[start : start + share]), links))
-    return pieces
+    return [Piece(group, cut(group)) for group in np.flatnonzero(np.diff(ends)).tolist()]
 
 
 def needed(part: Part) -> npt.NDArray[np.int64]:
     """How many rows of each group (G,) the rows of a part meet."""
     assert part.links is not None
     counts = np.zeros(len(part.links.edges) - 1, dtype=np.int64)
-    for piece in pieces_of(part)[0]:
-        sizes = [part.links.edges[group + 1] - part.links.edges[group] for group in piece.groups]
-        ends = np.cumsum([0, *sizes])
-        met = np.searchsorted(ends, np.flatnonzero(np.diff(piece.links.indptr)), side="right") - 1
-        counts[list(piece.groups)] = np.bincount(met, minlength=len(sizes))
+    for group, links in pieces_of(part)[0]:
+        counts[group] = np.count_nonzero(np.diff(links.coords[1], prepend=-1))
     return counts
 
 
@@ -267,10 +253,3 @@ def stacked(rows: Sequence[Rows]) -> Rows:
     if any(isinstance(part, sp.csr_array) for part in rows):
         return sp.csr_array(sp.vstack(cast("Sequence[sp.csr_array]", rows), format="csr"))
     return np.concatenate(cast("Sequence[Array]", rows))
-
-
-def _aligned(rows: Rows) -> Rows:
-    """The same rows where their memory begins at a multiple of 16 bytes, else a copy: alignment can decide bits."""
-    if isinstance(rows, np.ndarray) and rows.ctypes.data % 16:
-        return rows.copy()
-    return rows

@@ -15,7 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links
+from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links, Rows
 from dlatent.engine.blas import pinned
 from dlatent.engine.cache import CACHE, measured, stored
 from dlatent.engine.heap import kept
@@ -176,12 +176,19 @@ def block_of(part: Part, position: int, features: Features, exchanged: Exchanged
     """A loaded block of a part, with its targets and its share of the exchanged rows."""
     source = part.blocks[position]
     targets = None if part.targets is None else part.targets(source.start, source.stop)
-    if exchanged is not None and len(part.blocks) > 1:
+    if exchanged is not None:
         rows = slice(source.start - part.start, source.stop - part.start)
-        # Copies have an aligned place of their own, which rows that a worker took back from its disk have not: numpy
-        # multiplies those by other kernels, with other bits.
-        exchanged = Exchanged(exchanged.own[rows].copy(), exchanged.met[rows].copy())
+        exchanged = Exchanged(_aligned(exchanged.own[rows]), _aligned(exchanged.met[rows]))
     return Block(part.first + position, source.start, features, targets, exchanged)
+
+
+def _aligned(rows: Rows) -> Rows:
+    """The same rows where their memory begins at a multiple of 16 bytes, else a copy.
+
+    Some rows of a group, and rows that a worker took back from its disk, begin anywhere, and numpy then multiplies by
+    other kernels, with other bits.
+    """
+    return rows.copy() if isinstance(rows, np.ndarray) and rows.ctypes.data % 16 else rows
 
 
 def apply(

@@ -43,8 +43,6 @@ EXCHANGE_BYTES = 2**30
 """What an exchange may hold on a worker whose memory is not known."""
 SPARSE_SLACK = 1.25
 """What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
-LINK_PIECES = 32
-"""Pieces into which a worker cuts the links of a group's rows, at most."""
 HOPS = 2
 """Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
 TREE_STATISTICS = 6
@@ -110,10 +108,8 @@ def _link_memory(problem: Problem, machine: Machine) -> int:
 
 
 def _links_bytes(problem: Problem) -> int:
-    """Bytes of the links as workers keep them, cut by groups: an entry has 12, a row a pointer in each piece."""
-    if problem.links is None:
-        return 0
-    return 12 * problem.links + 4 * problem.instances * min(problem.tasks, LINK_PIECES)
+    """Bytes of the links as workers keep them: a weight and two places for each entry."""
+    return 0 if problem.links is None else 16 * problem.links
 
 
 def _exchange_room(machine: Machine, held: int) -> int:
