@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from dlatent.engine import held
-from dlatent.engine.exchange import fold, fold_block, meet, needed, project, project_block, spread, stack_blocks
+from dlatent.engine.exchange import (
+    LinkedWork,
+    fold,
+    fold_block,
+    meet,
+    needed,
+    project,
+    project_block,
+    spread,
+    stack_blocks,
+)
 from dlatent.engine.part import Part, Share, Work, join, owned, run_part, settled, step, unsealed
 
 
@@ -111,8 +121,9 @@ def survey_group(part: Part) -> Any:
     return needed(part)
 
 
-def _linked(package: Package) -> Any:
-    return opened(package)
+def _linked(package: Package) -> LinkedWork:
+    """The opened package of a pass over links."""
+    return cast(LinkedWork, opened(package))
 
 
 def hold(cuts: tuple[int, ...], part: Part, *chunks: Any) -> Part:

@@ -65,31 +65,6 @@ class FactorAnalysis(PPCA):
     Source: Jöreskog (1967); with missing entries Ham, Lee and Saul (2003), appendix A, corrected.
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
-        noise_floor: float = 1e-6,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
-        missing: Literal["refuse", "nan", "unstored"] = "refuse",
-    ) -> None:
-        super().__init__(
-            n_components,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            solver=solver,
-            route=route,
-            noise_floor=noise_floor,
-            suspect_data=suspect_data,
-            missing=missing,
-        )
-
     def _routes(self, source: DataSource) -> tuple[str, ...]:
         if self.missing != "refuse":
             return ("rows",)

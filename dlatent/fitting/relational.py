@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlatent.arrays import Array
+from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.outcome import Gather, GatherLinked, Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.routes import add_line, by_moments, em_on_moments, em_start, fit, make_outcome, settled
 from dlatent.fitting.routes import finished as finished_climb
 from dlatent.fitting.subspace import climb, require_variation
 from dlatent.linear_gaussian.maximisation import maximise
-from dlatent.linear_gaussian.moments import Moments, PatternMoments
+from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums
 from dlatent.linear_gaussian.rayleigh_ritz import lifted
@@ -64,22 +65,17 @@ class LinkedData:
 
     def products(self, directions: Array, sums: bool) -> tuple[PatternProducts, ...]:
         """NHV (D, b), and where asked the sums about the weighted mean; the products of `subspace.climb`."""
-        # First, while there is no cache that would take the memory.
-        energy = self._energy() if sums else 0.0
-        parts = [self._pass(some, sums and not start) for start, some in self._slabs(directions)]
-        product = np.hstack([part.product for part in parts])
+        product, first, energy = self._products(directions, sums)
         if sums:
-            self.known = linked_sums(parts[0], energy, self._relation.rank)
+            self.known = linked_sums(first, energy, self._relation.rank)
         assert self.known is not None
         product = centred_product(product, directions, self.known)
         return (PatternProducts(product, self.known.sums if sums else None),)
 
     def about(self, directions: Array, targets: Array) -> tuple[Array, PatternSums]:
         """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
-        energy = self._energy()
-        parts = [self._pass(some, not start) for start, some in self._slabs(directions)]
-        product = np.hstack([part.product for part in parts])
-        return product, sums_about(parts[0], energy, self._relation.rank, targets)
+        product, first, energy = self._products(directions, True)
+        return product, sums_about(first, energy, self._relation.rank, targets)
 
     def moments(self) -> Moments:
         """NH itself, where the features are few."""
@@ -87,6 +83,13 @@ class LinkedData:
             moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
         )
         return linked_moments(gram, self._shift, self._relation.rank)
+
+    def _products(self, directions: Array, sums: bool) -> tuple[Array, LinkedProducts, float]:
+        """(X−s)ᵀΔ(X−s)V, the first part of it, which has the sums where they are asked for, and their energy."""
+        # First, while there is no cache that would take the memory.
+        energy = self._energy() if sums else 0.0
+        parts = [self._pass(some, sums and not start) for start, some in self._slabs(directions)]
+        return np.hstack([part.product for part in parts]), parts[0], energy
 
     def _slabs(self, directions: Array) -> Iterator[tuple[int, Array]]:
         width = self._plan.columns_at_once or max(directions.shape[1], 1)
@@ -198,7 +201,8 @@ def _em(
     energies = [sums.energy / (sums.instances * width)]
     energies += [float(np.trace(sums.target_gram)) / (sums.instances * n) for n in specification.sizes[1:]]
     variances = require_variation(np.array(energies))
-    floored = specification.with_floors(np.array(options.floor_parts) * variances)
+    mean = offset + np.concatenate([shift, np.zeros(len(offset) - width)])
+    floored = specification.with_floors(noise_floors(specification, variances, mean, options))
     parameters = _start(begun, offset, relation) or em_start(floored, variances, options)
     history, converged = list[Progress](), False
     while not converged and len(history) < options.max_iterations:
@@ -208,9 +212,7 @@ def _em(
         parameters = maximise((latent,), floored, expand=False)
         add_line(history, latent.log_likelihood, report)
         converged = settled(history, options)
-    mean = offset + np.concatenate([shift, np.zeros(len(offset) - width)])
-    empty, views = np.zeros(0), np.zeros(len(specification.views))
-    counts = Moments((PatternMoments(sums.instances, empty, np.zeros((0, 0))),), empty, views, views)
+    counts = counts_alone((sums.instances,), len(specification.views))
     return make_outcome(
         before._replace(mean=mean), floored, tuple(history), options, variances, counts, converged=converged
     )

@@ -22,6 +22,7 @@ from dlatent.linear_gaussian.moments import (
     PatternMoments,
     block_moments,
     centred,
+    counts_alone,
     view_counts,
     view_variances,
 )
@@ -176,20 +177,15 @@ def finished(
     """The outcome of a climb; the likelihood that a pass evaluated is compared with that inside the subspace."""
     specification = state.specification
     variances = state.variances(specification)
-    counts = moments if moments is not None else _counts(state)
+    counts = moments
+    if counts is None:
+        counts = counts_alone((s.instances for s in state.space.sums), len(specification.views))
     history = tuple(state.history)
     if state.warm is not None and not state.warm.converged:
         converged = False
     return make_outcome(
         parameters, specification, history, options, variances, counts, converged=converged, checked=checked
     )
-
-
-def _counts(state: Climb) -> Moments:
-    views = len(state.specification.views)
-    empty = np.zeros(0)
-    found = tuple(PatternMoments(s.instances, empty, np.zeros((0, 0))) for s in state.space.sums)
-    return Moments(found, empty, np.zeros(views), np.zeros(views))
 
 
 def em_start(specification: Specification, variances: Array, options: Options) -> Parameters:
@@ -277,9 +273,8 @@ def _data_scale(sums: list[PatternSums], specification: Specification) -> tuple[
         energy = sum(float(np.trace(s.target_gram)) for s in labelled) - seen * float(mean @ mean)
         variances.append(energy / (seen * len(mean)))
         means.append(mean)
-    empty, views = np.zeros(0), len(specification.views)
-    counts = tuple(PatternMoments(s.instances, empty, np.zeros((0, 0))) for s in sums)
-    return np.array(variances), np.concatenate(means), Moments(counts, empty, np.zeros(views), np.zeros(views))
+    counts = counts_alone((s.instances for s in sums), len(specification.views))
+    return np.array(variances), np.concatenate(means), counts
 
 
 def make_outcome(

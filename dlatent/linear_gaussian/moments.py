@@ -7,6 +7,7 @@ everything at an offset of 1e8 spreads).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -213,6 +214,13 @@ def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int,
     offset = total / np.maximum(count, 1.0)
     moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
     return moments._replace(patterns=moved, shift=moments.shift + offset)
+
+
+def counts_alone(instances: Iterable[float], views: int) -> Moments:
+    """Moments of patterns of which nothing is known but how many instances have each."""
+    empty = np.zeros(0)
+    patterns = tuple(PatternMoments(count, empty, np.zeros((0, 0))) for count in instances)
+    return Moments(patterns, empty, np.zeros(views), np.zeros(views))
 
 
 def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: int) -> Array:
