@@ -26,9 +26,9 @@ def noise_floors(specification: Specification, variances: Array, mean: Array, op
             constant[noise] = variances[noise] <= (CONSTANT * mean[own]) ** 2
     if constant.any() and options.refuse_zero_rows:
         raise DataError(
-            f"feature {int(np.flatnonzero(constant)[0])} is constant, and {int(constant.sum())} of {len(constant)} "
-            "are: their noise variance would be 0 and the likelihood unbounded; drop them, or fit them all the same "
-            "with suspect_data='keep'"
+            f"feature {int(np.flatnonzero(constant)[0])} is constant where it is observed, and "
+            f"{int(constant.sum())} of {len(constant)} are: their noise variance would be 0 and the likelihood "
+            "unbounded; drop them, or fit them all the same with suspect_data='keep'"
         )
     parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
     return np.asarray(parts * np.where(constant, variances.mean(), variances))

@@ -8,6 +8,9 @@ import numpy as np
 
 from dlatent.arrays import Array
 
+LARGEST_LOG = 700.0
+"""Logarithm of a noise variance that a double can hold; extrapolations may go beyond."""
+
 
 class Parameters(NamedTuple):
     """Loadings W (D, K), mean μ (D,) and noise variance (noise groups,), in units of the data (noise: squared)."""
@@ -26,5 +29,5 @@ class Parameters(NamedTuple):
         return Parameters(
             vector[:size].reshape(self.loadings.shape),
             vector[size : size + width],
-            np.exp(vector[size + width :]),
+            np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)),
         )

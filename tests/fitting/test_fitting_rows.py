@@ -52,7 +52,7 @@ def fit(x, *, shared=True, solver="auto", **changes):
 @pytest.mark.parametrize("seed", range(2))
 def test_few_passes_lead_to_the_height_of_long_plain_em(shared, start, seed, monkeypatch):
     if start == "sketch":
-        monkeypatch.setattr("dlatent.fitting.rows.PAIRWISE", 0)
+        monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
     x = rows(seed)
     fast, names = fit(x, shared=shared)
     slow, _ = fit(x, shared=shared, solver="em", tolerance=1e-14, max_iterations=5000)
@@ -164,3 +164,29 @@ def test_masks_that_share_a_bucket_are_noticed(monkeypatch):
     assert "entries" in names
     monkeypatch.undo()
     assert found.log_likelihood == pytest.approx(fit(few_masks())[0].log_likelihood, rel=1e-9)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("part", [0.1, 0.4])
+def test_a_sketch_shows_factors_and_noise_through_the_holes(shared, part, monkeypatch):
+    """With many rows the start is the truth, though pairs of features share less in the mean-filled data."""
+    monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
+    rng = np.random.default_rng(0)
+    loadings, n = rng.standard_normal((D, K)), 20_000
+    noise = np.full(D, 1.0) if shared else rng.uniform(0.3, 3.0, D)
+    x = rng.standard_normal((n, K)) @ loadings.T + np.sqrt(noise) * rng.standard_normal((n, D))
+    x[rng.random(x.shape) < np.linspace(0.0, 2.0 * part, D)] = np.nan
+    requests = []
+
+    class Listening(Counted):
+        def __call__(self, function, parameters, *, name="pass"):
+            requests.append(parameters)
+            return super().__call__(function, parameters, name=name)
+
+    gather = Listening(x)
+    fit_rows(gather, specification(shared), np.zeros(D), options(max_iterations=1))
+    begun, scale = requests[gather.names.index("entries")].parameters, requests[-1].scale
+    found, truth = (begun.loadings @ begun.loadings.T) * scale * scale[:, None], loadings @ loadings.T
+    assert np.linalg.norm(found - truth) < 0.06 * np.linalg.norm(truth)  # 0.5 if the holes were forgotten
+    groups = len(begun.noise_variance)
+    assert abs(begun.noise_variance * scale[:groups] ** 2 / noise[:groups] - 1.0).mean() < 0.1

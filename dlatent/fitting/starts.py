@@ -1,0 +1,214 @@
+"""Where a fit with missing entries begins: the units in which it works, and the first parameters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError
+from dlatent.fitting.advice import noise_floors
+from dlatent.fitting.outcome import Gather, Options
+from dlatent.fitting.subspace import require_variation
+from dlatent.linear_gaussian.entries import EntrySums, PairRequest, PairSums, SketchRequest, block_pairs, block_sketch
+from dlatent.linear_gaussian.factor_analysis import factors
+from dlatent.linear_gaussian.moments import Moments, PatternMoments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.patterns import PatternSums, pairs_of_patterns
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.spectral import complete
+
+PAIRWISE = 256
+"""Features up to which a pass for the second moments of all pairs costs about what it saves."""
+SMALLEST_VARIANCE = 1e-3
+"""Eigenvalue that second moments of pairs are raised to, in units of a feature's variance."""
+START_FLOOR = 0.02
+"""Noise variance that a start has at least, in the same units."""
+MORE_DIRECTIONS = 30
+"""Directions of the first sketch beyond the components: they cost little, and save as many passes as they are."""
+SKETCHES = 2
+SMALLEST_NOISE = 0.1
+"""Part of a feature's variance that a start leaves to the noise at least."""
+MOSTLY = 0.5
+"""Part of the entries that must be observed for what pairs of features share to be divided by how often both are."""
+FACTORINGS = 30
+SETTLED = 1e-3
+"""Relative change of the noise variances at which a start is good enough."""
+
+
+class Units(NamedTuple):
+    """u = (x − shift)/scale (D,): every feature with mean 0, every noise group with mean variance 1; counts (D,) of the
+    observed entries, their variances (D,) of u, and mean variances (groups,) in the units of the data."""
+
+    shift: Array
+    scale: Array
+    counts: Array
+    spread: Array
+    variances: Array
+
+    def restored(self, parameters: Parameters, specification: Specification) -> Parameters:
+        """Parameters in the units of the data; a feature that was never observed has the mean NaN and, where it has one
+        of its own, the noise variance of a feature of mean variance."""
+        mean = np.where(self.counts > 0.5, self.shift + self.scale * parameters.mean, np.nan)
+        first = [at.start for at in specification.group_slices]
+        noise = parameters.noise_variance * self.scale[first] ** 2
+        noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
+        return Parameters(parameters.loadings * self.scale[:, None], mean, noise)
+
+    @property
+    def jacobian(self) -> float:
+        """What the log-likelihood of the data is more than that of u."""
+        return -float(self.counts @ np.log(self.scale))
+
+
+def units_of(sums: EntrySums, specification: Specification, shift: Array, options: Options) -> tuple[Units, Array]:
+    """The units of the fit, and the noise floors in them."""
+    if not sums.counts.any():
+        raise DataError("no entry is observed: all are missing")
+    counts = np.maximum(sums.counts, 1.0)
+    offset = sums.total / counts
+    energies = np.maximum(sums.energy - counts * offset**2, 0.0)
+    starts = [at.start for at in specification.group_slices]
+    cells = np.add.reduceat(sums.counts, starts)
+    variances = np.add.reduceat(energies, starts) / np.maximum(cells, 1.0)
+    require_variation(np.array([variances.max()]))
+    variances[cells < 0.5] = variances[cells > 0.5].mean()
+    floors = noise_floors(specification, variances, shift + offset, options)
+    usual = np.where(variances > 0.0, variances, variances.mean())
+    scale = np.sqrt(specification.per_feature(usual))
+    return Units(shift + offset, scale, sums.counts, energies / counts / scale**2, variances), floors / usual
+
+
+def random_start(specification: Specification, options: Options) -> Parameters:
+    """Random loadings of the scale of the data, as textbooks start EM."""
+    rng = np.random.default_rng(options.random_state)
+    shape = (sum(specification.sizes), specification.n_components)
+    loadings = rng.standard_normal(shape) / np.sqrt(specification.n_components)
+    return Parameters(loadings, np.zeros(shape[0]), np.ones(len(specification.group_sizes)))
+
+
+def found_start(
+    gather: Gather,
+    specification: Specification,
+    units: Units,
+    sums: EntrySums,
+    patterns: PatternSums | None,
+    options: Options,
+) -> Parameters:
+    """A start from second moments of pairs of features, where these are few; else from a sketch of the mean-filled
+    data."""
+    if patterns is not None:
+        return _pairwise_start(pairs_of_patterns(patterns), specification, sums.instances, options)
+    if sums.buckets is not None and len(units.shift) <= PAIRWISE:
+        pairs: PairSums = gather(block_pairs, PairRequest(units.shift, units.scale), name="pairs")
+        return _pairwise_start(pairs, specification, sums.instances, options)
+    product, directions = _sketches(gather, specification, units, options)
+    return _sketched_start(product, directions, specification, units, sums.instances, options)
+
+
+def _pairwise_start(pairs: PairSums, specification: Specification, instances: float, options: Options) -> Parameters:
+    """The maximum for complete data with these second moments, each from the rows that observe both features.
+
+    They need not be those of any data: negative eigenvalues are raised.
+    """
+    second = pairs.gram / np.maximum(pairs.counts, 1.0)
+    values, vectors = la.eigh(second)
+    second = (vectors * np.maximum(values, SMALLEST_VARIANCE)) @ vectors.T
+    width, views = len(second), len(specification.views)
+    moments = Moments(
+        (PatternMoments(instances, np.zeros(width), second * instances),),
+        np.zeros(width),
+        np.zeros(views),
+        np.zeros(views),
+    )
+    above = np.maximum(specification.floors, START_FLOOR)
+    whole = replace(specification.with_floors(above), patterns=(tuple(range(views)),))
+    if views == 1 and not whole.views[0].shared:
+        parameters = factors(moments, whole).solution.parameters
+    else:
+        parameters = complete(moments, whole)[0].parameters
+    rng = np.random.default_rng(options.random_state)
+    # Components that are clipped get a direction of their own, so that no symmetry stays unbroken.
+    return parameters._replace(loadings=parameters.loadings + 1e-3 * rng.standard_normal(parameters.loadings.shape))
+
+
+def _sketches(gather: Gather, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
+    """The mean-filled Gram matrix times some directions, and these, from two passes with random ones to begin with."""
+    width, k = sum(specification.sizes), specification.n_components
+    columns = min(width, k + max(MORE_DIRECTIONS, k))
+    rng = np.random.default_rng(options.random_state)
+    directions: Array = np.asarray(la.qr(rng.standard_normal((width, columns)), mode="economic")[0])
+    for left in reversed(range(SKETCHES)):
+        request = SketchRequest(directions, units.shift, units.scale)
+        product: Array = gather(block_sketch, request, name="sketch")
+        if left:
+            directions = np.asarray(la.qr(product, mode="economic")[0])
+    return product, directions
+
+
+def _sketched_start(
+    product: Array, directions: Array, specification: Specification, units: Units, instances: float, options: Options
+) -> Parameters:
+    """Loadings and noise from the sketch of the mean-filled data, a little stirred."""
+    known = units.counts / instances
+    if known.mean() < MOSTLY:
+        loadings = _leading(product / instances, directions, specification.n_components)
+        noise = _pooled(np.maximum(1.0 - (loadings**2).sum(axis=1), SMALLEST_NOISE), specification)
+    else:
+        loadings, noise = _factored(product / instances, directions, known, units.spread, specification)
+    rng = np.random.default_rng(options.random_state)
+    # Components that the sketch does not see get a direction of their own, so that no symmetry stays unbroken.
+    loadings += 1e-3 * rng.standard_normal(loadings.shape)
+    return Parameters(loadings, np.zeros(len(loadings)), np.maximum(noise, specification.floors))
+
+
+def _factored(
+    product: Array, directions: Array, known: Array, spread: Array, specification: Specification
+) -> tuple[Array, Array]:
+    """Principal factors (D, K) and noise (groups,) from the sketch P = GV (D, b) of the mean-filled Gram matrix.
+
+    Pairs of features share less in mean-filled data, by the parts q (D,) of the rows that observe them: with variances
+    v (D,), G ≈ QWWᵀQ + diag(qv − q²(v − ψ)), and the sketch of the first term follows from P for every ψ.  The factors
+    are the leading eigenvectors of Ψ^(-1/2)WWᵀΨ^(-1/2), as in maximum likelihood, again and again with the ψ that they
+    leave over.
+    """
+    known = np.maximum(known, np.finfo(float).eps)
+    loadings = np.zeros((len(directions), specification.n_components))
+    noise = np.full(len(specification.group_sizes), 0.5)
+    for _ in range(FACTORINGS):
+        each = specification.per_feature(noise)
+        shared = product - (known * spread - known**2 * (spread - each))[:, None] * directions
+        root = np.sqrt(each)[:, None]
+        outer, roots, _ = la.svd(_half(shared, directions) / known[:, None] / root, full_matrices=False)
+        k = min(loadings.shape[1], len(roots))
+        loadings[:, :k], loadings[:, k:] = root * outer[:, :k] * roots[:k], 0.0
+        before, noise = noise, np.maximum(_pooled(spread - (loadings**2).sum(axis=1), specification), START_FLOOR)
+        if np.abs(np.log(noise / before)).max() < SETTLED:
+            break
+    return loadings, noise
+
+
+def _half(product: Array, directions: Array) -> Array:
+    """B (D, ≤ b) with BBᵀ the positive part of a symmetric R, as P = RV (D, b) and orthonormal V show it."""
+    core = directions.T @ product
+    values, vectors = la.eigh((core + core.T) / 2.0)
+    positive = values > len(core) * np.finfo(float).eps * abs(values).max()
+    return np.asarray((product @ vectors[:, positive]) / np.sqrt(values[positive]))
+
+
+def _pooled(values: Array, specification: Specification) -> Array:
+    """Means of values of the features (D,) over the noise groups."""
+    starts = [at.start for at in specification.group_slices]
+    return np.asarray(np.add.reduceat(values, starts) / np.array(specification.group_sizes))
+
+
+def _leading(product: Array, directions: Array, k: int) -> Array:
+    """Leading eigenvectors (D, K) of a positive semidefinite G, each as long as the root of its eigenvalue, from P = GV
+    (D, b) and orthonormal V: G ≈ P(VᵀP)⁻¹Pᵀ (Nyström)."""
+    outer, roots, _ = la.svd(_half(product, directions), full_matrices=False)
+    found = np.zeros((len(outer), k))
+    found[:, : len(roots)] = (outer * roots)[:, :k]
+    return found
