@@ -17,6 +17,7 @@ import contextlib
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,8 +42,8 @@ HEIGHT = 1e-9
 @dataclass(frozen=True)
 class Preset:
     """One way to use an estimator: `make(**options)` gives it unfitted; `features` (N, D) and `targets` (None, or N
-    rows) are data that it can be fitted to, `links` (N, N) the graph between the instances of a relational model;
-    `routes`, two ways to the same maximum, the second by iterations."""
+    rows) are data that it can be fitted to, NaN where the model takes missing entries, `links` (N, N) the graph between
+    the instances of a relational model; `routes`, two ways to the same maximum, the second by iterations."""
 
     name: str
     make: Callable[..., Any]
@@ -67,6 +68,20 @@ class Preset:
     def linked(self) -> dict[str, Any]:
         """The links as the keyword that a relational model takes."""
         return {} if self.links is None else {"links": self.links}
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether entries are missing."""
+        return bool(np.isnan(self.features).any())
+
+    @property
+    def sparse(self) -> tuple[sp.csr_array, dict[str, Any]]:
+        """The features in sparse form, and the options that go with it: of incomplete ones what is stored is
+        observed."""
+        if not self.incomplete:
+            return sp.csr_array(self.features), {}
+        places = np.nonzero(~np.isnan(self.features))
+        return sp.csr_array((self.features[places], places), shape=self.features.shape), {"missing": "unstored"}
 
     def reordered(self, order: Any) -> Preset:
         """The same instances in another order."""
@@ -174,14 +189,16 @@ class Conformance:
         scaled, model = preset.fit(preset.features * 50.0), preset.fitted
         np.testing.assert_allclose(scaled.components_, 50.0 * model.components_, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(scaled.mean_, 50.0 * model.mean_, rtol=1e-6)
-        expected = model.log_likelihood_ - preset.features.size * np.log(50.0)
+        expected = model.log_likelihood_ - np.isfinite(preset.features).sum() * np.log(50.0)
         np.testing.assert_allclose(scaled.log_likelihood_, expected, rtol=1e-8)
 
     def test_sparse_is_dense(self, preset: Preset) -> None:
         """Sparse and dense features are the same data, in fits and in results."""
-        rows, model = sp.csr_array(preset.features), preset.fitted
-        _assert_close(preset.fit(rows), model)
-        np.testing.assert_allclose(model.transform(rows), model.transform(preset.features), rtol=1e-9, atol=1e-9)
+        rows, options = preset.sparse
+        model = preset.fitted
+        _assert_close(preset.fit(rows, **options), model)
+        of_sparse = copy(model).set_params(**options)
+        np.testing.assert_allclose(of_sparse.transform(rows), model.transform(preset.features), rtol=1e-9, atol=1e-9)
 
     def test_float32_is_nearly_float64(self, preset: Preset) -> None:
         """Single precision data give the model up to single precision."""
@@ -190,10 +207,12 @@ class Conformance:
         np.testing.assert_allclose(single.log_likelihood_, model.log_likelihood_, rtol=1e-5)
 
     def test_canonical_form(self, preset: Preset) -> None:
-        """The posterior covariance is diagonal and increasing, and peaks of the loadings are positive."""
+        """The posterior covariance of complete rows is diagonal and increasing, and peaks of the loadings are
+        positive."""
         model = preset.fitted
         targets = () if preset.targets is None else (preset.targets,)
-        covariance = model.posterior(preset.features, *targets)["covariance"].values
+        rows = np.where(np.isnan(preset.features), model.mean_, preset.features)
+        covariance = model.posterior(rows, *targets)["covariance"].values
         full = covariance if covariance.ndim == 2 else covariance[0]
         np.testing.assert_allclose(full, np.diag(np.diag(full)), atol=1e-8)
         assert (np.diff(np.diag(full)) >= -1e-12).all()
@@ -244,7 +263,7 @@ class Conformance:
     def test_refusals(self, preset: Preset) -> None:
         """Bad values, too many components, other widths and missing fits are refused with an error of the library."""
         bad = preset.features.copy()
-        bad[5, 2] = np.nan
+        bad[5, 2] = np.inf if preset.incomplete else np.nan
         _refused(DataError, lambda: preset.fit(bad), "row 5, column 2")
         _refused(DataError, lambda: preset.fit(n_components=min(preset.features.shape)), "allow at most")
         _refused(DataError, lambda: preset.fit(np.ones_like(preset.features)), "constant")

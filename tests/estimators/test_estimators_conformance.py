@@ -18,10 +18,21 @@ OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng
 LINKS = power_law_graph(len(X), 2 * len(X), random_state=2)
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
+HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
+GAPS = np.where(np.random.default_rng(4).random(OUTPUTS.shape) < 0.3, np.nan, OUTPUTS)
+BY_ROWS = {"routes": ("rows", "rows")}
+
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
     Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("moments", "rows")),
+    Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan"), HOLES, **BY_ROWS),
+    Preset(
+        "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan"), HOLES, **BY_ROWS
+    ),
+    Preset(
+        "supervised, entries missing", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS
+    ),
     Preset("supervised, regression", partial(SupervisedPPCA, n_components=2), X, OUTPUTS),
     Preset("supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.array(["no", "yes"])[CLASSES]),
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
