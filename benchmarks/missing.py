@@ -22,10 +22,12 @@ def holes(shape: tuple[int, int], part: float, seed: tuple[int, int]) -> npt.NDA
     return np.asarray(rng.random(shape, dtype=np.float32) < part)
 
 
-def write_with_holes(path: Path, model: Factors, rows: int, dtype: str, part: float, seed: int) -> Any:
+def write_with_holes(
+    path: Path, model: Factors, rows: int, dtype: str, part: float, seed: int, chunk_bytes: int = CHUNK_BYTES
+) -> Any:
     """Rows of the model in a Zarr array, a part of the entries NaN; chunk i has the seeds (seed, i)."""
     features = len(model.mean)
-    step = max(1, CHUNK_BYTES // (features * np.dtype(dtype).itemsize))
+    step = max(1, chunk_bytes // (features * np.dtype(dtype).itemsize))
     array = zarr.create_array(
         path, shape=(rows, features), chunks=(min(step, rows), features), dtype=dtype, compressors=codec()
     )

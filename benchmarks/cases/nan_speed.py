@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cluster import WORKERS, fitted, local_cluster, warm_up
-from benchmarks.generate import Factors, power_law
+from benchmarks.generate import CHUNK_BYTES, Factors, power_law
 from benchmarks.missing import holes, packed, write_with_holes
 from benchmarks.processes import Stopwatch
 from benchmarks.stored import path_of, size_on_disk
@@ -38,10 +38,11 @@ def prepare(folder: Path, scale: float, size: str) -> Row:
     model = Factors(
         features, variances, noise=1.0, mean=3.0 * np.random.default_rng(41).standard_normal(features), seed=42
     )
-    dtype = "float32" if size == "memory" else "float64"
+    dtype, chunk_bytes = "float64", CHUNK_BYTES
     if size == "memory":
-        rows *= 2
-    array = write_with_holes(folder / "data.zarr", model, rows, dtype, PART, 43)
+        # Small memory wants small chunks: the planner refuses larger ones.
+        rows, dtype, chunk_bytes = 2 * rows, "float32", CHUNK_BYTES // 4
+    array = write_with_holes(folder / "data.zarr", model, rows, dtype, PART, 43, chunk_bytes)
     return {"shape": [rows, features], "bytes": int(array.nbytes), "stored_bytes": size_on_disk(path_of(folder))}
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from benchmarks.cluster import fitted, local_cluster
+from benchmarks.generate import Array
 from benchmarks.stored import path_of, size_on_disk
 from benchmarks.table import grouped, largest, markdown, mebibytes, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
@@ -20,6 +22,22 @@ CAP = 6 * 2**30
 GOAL = 60.0
 """Seconds a pass."""
 BATCH = 20_000
+
+
+def scaled(weights: Array, total: float, most: float) -> Array:
+    """Multiples of the weights, between 1 and `most`, with a given sum."""
+    low, high = 0.0, total
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.clip(weights * middle, 1, most).sum() < total else (low, middle)
+    return np.clip(weights * high, 1, most)
+
+
+def draws_for(distinct: Array, shares: Array) -> npt.NDArray[np.int64]:
+    """How many items to draw with replacement, by their shares, for about so many distinct ones."""
+    draws = np.geomspace(1, 100 * len(shares), 200)
+    expected = [float(-np.expm1(-count * shares).sum()) for count in draws]
+    return np.maximum(np.rint(np.interp(distinct, expected, draws)), 1).astype(np.int64)
 
 
 class Truth:
@@ -35,12 +53,13 @@ class Truth:
         popular = np.arange(1, self.items + 1) ** -0.8
         self.cumulative = np.cumsum(rng.permutation(popular / popular.sum()))
         active = rng.pareto(1.3, self.users) + 0.3
-        self.counts = np.clip(active / active.mean() * wanted / self.users, 1, 0.6 * self.items).astype(np.int64)
+        shares = np.diff(self.cumulative, prepend=0.0)
+        self.draws = draws_for(scaled(active, wanted, 0.6 * self.items), shares)
 
     def batch(self, index: int) -> sp.csr_array:
         """The ratings of one batch of users, and their noise, reproducibly."""
         rng = np.random.Generator(np.random.SFC64((52, index)))
-        counts = self.counts[index * BATCH : (index + 1) * BATCH]
+        counts = self.draws[index * BATCH : (index + 1) * BATCH]
         rows = np.repeat(np.arange(len(counts)), counts)
         items = np.searchsorted(self.cumulative, rng.random(len(rows))).clip(0, self.items - 1)
         places = np.unique(rows * self.items + items)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import zarr
 
 from benchmarks.__main__ import main
+from benchmarks.cases import ratings
 from benchmarks.cases.beyond_memory import expected_angle, truth
 from benchmarks.cases.exactness import closed_form, gaussian_log_likelihood
 from benchmarks.cases.faces import nearest_error, splits
@@ -174,3 +175,10 @@ def test_a_requirement_that_is_not_met_shows_in_page_and_status(tmp_path: Path) 
     page = tmp_path / "page.md"
     assert main(["report", str(out), "--out", str(page)]) == 1
     assert "**not met**: orl/moments" in page.read_text()
+
+
+def test_ratings_are_as_many_as_their_shape_asks_for() -> None:
+    known = ratings.Truth(0.004)
+    found = sum(batch.nnz for batch in known.batches())
+    wanted = ratings.OBSERVED * (known.users / ratings.USERS) * (known.items / ratings.ITEMS)
+    assert abs(found / wanted - 1.0) < 0.03
