@@ -336,7 +336,8 @@ def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> st
     ways = ["give the workers or the driver more memory"]
     blocks = machine.threads * 5 * problem.largest_block
     if 2 * blocks > min(r.worker_memory for r in wanted.values()) - BASE_MEMORY:
-        ways.insert(0, f"store the data in row chunks below {size(problem.largest_block)} (dlatent ingest)")
+        smaller = f"dlatent.stores.open.open(data, block_bytes={problem.largest_block // 4})"
+        ways.insert(0, f"work on smaller blocks, {smaller}, of data in row chunks no larger than that (dlatent ingest)")
     if machine.threads > 1:
         ways.insert(0, "use fewer threads per worker")
     if wanted.keys() & {"krylov", "rows"} and problem.n_components > 1:

@@ -80,7 +80,11 @@ REFUSALS = {
     "huge chunks": (
         problem(100_000, 100_000, block=2 * GIB),
         Host(threads=4),
-        ["store the data in row chunks below 2.0 GiB", "use fewer threads per worker", "more memory"],
+        [
+            "work on smaller blocks, dlatent.stores.open.open(data, block_bytes=536870912)",
+            "use fewer threads per worker",
+            "more memory",
+        ],
     ),
     "too many features for the driver": (
         problem(1000, 50_000_000, nnz=10_000_000),
