@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dlatent.arrays import Array
@@ -165,7 +167,7 @@ def _by_subspace(
 
 
 def finished(
-    state: Climb,
+    state: Climb[Any],
     parameters: Parameters,
     options: Options,
     converged: bool,
@@ -185,10 +187,10 @@ def finished(
     )
 
 
-def _counts(state: Climb) -> Moments:
+def _counts(state: Climb[Any]) -> Moments:
     views = len(state.specification.views)
     empty = np.zeros(0)
-    found = tuple(PatternMoments(s.instances, empty, np.zeros((0, 0))) for s in state.space.sums)
+    found = tuple(PatternMoments(count, empty, np.zeros((0, 0))) for count in state.space.counts)
     return Moments(found, empty, np.zeros(views), np.zeros(views))
 
 
