@@ -163,7 +163,9 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
-    parser.add_argument("--route", choices=("auto", "moments", "krylov", "rows"), help="default: the planner chooses")
+    parser.add_argument(
+        "--route", choices=("auto", "moments", "krylov", "rows", "dual"), help="default: the planner chooses"
+    )
     parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
     parser.add_argument(
         "--noise-floor",

@@ -29,6 +29,7 @@ from dlatent.errors import (
     PrecisionWarning,
 )
 from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.dual import fit_linear
 from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import make_plan
@@ -81,6 +82,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     _parameters: Parameters
     _specification: Specification
+    _route_names: tuple[str, ...] = ("auto", "moments", "krylov", "rows", "dual")
 
     def _target_floors(self) -> tuple[float, ...]:
         return ()
@@ -98,8 +100,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
         if self.solver not in ("auto", "em"):
             raise DataError(f"solver is {self.solver!r}; expected 'auto' or 'em'")
-        if self.route not in ("auto", "moments", "krylov", "rows"):
-            raise DataError(f"route is {self.route!r}; expected 'auto', 'moments', 'krylov' or 'rows'")
+        if self.route not in self._route_names:
+            *first, last = (repr(name) for name in self._route_names)
+            raise DataError(f"route is {self.route!r}; expected {', '.join(first)} or {last}")
         if self.missing not in ("refuse", "nan", "unstored"):
             raise DataError(f"missing is {self.missing!r}; expected 'refuse', 'nan' or 'unstored'")
         if self.suspect_data not in ("refuse", "keep"):
@@ -133,7 +136,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _routes(self, source: DataSource) -> tuple[str, ...]:
         """The routes that the model and its data allow."""
-        return ("moments", "krylov") if self.missing == "refuse" else ("rows",)
+        if self.missing != "refuse":
+            return ("rows",)
+        rows, features = source.shape
+        return ("moments", "krylov", "dual") if rows < features else ("moments", "krylov")
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         views: tuple[View, ...] = (View("features", source.shape[1]),)
@@ -211,7 +217,15 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         )
         # The driver's matrices are small: BLAS threads would only wait for each other, and make bits depend on cores.
         with engine, pinned():
-            outcome = self._solve(engine, specification, plan, shift, options, watch, links)
+            if plan.route == "dual":
+                targets = None if rows is None else rows(0, source.shape[0])
+                gathers, how = (
+                    (engine.gather, engine.gather_pairs),
+                    {"solver": self.solver, "report": watch.on_iteration},
+                )
+                outcome = fit_linear(*gathers, specification, shift, targets, options, **how)
+            else:
+                outcome = self._solve(engine, specification, plan, shift, options, watch, links)
             passes += tuple(engine.passes)
         self._parameters, self._specification = outcome.parameters, outcome.specification
         self._fitted = Fitted(outcome, passes, source.labels, plan)

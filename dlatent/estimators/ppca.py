@@ -65,8 +65,9 @@ class PPCA(LatentVariableModel):
     max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.
     solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
-    route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes,
-    D·K); data with missing entries go by "rows" (about twenty passes).
+    route : "auto" lets the planner choose between "moments" (one pass, D² numbers), "krylov" (about ten passes, D·K)
+    and, with fewer instances than features, "dual" (two passes, N² numbers); data with missing entries go by "rows"
+    (about twenty passes).
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
     suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
     missing : "refuse" raises for NaN; with "nan" the entries of dense data that are NaN are missing, with "unstored"
@@ -100,7 +101,7 @@ class PPCA(LatentVariableModel):
         max_iter: int | None = None,
         random_state: Any = 0,
         solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
+        route: Literal["auto", "moments", "krylov", "rows", "dual"] = "auto",
         noise_floor: float = 1e-6,
         suspect_data: Literal["refuse", "keep"] = "refuse",
         missing: Literal["refuse", "nan", "unstored"] = "refuse",

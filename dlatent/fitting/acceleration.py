@@ -17,7 +17,6 @@ import numpy as np
 
 from dlatent.arrays import Array
 
-
 DIVERGED = 1e3
 """A residual so many times the smallest one leads away."""
 

@@ -6,21 +6,26 @@ memory all combinations are taken at once, and the closed forms apply (SPPCA, Th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Report
+from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.routes import em_on_moments, finished
 from dlatent.fitting.subspace import Climb, first_directions, grow
-from dlatent.linear_gaussian.dual import DualData, DualSolution, DualSpace, dual_solution
+from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.dual import DualData, DualSolution, DualSpace, dual_data, dual_solution
+from dlatent.linear_gaussian.kernel_passes import KernelRequest, LiftRequest, block_lift, meet_kernel, side_by_side
+from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.operators.kernels import centred_kernel
+from dlatent.operators.kernels import Kernel, centred_kernel
 
-WHOLE = 600
-"""Up to this many instances all combinations are taken at once: the small problem is then exact, and quick enough."""
+TIGHT = 1e-15
+"""Tolerance where K is in memory: further products cost no pass."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class KernelProducts:
     times: Callable[[Array], Array]
     diagonal: Array
     matrix: Array | None = None
+
+    @classmethod
+    def of_matrix(cls, matrix: Array) -> KernelProducts:
+        """A kernel in memory."""
+        return cls(lambda thin: np.asarray(matrix @ thin), np.diag(matrix), matrix)
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,9 @@ def fit_dual(
 ) -> DualFit:
     """Fit by products with a kernel; the first view of `specification` has K features, the span of the loadings."""
     count = data.instances
-    if kernel.matrix is not None and (count <= WHOLE or solver == "em"):
+    if kernel.matrix is not None:
+        options = replace(options, tolerance=min(options.tolerance, TIGHT), max_iterations=options.max_iterations + 300)
+    if kernel.matrix is not None and (solver == "em" or (len(specification.views) == 1 and count <= FULL_EIGEN)):
         means = kernel.matrix.mean(axis=0)
         directions, products = np.eye(count), centred_kernel(kernel.matrix)
     else:
@@ -87,3 +99,44 @@ def _by_em(
     solution = dual_solution(space, outcome.parameters, specification)
     own = specification.with_floors(outcome.specification.floors)
     return solution, replace(outcome, parameters=solution.parameters, specification=own)
+
+
+def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options) -> Array:
+    """K (N, N) of all instances, by one pass over pairs of blocks."""
+    request = KernelRequest(kernel, None, options.refuse_zero_rows)
+    return np.vstack(
+        gather_pairs(meet_kernel, request, along=operator.add, finish=side_by_side, combine=None, name="kernel")
+    )
+
+
+def fit_linear(
+    gather: Gather,
+    gather_pairs: GatherPairs,
+    specification: Specification,
+    shift: Array,
+    targets: Array | None,
+    options: Options,
+    *,
+    solver: str = "auto",
+    report: Report | None = None,
+) -> Outcome:
+    """The dual of a linear model (SPPCA, Algorithm 3): one pass for the inner products of all instances, and one for
+    the loadings, which are combinations of instances.
+
+    Law: the result is that of the other routes, up to rounding.
+    """
+    matrix = gathered_kernel(gather_pairs, Kernel("linear", shift=shift), options)
+    k, width = specification.n_components, specification.sizes[0]
+    data = dual_data(targets, specification, len(matrix), width)
+    inside = specification.resized((k, *specification.sizes[1:]))
+    fitted = fit_dual(KernelProducts.of_matrix(matrix), data, inside, options, solver=solver, report=report)
+    (combinations, own), found = fitted.solution, fitted.outcome
+    lifted = gather(block_lift, LiftRequest(combinations, shift), name="loadings")
+    directions, offset = lifted[:, :k], lifted[:, k]
+    whole = Parameters(
+        np.vstack([directions @ own.loadings[:k], own.loadings[k:]]),
+        np.concatenate([shift + offset + directions @ own.mean[:k], own.mean[k:]]),
+        own.noise_variance,
+    )
+    floored = specification.with_floors(found.specification.floors)
+    return replace(found, parameters=canonical(whole, floored), specification=floored)

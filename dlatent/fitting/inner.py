@@ -67,8 +67,8 @@ def solve(
         runs = [_climb(start, middle, specification, tolerance) for start in candidates]
         runs.sort(key=lambda run: -run[0].log_likelihood)
         found, converged = [run[0] for run in runs], runs[0][1]
-        if thorough and converged:
-            found[0] = _settled(found[0], middle, specification)
+    if thorough and converged and len(specification.views) > 1:
+        found[0] = _settled(found[0], middle, specification)
     best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
     noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
     return best, Warm(best.parameters, noises, converged)

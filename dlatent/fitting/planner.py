@@ -32,6 +32,9 @@ EXPECTED_PASSES = 12
 """Rayleigh–Ritz EM takes 8 to 13 passes on text and images (benchmarks)."""
 EXPECTED_ROW_PASSES = 20
 """Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
+DUAL_PASSES = 2
+SKEWNESS = 10.0
+"""Meetings of entries in products of sparse rows, as a multiple of those of evenly filled columns (text measured)."""
 ROW_SOLVE = 10.0
 """Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
 ROW_CHUNK_BYTES = 32 * MIB
@@ -234,7 +237,28 @@ def rows_route(problem: Problem, machine: Machine) -> Route:
     return _placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
 
 
-_ROUTES = {"moments": moments_route, "rows": rows_route}
+def dual_route(problem: Problem, machine: Machine) -> Route:
+    """One pass for the inner products of all pairs of instances, one for the loadings; the driver holds N² numbers."""
+    count, k = problem.instances, problem.n_components
+    columns = k + extra_directions(k) + problem.targets
+    groups = _groups(problem)
+    flops, rate = 2.0 * count**2 * problem.features, GEMM_RATE
+    if problem.nnz is not None:
+        flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1), SPARSE_GRAM_RATE
+    driver = 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
+    driver += 4.0 * count**2 * columns * 20 / GEMM_RATE
+    square = 8 * count**2
+    share = -(-square // groups)
+    held = _worker_memory(problem, machine, 2 * share, 8 * count * columns) + machine.threads * problem.largest_block
+    cache = _cache_room(problem, machine, held)
+    visits = 1 if _stays(problem, machine, cache) else groups
+    threads = machine.workers * machine.threads
+    seconds = driver + (flops / rate + visits * problem.nbytes / DECODE_RATE) / threads + TASK_SECONDS * groups**2
+    seconds += _pass_seconds(problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False)
+    return _placed("dual", DUAL_PASSES, seconds, cache, held + cache, BASE_MEMORY + 6 * square, machine)
+
+
+_ROUTES = {"moments": moments_route, "rows": rows_route, "dual": dual_route}
 
 
 def _placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Route:
@@ -279,7 +303,7 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
     if not usable:
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda r: r.seconds)
-    passes = em_passes if em_passes and best.name != "moments" else best.passes
+    passes = em_passes if em_passes and best.name not in ("moments", "dual") else best.passes
     cached = _stays(problem, machine, best.cache_bytes)
     fresh = 0 if problem.in_memory else problem.nbytes
     return Plan(
@@ -329,10 +353,13 @@ def _reason(best: Route, choice: _Choice) -> str:
         return "asked for"
     if len(choice.routes) == 1:
         return "entries may be missing in any place" if best.name == "rows" else "the only one for these data"
-    other = next(r for name, r in choice.routes.items() if name != best.name)
-    if other.name not in choice.fitting:
+    others = [r for name, r in choice.routes.items() if name != best.name]
+    fitting = [r for r in others if r.name in choice.fitting]
+    if not fitting:
+        other = others[0]
         return f"{other.name} would need {size(max(other.worker_memory, other.driver_memory))}, which does not fit"
-    return f"estimated cost {best.seconds:.2g} s against {other.seconds:.2g} s by {other.name}"
+    costs = " and ".join(f"{r.seconds:.2g} s by {r.name}" for r in fitting)
+    return f"estimated cost {best.seconds:.2g} s against {costs}"
 
 
 def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> str:
