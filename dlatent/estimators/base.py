@@ -149,11 +149,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             patterns = ((0, 1),) if encoded.complete else ((0, 1), (0,))
         return Specification(views, patterns, int(self.n_components))
 
-    def _make_plan(
-        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
-    ) -> Plan:
+    def _problem(self, source: DataSource, specification: Specification) -> Problem:
+        """The shape of the fit, for the planner."""
         sizes = [block.nbytes for block in source.blocks]
-        problem = Problem(
+        return Problem(
             instances=source.shape[0],
             features=source.shape[1],
             targets=sum(specification.sizes[1:]),
@@ -170,6 +169,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             in_memory=source.in_memory,
             routes=self._routes(source),
         )
+
+    def _make_plan(
+        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
+    ) -> Plan:
+        problem = self._problem(source, specification)
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
         with connect(source, client=client, links=links) as engine:
             if links is not None:
@@ -227,9 +231,14 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             else:
                 outcome = self._solve(engine, specification, plan, shift, options, watch, links)
             passes += tuple(engine.passes)
+        self._keep(Fitted(outcome, passes, source.labels, plan))
+
+    def _keep(self, fitted: Fitted) -> None:
+        """Make the fit the model's, and tell what a user should know of it."""
+        outcome = fitted.outcome
         self._parameters, self._specification = outcome.parameters, outcome.specification
-        self._fitted = Fitted(outcome, passes, source.labels, plan)
-        self._publish(outcome, passes)
+        self._fitted = fitted
+        self._publish(outcome, fitted.passes)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=_outside())
@@ -249,21 +258,26 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
-        own = outcome.specification.slices[0]
-        self.components_ = outcome.parameters.loadings[own].T
-        self.mean_ = outcome.parameters.mean[own]
+        self._publish_loadings(outcome)
         self.noise_variance_: Any = float(outcome.parameters.noise_variance[0])
         self.log_likelihood_ = outcome.log_likelihood
         self.n_iter_ = outcome.iterations
         self.n_passes_ = sum(record.name != PILOT for record in passes)
         self.converged_ = outcome.converged
         self.at_floor_: Any = outcome.at_floor
-        self.n_samples_, self.n_features_in_ = outcome.instances, len(self.mean_)
+        self.n_samples_ = outcome.instances
         self.history_ = history_dataset(outcome.history, passes)
+
+    def _publish_loadings(self, outcome: Outcome) -> None:
+        """What the fit says of the features."""
+        own = outcome.specification.slices[0]
+        self.components_ = outcome.parameters.loadings[own].T
+        self.mean_ = outcome.parameters.mean[own]
+        self.n_features_in_ = len(self.mean_)
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
+        return self._specification.n_components
 
     def _require_fitted(self) -> Fitted:
         if not hasattr(self, "_fitted"):
@@ -276,7 +290,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     @property
     def component_names_(self) -> npt.NDArray[np.int64]:
         """Labels of the latent dimension, from 0."""
-        return np.arange(self.components_.shape[0])
+        return np.arange(self._specification.n_components)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save the fitted model as a Zarr store with JSON attributes; whole or not at all.

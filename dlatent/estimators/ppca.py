@@ -144,8 +144,14 @@ class PPCA(LatentVariableModel):
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         super()._publish(outcome, passes)
-        self.explained_variance_ = (self.components_**2).sum(axis=1) + self.noise_variance_
-        self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self.n_features_in_)
+        loadings = outcome.parameters.loadings[outcome.specification.slices[0]]
+        self.explained_variance_ = (loadings**2).sum(axis=0) + self.noise_variance_
+        self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self._dimension)
+
+    @property
+    def _dimension(self) -> int:
+        """Number of features that share the noise."""
+        return self.n_features_in_
 
     def _rows(self, function: Any) -> Any:
         self._require_fitted()
@@ -170,7 +176,7 @@ class PPCA(LatentVariableModel):
 
     def _covariances(self, X: Any, targets: Array | None, *, client: Any) -> Array:
         """The posterior covariance of each row (N, K²)."""
-        names = np.arange(self.components_.shape[0] ** 2)
+        names = np.arange(self._n_features_out**2)
         options: dict[str, Any] = {"columns": "entry", "names": names, "name": "covariance", "client": client}
         function = self._rows(incomplete.covariances)
         return np.asarray(by_rows(X, function, self.n_features_in_, targets=targets, **options))

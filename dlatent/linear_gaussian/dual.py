@@ -19,7 +19,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.canonical import canonical, column_signs
-from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rayleigh_ritz import appended, orthonormal, principal_directions
@@ -131,6 +131,11 @@ class DualSpace:
         spare_size, spare_energy = np.zeros(views), np.zeros(views)
         flat = rows.ravel()
         spare_size[0] = self.data.dimension - self.rank
+        if spare_size[0] < 0:
+            raise DataError(
+                f"the features of the instances span {self.rank} dimensions, more than the {self.data.dimension} that "
+                "feature_dimension allows; leave it None, or give a larger number"
+            )
         spare_energy[0] = max(self.data.energy - float(flat @ flat), 0.0)
         width = self.rank + sum(specification.sizes[1:])
         return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
@@ -195,19 +200,27 @@ class DualSolution(NamedTuple):
 
     `parameters` are those of the K coordinates and the targets, means about the mean of the features; the loadings are
     canonical, with the sign for which the entry of largest magnitude of each column of A = combinations · loadings is
-    positive.
+    positive.  `span` (r, K) are the directions in the coordinates that the fit worked in.
     """
 
     combinations: Array
     parameters: Parameters
+    span: Array
 
 
 def dual_solution(space: DualSpace, parameters: Parameters, specification: Specification) -> DualSolution:
     """The model in the span of its loadings, from parameters in the coordinates of a space."""
-    rank, k = space.rank, specification.n_components
+    frame = space.basis @ space.frame
+    # Φ is centred: the mean combination is nothing but rounding.
+    return span_solution(frame - frame.mean(axis=0), parameters, specification)
+
+
+def span_solution(frame: Array, parameters: Parameters, specification: Specification) -> DualSolution:
+    """The model in the span of its loadings, from parameters in the coordinates of orthonormal directions Φᵀ · `frame`
+    (N, r)."""
+    rank, k = frame.shape[1], specification.n_components
     span, _ = la.qr(parameters.loadings[:rank], mode="economic")
-    combinations = space.basis @ (space.frame @ span)
-    combinations -= combinations.mean(axis=0)  # Φ is centred: the mean combination is nothing but rounding
+    combinations = frame @ span
     inside = Parameters(
         np.vstack([span.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
         np.concatenate([span.T @ parameters.mean[:rank], parameters.mean[rank:]]),
@@ -215,4 +228,12 @@ def dual_solution(space: DualSpace, parameters: Parameters, specification: Speci
     )
     inside = canonical(inside, specification.resized((k, *specification.sizes[1:])))
     signs = column_signs(combinations @ inside.loadings[:k])
-    return DualSolution(combinations, inside._replace(loadings=inside.loadings * signs))
+    return DualSolution(combinations, inside._replace(loadings=inside.loadings * signs), np.asarray(span))
+
+
+def outside_log_likelihoods(outside: Array, noise: float, features: int) -> Array:
+    """What the features outside the span of the loadings add to log p of each row: isotropic noise (n,).
+
+    Parameters: `outside` (n,), the squared distance from the mean there; `features`, their number M − K.
+    """
+    return np.asarray(-0.5 * (features * (LOG_2PI + np.log(noise)) + outside / noise))

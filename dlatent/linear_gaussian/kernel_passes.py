@@ -6,19 +6,21 @@ features is a sum over instances.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Features, Integers
+from dlatent.arrays import Array, Block, Features, Integers, add
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.moments import check_rows
+from dlatent.linear_gaussian.moments import CHUNK_ROWS, MomentRequest, PatternMoments, block_moments, check_rows
 from dlatent.linear_gaussian.products import weighted_sums
-from dlatent.operators.kernels import Kernel
+from dlatent.operators.kernels import Kernel, LandmarkMap
 
 TILE = 1024
 """Rows of one side of a tile of the kernel."""
+CHUNK = 128
+"""Rows of a stored kernel that are multiplied at a time: they may be float32, the products are not."""
 
 
 class KernelRequest(NamedTuple):
@@ -58,6 +60,57 @@ def meet_kernel(own: Block, other: Block, request: KernelRequest) -> tuple[Array
 def side_by_side(block: Block, tiles: tuple[Array, ...], request: KernelRequest) -> Array:
     """The rows of the kernel that belong to a block (n, N)."""
     return np.hstack(tiles)
+
+
+class TileWriter(Protocol):
+    """Where tiles of the upper triangle of the kernel go."""
+
+    def write(self, row: int, column: int, tile: Array) -> int:
+        """Keep a tile that begins at (row, column)."""
+        ...
+
+
+class WriteRequest(NamedTuple):
+    """The kernel, and where its upper triangle is kept."""
+
+    kernel: Kernel
+    sink: TileWriter
+
+
+def meet_write(own: Block, other: Block, request: WriteRequest) -> int:
+    """Keep K(own, other) of blocks on and above the diagonal, tile by tile; the number of values."""
+    if other.index < own.index:
+        return 0
+    written = 0
+    for a in range(0, own.rows, TILE):
+        rows = own.features[a : a + TILE]
+        for b in range(0, other.rows, TILE):
+            tile = request.kernel(rows, other.features[b : b + TILE])
+            written += request.sink.write(own.start + a, other.start + b, tile)
+    return written
+
+
+class TriangleRequest(NamedTuple):
+    """Thin rows V (N, b), and the first rows of the panels of the triangle, and N."""
+
+    thin: Array
+    edges: tuple[int, ...]
+
+
+def block_triangle(block: Block, request: TriangleRequest) -> Array:
+    """What rows of the upper triangle of K add to KV (N, b): themselves, and their transpose below the panel; additive.
+
+    A panel begins with the square of its own rows, which is whole.
+    """
+    panel = int(np.searchsorted(request.edges, block.start, side="right")) - 1
+    first, last = request.edges[panel], request.edges[panel + 1]
+    found = np.zeros_like(request.thin)
+    for at in range(0, block.rows, CHUNK):
+        rows = np.asarray(block.features[at : at + CHUNK], dtype=np.float64)
+        own = slice(block.start + at, block.start + at + len(rows))
+        found[own] += rows @ request.thin[first:]
+        found[last:] += rows[:, last - first :].T @ request.thin[own]
+    return found
 
 
 class SurveyRequest(NamedTuple):
@@ -122,6 +175,34 @@ def require_symmetric(probed: Array, transposed: Array) -> None:
             f"the precomputed kernel is not symmetric (seen at row {row}: K and its transpose differ by {gap:.2g} "
             f"beside {size:.2g}); give k(x_i, x_j) of the training rows with themselves, in their order"
         )
+
+
+class LandmarkRequest(NamedTuple):
+    """The map to the coordinates of landmarks, and what is asked of the coordinates."""
+
+    inside: LandmarkMap
+    moments: MomentRequest
+
+
+class LandmarkMoments(NamedTuple):
+    """Moments of the coordinates per pattern, and Σ k(x, x), of which the coordinates have a part."""
+
+    patterns: tuple[PatternMoments, ...]
+    energy: float
+
+
+def block_landmarks(block: Block, request: LandmarkRequest) -> LandmarkMoments:
+    """Moments of a block in the span of landmarks, some rows at a time; additive, O(n m (D + m))."""
+    found: LandmarkMoments | None = None
+    for at in range(0, block.rows, CHUNK_ROWS):
+        rows = block.features[at : at + CHUNK_ROWS]
+        targets = None if block.targets is None else block.targets[at : at + CHUNK_ROWS]
+        part = Block(block.index, block.start + at, request.inside(rows), targets)
+        energy = float(request.inside.kernel.diagonal(rows).sum())
+        new = LandmarkMoments(block_moments(part, request.moments), energy)
+        found = new if found is None else add(found, new)
+    assert found is not None
+    return found
 
 
 class LiftRequest(NamedTuple):

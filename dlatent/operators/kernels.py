@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import comb
 
 import numpy as np
+import scipy.linalg as la
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
@@ -24,6 +25,8 @@ KernelFunction = Callable[[Features, Features], Array]
 """Rows (n, D) and (m, D) → k (n, m); symmetric and positive semi-definite, and picklable for a cluster."""
 
 NAMES = ("linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed")
+NEGLIGIBLE = 1e-11
+"""A direction of landmarks with less than this part of the largest energy is rounding."""
 OWN_ROWS = 64
 """Rows of which a callable kernel is asked at a time for its diagonal."""
 
@@ -176,3 +179,31 @@ def centred_rows(rows: Array, means: Array) -> Array:
 def own_energies(diagonal: Array, rows: Array, means: Array) -> Array:
     """‖φ(x) − mean‖² (n,) of new rows from k(x, x) (n,), k(x, x_i) (n, N) and the means of the fit's kernel (N,)."""
     return np.asarray(diagonal - 2.0 * rows.mean(axis=1) + means.mean())
+
+
+@dataclass(frozen=True)
+class LandmarkMap:
+    """Rows as coordinates in the span of the features of landmarks: c(x) = Rᵀ k(landmarks, x), with RᵀK_LL R = I.
+
+    The projection is exact: c(x)ᵀc(x') is the Nyström approximation of k(x, x').
+    """
+
+    kernel: Kernel
+    landmarks: Features
+    root: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, landmarks: Features) -> LandmarkMap:
+        """The map of given landmarks (m, D); directions of rounding are left out, so that it has r ≤ m columns."""
+        values, vectors = la.eigh(kernel(landmarks, landmarks))
+        used = values > NEGLIGIBLE * values[-1]
+        return cls(kernel, landmarks, np.ascontiguousarray((vectors[:, used] / np.sqrt(values[used]))[:, ::-1]))
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates r."""
+        return int(self.root.shape[1])
+
+    def __call__(self, x: Features) -> Array:
+        """Coordinates (n, r) of rows (n, D)."""
+        return np.asarray(self.kernel(x, self.landmarks) @ self.root)
