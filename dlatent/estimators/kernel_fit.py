@@ -182,6 +182,6 @@ def fitted_landmarks(task: KernelTask, kernel: Kernel, count: int) -> tuple[Outc
         fitted = fit_landmarks(engine.gather, inside, dimension, task.specification, task.options, task.report)
     solution, mean = fitted.solution, fitted.mean
     offset, middle = solution.span.T @ mean, inside.root @ mean
-    rows, length = held(landmarks), float(mean @ mean)
-    found = KernelMap(inside.kernel, rows, solution.combinations, offset, middle, length, dimension, fitted.error)
+    rows, length, size = held(landmarks), float(mean @ mean), fitted.dimension
+    found = KernelMap(inside.kernel, rows, solution.combinations, offset, middle, length, size, fitted.error)
     return fitted.outcome, found

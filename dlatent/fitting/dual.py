@@ -65,13 +65,14 @@ class DualFit:
 
 @dataclass(frozen=True)
 class LandmarkFit:
-    """The model by landmarks, its outcome, the mean of the features in the coordinates (r,), and the part of Σ k(x, x)
-    that is outside the span of the landmarks (the trace error of the Nyström approximation)."""
+    """The model by landmarks, its outcome, the mean of the features in the coordinates (r,), the part of Σ k(x, x) that
+    is outside the span of the landmarks (the trace error of the Nyström approximation), and the number of features."""
 
     solution: DualSolution
     outcome: Outcome
     mean: Array
     error: float
+    dimension: int
 
 
 def fit_dual(
@@ -163,7 +164,7 @@ def fit_landmarks(
     )  # fmt: skip
     outcome = replace(outcome, parameters=solution.parameters)
     error = max(1.0 - inside / energy, 0.0)
-    return LandmarkFit(solution, outcome, mean, error)
+    return LandmarkFit(solution, outcome, mean, error, dimension)
 
 
 def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options) -> Array:

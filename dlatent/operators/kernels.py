@@ -147,7 +147,7 @@ def median_gamma(name: str, sample: Features) -> float:
     """γ from a sample of rows, at which the kernel is neither flat nor a spike.
 
     rbf: 1 / (2 m²), m² the median of ‖x − x'‖² over pairs of different rows; laplacian: 1 / m, m that of ‖x − x'‖₁;
-    polynomial: 1 over the median of ‖x‖².  Errors: DataError where more than half of the rows are equal.
+    polynomial: 1 over the median of ‖x‖².  Errors: DataError where most rows are equal.
     """
     if name == "polynomial":
         middle = float(np.median(squared_norms(sample)))
@@ -158,7 +158,7 @@ def median_gamma(name: str, sample: Features) -> float:
     else:
         return 1.0
     if not middle > 0.0:
-        raise DataError("gamma='median' finds no distance between most rows, because they are equal; give a number")
+        raise DataError("gamma='median' finds no distance between rows: they are (nearly) constant; give a number")
     return 1.0 / middle
 
 
