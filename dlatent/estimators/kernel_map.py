@@ -21,6 +21,8 @@ from dlatent.operators.kernels import Kernel
 class KernelMap:
     """The coordinates of features in K orthonormal directions about their mean, Aᵀk(rows, x) − `offset`.
 
+    The columns of A have no mean, so that this is the product of A with rows centred by SPPCA (28).
+
     Parameters
     ----------
     kernel : k.

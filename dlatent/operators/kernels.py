@@ -168,19 +168,6 @@ def centred_kernel(kernel: Array) -> Array:
     return np.asarray(kernel - columns - kernel.mean(axis=1)[:, None] + columns.mean())
 
 
-def centred_rows(rows: Array, means: Array) -> Array:
-    """Inner products of new features with those of the fit, both about the mean of the fit (SPPCA (28)).
-
-    Parameters: `rows` (n, N), k(x, x_i); `means` (N,), the means of the columns of the fit's kernel.
-    """
-    return np.asarray(rows - rows.mean(axis=1)[:, None] - means + means.mean())
-
-
-def own_energies(diagonal: Array, rows: Array, means: Array) -> Array:
-    """‖φ(x) − mean‖² (n,) of new rows from k(x, x) (n,), k(x, x_i) (n, N) and the means of the fit's kernel (N,)."""
-    return np.asarray(diagonal - 2.0 * rows.mean(axis=1) + means.mean())
-
-
 @dataclass(frozen=True)
 class LandmarkMap:
     """Rows as coordinates in the span of the features of landmarks: c(x) = Rᵀ k(landmarks, x), with RᵀK_LL R = I.
