@@ -10,6 +10,7 @@ from dlatent.fitting.planner import (
     BASE_MEMORY,
     DECODE_RATE,
     EXPECTED_PASSES,
+    FULL_EIGEN,
     GEMM_RATE,
     MIB,
     SKEWNESS,
@@ -46,15 +47,15 @@ def kernel_routes(
 
     Parameters: `kernel`, its name; `itemsize`, bytes of a stored value; `given`, whether the data are K.
     """
-    once = _compute_seconds(problem, machine, kernel) if not given else problem.nbytes / STORE_RATE
+    once = problem.nbytes / STORE_RATE if given else _compute_seconds(problem, machine, kernel)
     found = {"memory": _memory_route(problem, machine, once)}
-    found["recomputed"] = _pass_route("recomputed", problem, machine, once)
+    found["recomputed"] = _pass_route("recomputed", problem, machine, once, pairs=not given)
     if stored:
         triangle = problem.instances**2 * itemsize / 2
         threads = machine.workers * machine.threads
         reading = triangle / STORE_RATE / threads
         reading += 2.0 * problem.instances**2 * _columns(problem) / GEMM_RATE / threads
-        route = _pass_route("stored", problem, machine, reading)
+        route = _pass_route("stored", problem, machine, reading, pairs=False)
         found["stored"] = replace(route, passes=1 + EXPECTED_PASSES, seconds=once + reading + route.seconds)
     return found
 
@@ -79,17 +80,19 @@ def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
 def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     count = problem.instances
     square = 8 * count**2
-    seconds = once + 4.0 * count**2 * (_columns(problem) * EXPECTED_PASSES + count) / GEMM_RATE
+    seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
+    seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
     held = worker_memory(problem, machine, 2 * square // group_number(problem), 0) + machine.threads * TILES
     return placed("memory", 2, seconds, 0, held, BASE_MEMORY + 6 * square, machine)
 
 
-def _pass_route(name: str, problem: Problem, machine: Machine, each: float) -> Route:
+def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Route:
+    """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
     thin = 8 * problem.instances * _columns(problem)
     held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES
     cache = cache_room(problem, machine, held)
-    visits = 1 if stays(problem, machine, cache) else group_number(problem)
-    each += visits * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
+    if pairs and not stays(problem, machine, cache):
+        each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
     rank = EXPECTED_PASSES * _columns(problem)
     own = BASE_MEMORY + 8 * problem.instances * rank * 4
     return placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine)

@@ -245,8 +245,10 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     flops, rate = 2.0 * count**2 * problem.features, GEMM_RATE
     if problem.nnz is not None:
         flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1), SPARSE_GRAM_RATE
-    driver = 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
-    driver += 4.0 * count**2 * columns * 20 / GEMM_RATE
+    if not problem.targets and count <= FULL_EIGEN:
+        driver = 4.0 * count**3 / GEMM_RATE
+    else:
+        driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
     square = 8 * count**2
     share = -(-square // groups)
     held = worker_memory(problem, machine, 2 * share, 8 * count * columns) + machine.threads * problem.largest_block
@@ -354,12 +356,11 @@ def _reason(best: Route, choice: _Choice) -> str:
     if len(choice.routes) == 1:
         return "entries may be missing in any place" if best.name == "rows" else "the only one for these data"
     others = [r for name, r in choice.routes.items() if name != best.name]
-    fitting = [r for r in others if r.name in choice.fitting]
-    if not fitting:
-        other = others[0]
-        return f"{other.name} would need {size(max(other.worker_memory, other.driver_memory))}, which does not fit"
-    costs = " and ".join(f"{r.seconds:.2g} s by {r.name}" for r in fitting)
-    return f"estimated cost {best.seconds:.2g} s against {costs}"
+    costs = " and ".join(f"{r.seconds:.2g} s by {r.name}" for r in others if r.name in choice.fitting)
+    said = [f"estimated cost {best.seconds:.2g} s against {costs}"] if costs else []
+    large = [r for r in others if r.name not in choice.fitting]
+    said += [f"{r.name} would need {size(max(r.worker_memory, r.driver_memory))}, which does not fit" for r in large]
+    return "; ".join(said)
 
 
 def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> str:
