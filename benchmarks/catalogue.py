@@ -9,6 +9,8 @@ from benchmarks.cases import (
     exactness,
     faces,
     graph,
+    kernel_memory,
+    kernels,
     nan_passes,
     nan_speed,
     newsgroups,
@@ -35,5 +37,7 @@ CASES: dict[str, Case] = {
         nan_speed.LARGE,
         nan_speed.MEMORY,
         ratings.CASE,
+        kernels.CASE,
+        kernel_memory.CASE,
     )
 }
