@@ -17,8 +17,8 @@ from dlatent.linear_gaussian.moments import CHUNK_ROWS, MomentRequest, PatternMo
 from dlatent.linear_gaussian.products import weighted_sums
 from dlatent.operators.kernels import Kernel, LandmarkMap
 
-TILE = 1024
-"""Rows of one side of a tile of the kernel."""
+TILE = 512
+"""Rows of one side of a tile of the kernel: it stays in the cache of a core while it is made and multiplied."""
 CHUNK = 128
 """Rows of a stored kernel that are multiplied at a time: they may be float32, the products are not."""
 
