@@ -63,7 +63,12 @@ def side_by_side(block: Block, tiles: tuple[Array, ...], request: KernelRequest)
 
 
 class TileWriter(Protocol):
-    """Where tiles of the upper triangle of the kernel go."""
+    """Where tiles of the upper triangle of the kernel go, best some multiples of `columns` at a time."""
+
+    @property
+    def columns(self) -> int:
+        """Columns that are kept together."""
+        ...
 
     def write(self, row: int, column: int, tile: Array) -> int:
         """Keep a tile that begins at (row, column)."""
@@ -81,11 +86,11 @@ def meet_write(own: Block, other: Block, request: WriteRequest) -> int:
     """Keep K(own, other) of blocks on and above the diagonal, tile by tile; the number of values."""
     if other.index < own.index:
         return 0
-    written = 0
+    written, width = 0, request.sink.columns * max(1, TILE // request.sink.columns)
     for a in range(0, own.rows, TILE):
         rows = own.features[a : a + TILE]
-        for b in range(0, other.rows, TILE):
-            tile = request.kernel(rows, other.features[b : b + TILE])
+        for b in range(0, other.rows, width):
+            tile = request.kernel(rows, other.features[b : b + width])
             written += request.sink.write(own.start + a, other.start + b, tile)
     return written
 

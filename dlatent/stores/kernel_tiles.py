@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import gcd
 from typing import Any
 from uuid import uuid4
 
@@ -25,20 +26,24 @@ from dlatent.stores.location import child_location, zarr_location
 from dlatent.stores.rows import Rows
 
 KIND = "kernel"
-CHUNK_ROWS = 256
-CHUNK_COLUMNS = 1024
+CHUNK_ROWS = 64
+"""Few, so that rows which are loaded at a time are whole chunks."""
+CHUNK_COLUMNS = 512
+MOST_COLUMNS = 2048
 LOADED_BYTES = 16 * 2**20
 """Wanted size of the rows that are loaded at a time."""
 
 
 @dataclass(frozen=True)
 class TileSink:
-    """A picklable writer of the upper triangle of an (N, N) matrix whose blocks of rows begin at `edges`."""
+    """A picklable writer of the upper triangle of an (N, N) matrix whose blocks of rows begin at `edges`; tiles that
+    begin at multiples of `columns` from the edge of their panel are written without reading."""
 
     target: str
     location: str
     edges: tuple[int, ...]
     dtype: str
+    columns: int
     overwrite: bool
 
     @classmethod
@@ -50,12 +55,13 @@ class TileSink:
         Errors: StoreError where the path is taken.
         """
         location = begin(path, kind=KIND, version=STORE_VERSION, overwrite=overwrite)
-        sink = cls(zarr_location(path), location, tuple(map(int, edges)), np.dtype(dtype).str, overwrite)
+        columns = chunk_columns(edges)
+        sink = cls(zarr_location(path), location, tuple(map(int, edges)), np.dtype(dtype).str, columns, overwrite)
         root = zarr.open_group(location, mode="r+", use_consolidated=False)
         root.attrs["edges"] = list(sink.edges)
         for start, stop in pairwise(sink.edges):
             shape = (stop - start, sink.edges[-1] - start)
-            chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], CHUNK_COLUMNS))
+            chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
             # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
             root.create_array(
                 panel_name(start), shape=shape, dtype=sink.dtype, chunks=chunks, compressors=None, config=WRITE_ALL
@@ -80,6 +86,14 @@ class TileSink:
     def abort(self) -> None:
         """Remove what was written."""
         abandon(self.location)
+
+
+def chunk_columns(edges: Sequence[int]) -> int:
+    """Columns of a chunk: a divisor of the blocks' sizes where one is near, so that no tile shares a chunk with the
+    next."""
+    common = gcd(*edges[:-1]) or edges[-1]
+    fitting = [n for n in range(CHUNK_COLUMNS // 4, MOST_COLUMNS + 1) if common % n == 0]
+    return min(fitting, key=lambda n: abs(n - CHUNK_COLUMNS), default=CHUNK_COLUMNS)
 
 
 def panel_name(start: int) -> str:

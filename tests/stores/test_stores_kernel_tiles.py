@@ -10,7 +10,7 @@ import pytest
 from dlatent.arrays import Block
 from dlatent.errors import StoreError
 from dlatent.linear_gaussian.kernel_passes import TriangleRequest, block_triangle
-from dlatent.stores.kernel_tiles import TileSink, open_tiles
+from dlatent.stores.kernel_tiles import TileSink, chunk_columns, open_tiles
 
 EDGES = (0, 5, 6, 13, 20)
 
@@ -60,3 +60,11 @@ def test_a_place_that_is_taken_is_refused(tmp_path, matrix):
     written(tmp_path / "k.zarr", matrix).finish()
     with pytest.raises(StoreError, match="already exists"):
         TileSink.create(tmp_path / "k.zarr", EDGES, dtype="float64")
+
+
+@pytest.mark.parametrize(
+    ("edges", "columns"),
+    [((0, 1500, 3000, 3100), 500), ((0, 7, 9000), 512), ((0, 4096, 8192, 9000), 512), ((0, 90), 512)],
+)
+def test_chunks_end_where_blocks_do(edges, columns):
+    assert chunk_columns(edges) == columns
