@@ -10,6 +10,8 @@ from benchmarks.cases import (
     faces,
     factors,
     graph,
+    kernel_memory,
+    kernels,
     nan_passes,
     nan_speed,
     newsgroups,
@@ -37,5 +39,7 @@ CASES: dict[str, Case] = {
         nan_speed.LARGE,
         nan_speed.MEMORY,
         ratings.CASE,
+        kernels.CASE,
+        kernel_memory.CASE,
     )
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dlatent.estimators.base import Watch
     from dlatent.estimators.choice import choose_components
     from dlatent.estimators.factor_analysis import FactorAnalysis
+    from dlatent.estimators.kernel import KernelPPCA, KernelSupervisedPPCA
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
     from dlatent.estimators.saved import load
@@ -36,6 +37,8 @@ __all__ = [
     "DlatentError",
     "EngineError",
     "FactorAnalysis",
+    "KernelPPCA",
+    "KernelSupervisedPPCA",
     "NoiseFloorWarning",
     "NotFittedError",
     "PlanError",
@@ -52,6 +55,8 @@ __all__ = [
 _ROOMS = {
     "choose_components": "dlatent.estimators.choice",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
+    "KernelPPCA": "dlatent.estimators.kernel",
+    "KernelSupervisedPPCA": "dlatent.estimators.kernel",
     "PPCA": "dlatent.estimators.ppca",
     "RelationalPPCA": "dlatent.estimators.relational",
     "RelationalSupervisedPPCA": "dlatent.estimators.relational",

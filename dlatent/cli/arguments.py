@@ -12,16 +12,18 @@ UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
 }
+KERNELS = ("rbf", "linear", "polynomial", "cosine", "laplacian", "precomputed")
 DIRECTIONS = ("symmetrise", "co_links", "undirected")
 
 
 class Model(NamedTuple):
-    """A model as the commands know it: the class, what it is in words, and whether it takes labels and links."""
+    """A model as the commands know it: the class, what it is in words, whether it takes labels, links or a kernel."""
 
     name: str
     words: str
     labels: bool = False
     links: bool = False
+    kernel: bool = False
 
 
 MODELS = {
@@ -33,6 +35,10 @@ MODELS = {
     "relational": Model("RelationalPPCA", "probabilistic relational PCA: rows that are linked", links=True),
     "relational-supervised": Model(
         "RelationalSupervisedPPCA", "supervised PPCA of linked rows, each with a label", labels=True, links=True
+    ),
+    "kernel": Model("KernelPPCA", "PPCA of features that a kernel makes", kernel=True),
+    "kernel-supervised": Model(
+        "KernelSupervisedPPCA", "supervised PPCA of features that a kernel makes", labels=True, kernel=True
     ),
 }
 HYPERPARAMETERS = {
@@ -48,6 +54,13 @@ HYPERPARAMETERS = {
     "target_noise_floor": "target_noise_floor",
     "alpha": "alpha",
     "gamma": "gamma",
+    "kernel": "kernel",
+    "degree": "degree",
+    "coef0": "coef0",
+    "feature_dimension": "feature_dimension",
+    "landmarks": "landmarks",
+    "kernel_store": "kernel_store",
+    "kernel_dtype": "kernel_dtype",
     "start": "start",
     "start_noise": "start_noise",
 }
@@ -129,6 +142,34 @@ def add_links(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def number_or_median(text: str) -> float | str:
+    """A number, or the word median."""
+    if text == "median":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor the word median") from error
+
+
+def add_kernel(parser: argparse.ArgumentParser) -> None:
+    """`--kernel`, its numbers, and where the matrix of the kernel is."""
+    parser.add_argument("--kernel", choices=KERNELS, help="default rbf; precomputed: DATA is the matrix of the kernel")
+    parser.add_argument(
+        "--gamma", type=number_or_median, metavar="G", help="of rbf, polynomial and laplacian (default median)"
+    )
+    parser.add_argument("--degree", type=positive, metavar="N", help="of the polynomial kernel (default 3)")
+    parser.add_argument("--coef0", type=float, metavar="C", help="of the polynomial kernel (default 1)")
+    parser.add_argument(
+        "--feature-dimension", type=positive, metavar="M", help="features that share the noise (default: by the kernel)"
+    )
+    parser.add_argument("--landmarks", type=positive, metavar="N", help="random rows in whose span to fit")
+    parser.add_argument(
+        "--kernel-store", metavar="K.zarr", help="where the matrix may be kept while the fit runs, then removed"
+    )
+    parser.add_argument("--kernel-dtype", choices=("float64", "float32"), help="of its values there (default float64)")
+
+
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Where to compute: `--scheduler`, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
@@ -146,8 +187,12 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument(
         "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
     )
+    routes: tuple[str, ...] = ("auto", "moments", "krylov", "rows", "dual")
     if MODELS[kind].links:
         add_links(parser)
+    elif MODELS[kind].kernel:
+        add_kernel(parser)
+        routes = ("auto", "memory", "recomputed", "stored")
     else:
         parser.add_argument(
             "--missing",
@@ -163,7 +208,7 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
-    parser.add_argument("--route", choices=("auto", "moments", "krylov", "rows"), help="default: the planner chooses")
+    parser.add_argument("--route", choices=routes, help="default: the planner chooses")
     parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
     parser.add_argument(
         "--noise-floor",

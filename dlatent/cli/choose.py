@@ -20,7 +20,7 @@ def register(commands: Any) -> None:
         description="Fit a model with several numbers of components to a part of the cells, and score the predictions "
         "of the others.",
     )
-    for kind in add_models(parser, counts, linked=False).values():
+    for kind in add_models(parser, counts, plain=True).values():
         kind.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
         kind.set_defaults(run=run)
 

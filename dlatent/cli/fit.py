@@ -73,7 +73,7 @@ def _summary(model: PPCA, links: Links | None, path: str, seconds: float, texts:
         "kind": type(model).__name__,
         "instances": model.n_samples_,
         "features": model.n_features_in_,
-        "components": len(model.components_),
+        "components": model.n_components,
         "links": linked,
         "log_likelihood": model.log_likelihood_,
         "noise_variance": model.noise_variance_,

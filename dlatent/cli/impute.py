@@ -11,6 +11,7 @@ from dlatent.cli.arguments import add_cluster, add_json, add_overwrite
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
+from dlatent.errors import DataError
 
 
 def register(commands: Any) -> None:
@@ -36,6 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
     from dlatent import load
 
     model, started = load(arguments.model), perf_counter()
+    if not hasattr(model, "impute"):
+        raise DataError(
+            f"{arguments.model} holds a {type(model).__name__}, which cannot fill in rows; fit PPCA for that"
+        )
     if model.missing == "refuse":
         model.set_params(missing="nan")
     with connected(arguments) as client:

@@ -63,9 +63,10 @@ def describe_model(path: str) -> dict[str, Any]:
         "version": stored.version,
         "parameters": about["parameters"],
         "instances": about["instances"],
-        "features": len(values["mean"]),
+        "features": len(values["mean"]) if "mean" in values else about["features"]["columns"],
         "targets": values.get("target"),
         "links": _links(about),
+        "kernel": _kernel(about),
         "log_likelihood": about["log_likelihood"],
         "converged": about["converged"],
         "iterations": about["iterations"],
@@ -101,13 +102,27 @@ def _links(about: Any) -> dict[str, Any] | None:
     return {"number": entries // 2, **numbers, "rank": about["precision_rank"]}
 
 
+def _kernel(about: Any) -> dict[str, Any] | None:
+    """Of a kernel model: the kernel and its numbers, the number of features, and the trace error of landmarks."""
+    features = about.get("features")
+    if features is None:
+        return None
+    return {**features["kernel"], "dimension": features["dimension"], "trace_error": features["trace_error"]}
+
+
 def _components(stored: StoredResult) -> list[dict[str, Any]]:
     """For each component its variance over the features, the share of their total variance, and its largest
-    loadings."""
+    loadings, which features of a kernel have not."""
     import numpy as np
 
+    variance_of_one = float(stored.variables["total_variance"].values[0])
+    if "coordinate_loadings" in stored.variables:
+        variances = (stored.variables["coordinate_loadings"].values ** 2).sum(axis=0)
+        total = variance_of_one * stored.attributes["features"]["dimension"]
+        shares = [(number, float(variance)) for number, variance in enumerate(variances)]
+        return [{"component": n, "variance": v, "share": v / total, "largest": []} for n, v in shares]
     loadings = stored.variables["loadings"].values
-    total = float(stored.variables["total_variance"].values[0]) * len(loadings)
+    total = variance_of_one * len(loadings)
     named = stored.variables.get("feature")
     names = np.arange(len(loadings)) if named is None else named.values
     found = []
@@ -127,6 +142,7 @@ def _print_model(found: dict[str, Any]) -> None:
             "data": f"{found['instances']:,} instances × {found['features']:,} features",
             "labels": None if targets is None else f"{len(targets)}: {_shortened(targets)}",
             "links": None if links is None else _link_words(links, found["instances"]),
+            "kernel": None if found["kernel"] is None else _kernel_words(found["kernel"]),
             "log-likelihood": show.likelihood(found["log_likelihood"], linked=links is not None),
             "converged": "yes" if found["converged"] else "NO",
             "passes": f"{found['passes']} over the data by route {found['route']}, {found['bytes_read'] / 1e6:,.1f} MB "
@@ -142,6 +158,13 @@ def _print_model(found: dict[str, Any]) -> None:
     show.table(("component", "variance", "of total", "largest loadings"), rows, left=("largest loadings",))
     for text in found["warnings"]:
         show.say(f"warning: {text}")
+
+
+def _kernel_words(kernel: dict[str, Any]) -> str:
+    numbers = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "degree", "coef0")}
+    said = [f"{name} {kernel[name]:g}" for name in numbers.get(kernel["name"], ())]
+    error = f"; trace error of the landmarks {kernel['trace_error']:.2g}" if kernel["trace_error"] else ""
+    return ", ".join([kernel["name"], *said, f"{kernel['dimension']:,} features"]) + error
 
 
 def _link_words(links: dict[str, Any], instances: int) -> str:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def add_models(
-    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, linked: bool = True
+    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, plain: bool = False
 ) -> dict[str, argparse.ArgumentParser]:
-    """One parser for each model (with `linked` also of linked rows), with its options; `components` reads the number,
-    or the numbers, of components."""
+    """One parser for each model (with `plain` for those without links and kernels), with its options; `components`
+    reads the number, or the numbers, of components."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
-    for kind, (_, words, _, links) in MODELS.items():
-        if links and not linked:
+    for kind, (_, words, _, links, kernel) in MODELS.items():
+        if plain and (links or kernel):
             continue
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
         add_model(made[kind], kind, components)

@@ -11,10 +11,13 @@ from typing import Any, Protocol, Self, TypeVar, cast
 from dlatent.arrays import Block, DataSource, Rows, add
 from dlatent.engine.exchange import LinkedWork, Traffic
 from dlatent.engine.gather import PassRecord, Resources
+from dlatent.engine.pairs import PairWork
 from dlatent.engine.part import Share, Work
 from dlatent.errors import EngineError
 
 S = TypeVar("S")
+T = TypeVar("T")
+V = TypeVar("V")
 P = TypeVar("P")
 
 OnPass = Callable[[PassRecord], None]
@@ -54,6 +57,10 @@ class Runner(Protocol):
 
     def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts after an exchange between their rows, and the number of tasks it took."""
+        ...
+
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+        """The joined share of all parts after every part has met every part, and the number of tasks it took."""
         ...
 
     def traffic(self) -> Traffic:
@@ -127,6 +134,28 @@ class PassEngine:
         work = LinkedWork.linked(name, rows, keep, hops, fold, parameters, combine, not self.passes, cached)
         return cast(S, self._passed(work, self._runner.run_linked))
 
+    def gather_pairs(
+        self,
+        meet: Callable[[Block, Block, P], V],
+        parameters: P,
+        *,
+        along: Callable[[V, V], V] = add,
+        finish: Callable[[Block, V, P], T] | None = None,
+        combine: Callable[[T, T], T] | None = None,
+        name: str = "pairs",
+    ) -> Any:
+        """One pass in which every block b meets every block: V_b = along over b' of meet(b, b', parameters).
+
+        Values should be thin (n rows of the own block, few columns), and `meet` should cut large blocks into tiles: its
+        working memory is its own affair. `along(left, right)` joins values of one block with others in the fixed order,
+        and `finish(b, V_b, parameters)` makes the result of the block (None: V_b itself), where it may write it to a
+        store. Results of all blocks meet by `combine`; None returns them as a tuple in the order of the blocks.
+        `along` and `combine` may update arrays and tuples of arrays on the left in place.
+        """
+        groups, first = self._runner.groups, not self.passes
+        work = PairWork.pairs(name, meet, parameters, along, finish, combine, groups, first)
+        return self._passed(work, self._runner.run_pairs)
+
     def traffic(self) -> Traffic:
         """What one exchange between the rows moves. Reads the links."""
         return self._runner.traffic()
@@ -136,7 +165,7 @@ class PassEngine:
         if self._closed:
             raise EngineError("This engine is closed; connect a new one to the data.")
         started = perf_counter()
-        progress = None if self.on_progress is None else Progress(self._runner.groups, self.on_progress)
+        progress = None if self.on_progress is None else Progress(self._runner.groups * work.turns, self.on_progress)
         (statistic, tally), tasks = run(work, progress)
         seconds = perf_counter() - started
         blocks = len(self.source.blocks) * work.visits

@@ -30,6 +30,7 @@ from dlatent.engine.graph import Chunks, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
 from dlatent.engine.order import reduce_tree
+from dlatent.engine.pairs import PairWork, walk_pairs
 from dlatent.engine.part import Part, Share, Work, halt, keys_of, owned, parts_of, sealed, unsealed
 from dlatent.engine.placement import place
 from dlatent.engine.targets import Targets, as_rows
@@ -40,11 +41,13 @@ Future: TypeAlias = Any
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass under way: its last future, those of its groups where progress is shown, and the number of its tasks."""
+    """A pass under way: its last future, those of its groups where progress is shown, the number of its tasks, and
+    whether the last future is that of a group whose progress is shown."""
 
     root: Future
     watched: list[Future]
     tasks: int
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,10 @@ class ClusterRunner:
         self.survey()
         return self._finish(work, progress, self._linked)
 
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same after every part has met every part."""
+        return self._finish(work, progress, self._paired)
+
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group the rows of each group have links to."""
         if self._survey is None:
@@ -131,10 +138,7 @@ class ClusterRunner:
 
     def _finish(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         with translated(self._client), _quiet():
-            share, sent = persistently(lambda: self._attempt(replace(work, token=uuid4().hex), progress, draw))
-        if progress is not None and self.groups == 1:
-            progress.done()
-        return share, sent
+            return persistently(lambda: self._attempt(replace(work, token=uuid4().hex), progress, draw))
 
     def _attempt(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
@@ -148,6 +152,8 @@ class ClusterRunner:
                 self._abandon()
             raise
         running.root.release()
+        if progress is not None and running.alone:
+            progress.done()
         return (owned(statistic), tally), running.tasks + staged
 
     def _abandon(self) -> None:
@@ -188,11 +194,7 @@ class ClusterRunner:
         key = graph.add((f"part-{token}", group), unsealed, sealed(vars(sent), Part), home=home)
         if chunks is None or not self._held:
             return key
-        for block in chunks:
-            graph.include(block.tasks, home)
-        cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
-        inputs = [key for block in chunks for key in block.keys]
-        return graph.add((f"blocks-{token}", group), tasks.hold, cuts, inputs=[key, *inputs], home=home)
+        return _held(graph, (f"blocks-{token}", group), key, chunks, home)
 
     def _begin(self, work: Work, progress: Progress | None, draw: Draw) -> _Pass:
         graph, token = Graph(), work.token
@@ -201,12 +203,12 @@ class ClusterRunner:
         root = draw(work, _Pieces(graph, work, package, leaves))
         if progress is None:
             return _Pass(self._client.get(graph.built(), root, sync=False), [], len(graph))
-        # A lone group is the root itself: its future is the result, which `run` tells of and gives up.
+        # A lone group is the root itself: its future is the result, which `_attempt` tells of and gives up.
         others = [key for key in leaves if key != root]
         future, *watched = self._client.get(graph.built(), [root, *others], sync=False)
         for leaf_future in watched:
             leaf_future.add_done_callback(lambda done: _tell(done, progress))
-        return _Pass(future, watched, len(graph))
+        return _Pass(future, watched, len(graph), root in leaves)
 
     def _plain(self, work: Work, new: _Pieces) -> Key:
         """The tasks of a pass; returns the key of the last."""
@@ -244,6 +246,10 @@ class ClusterRunner:
         """The tasks of a pass over links; returns the key of the last."""
         assert isinstance(work, LinkedWork)
         return walk(_LinkedSteps(self, new), needs_of(self.survey()), work.hops)
+
+    def _paired(self, work: Work, new: _Pieces) -> Key:
+        """The tasks of a pass over pairs; returns the key of the last."""
+        return walk_pairs(_PairSteps(self, new), self.groups)
 
     def place(self, group: int) -> tuple[Key, str]:
         """The key of a group's description, and its home."""
@@ -301,6 +307,40 @@ class _LinkedSteps:
             leaf = self._runner.chain(new, tasks.fold_one, [staged, new.package, met], group, new.name)
         new.leaves.append(leaf)
         return leaf
+
+
+class _PairSteps:
+    """The tasks of a pass over pairs: a chain for each group, at its home, which takes its share along.
+
+    Blocks that the cluster computes are kept for the time of the pass, by Dask on disk where memory is short: computed
+    where they are needed, they would be computed as often as there are groups.
+    """
+
+    def __init__(self, runner: ClusterRunner, new: _Pieces) -> None:
+        self._new, self.join = new, new.join
+        self._homes, self._parts = list[str](), list[Key]()
+        for group in range(runner.groups):
+            key, home = runner.place(group)
+            chunks = runner.computed(group)
+            if chunks is not None:
+                key = _held(new.graph, (f"{new.name}-blocks", group), key, chunks, home)
+            self._homes.append(home)
+            self._parts.append(key)
+
+    def meet(self, group: int, other: int, share: Key | None) -> Key:
+        inputs = [self._new.package, self._parts[group], self._parts[other], *([] if share is None else [share])]
+        key = (f"{self._new.name}-pair", group, other)
+        self._new.leaves.append(self._new.graph.add(key, tasks.meet_parts, inputs=inputs, home=self._homes[group]))
+        return key
+
+
+def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) -> Key:
+    """The task that puts the blocks of a part together from their chunks."""
+    for block in chunks:
+        graph.include(block.tasks, home)
+    cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
+    inputs = [name for block in chunks for name in block.keys]
+    return graph.add(key, tasks.hold, cuts, inputs=[part, *inputs], home=home)
 
 
 def _tell(done: Future, progress: Progress) -> None:

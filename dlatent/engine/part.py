@@ -77,7 +77,7 @@ class Work:
     """
 
     name: str
-    function: Callable[[Block, Any], Any]
+    function: Callable[..., Any]
     parameters: Any
     combine: Callable[[Any, Any], Any]
     first: bool
@@ -86,6 +86,8 @@ class Work:
 
     visits = 1
     """How often a pass sees each block."""
+    turns = 1
+    """How often each group counts for a display of progress."""
 
     @classmethod
     def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool) -> Work:

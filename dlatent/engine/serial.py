@@ -12,6 +12,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
+from dlatent.engine.pairs import PairWork, pair_parts, walk_pairs
 from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -64,6 +65,9 @@ class _InThisThread:
         needs = needs_of(self.survey())
         return walk(_InOrder(self._parts, work, progress), needs, work.hops), self.groups * (work.hops + 1)
 
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+        return walk_pairs(_Pairing(self._parts, work, progress), self.groups), self.groups**2
+
     def survey(self) -> npt.NDArray[np.int64]:
         if self._survey is None:
             self._survey = np.array([needed(part) for part in self._parts])
@@ -75,6 +79,22 @@ class _InThisThread:
 
     def close(self) -> None:
         release(self._keys)
+
+
+class _Pairing:
+    """The steps of a pass over pairs, each done at once."""
+
+    def __init__(self, parts: list[Part], work: PairWork, progress: Progress | None) -> None:
+        self._parts, self._work, self._progress = parts, work, progress
+
+    def meet(self, group: int, other: int, share: Share | None) -> Share:
+        share = pair_parts(self._parts[group], self._parts[other], self._work, share)
+        if self._progress is not None:
+            self._progress.done()
+        return share
+
+    def join(self, shares: list[Share]) -> Share:
+        return join(shares, self._work)
 
 
 class _InOrder:

@@ -18,6 +18,7 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
+from dlatent.engine.pairs import pair_parts
 from dlatent.engine.part import Part, Share, Work, join, owned, run_part, settled, step, unsealed
 
 
@@ -114,6 +115,15 @@ def fold_one(position: int, part: Part, package: Package, met: Any, *inputs: Any
     share, chunks = (inputs[0], inputs[1:]) if position else (None, inputs)
     source = part.blocks[position]
     return fold_block(part, _linked(package), position, settled(source, source.assemble(chunks)), share, met)
+
+
+def meet_parts(package: Package, own: Part, other: Part, share: Share | None = None) -> Share:
+    """The share of a part after it has met one more."""
+    return pair_parts(own, other, _pairs(package), share)
+
+
+def _pairs(package: Package) -> Any:
+    return opened(package)
 
 
 def survey_group(part: Part) -> Any:

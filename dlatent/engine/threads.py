@@ -18,6 +18,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
+from dlatent.engine.pairs import PairWork, pair_parts, walk_pairs
 from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -47,6 +48,11 @@ class ThreadRunner:
         """The same after an exchange between rows."""
         steps = _LinkedSteps(self._parts, work, progress)
         return self._computed(walk(steps, needs_of(self.survey()), work.hops), work), steps.tasks
+
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same after every part has met every part."""
+        steps = _PairSteps(self._parts, work, progress)
+        return self._computed(walk_pairs(steps, self.groups), work), steps.tasks
 
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group the rows of each group have links to."""
@@ -112,6 +118,18 @@ class _LinkedSteps(_Steps):
 
     def fold(self, group: int, first: Any, own: Any, near: list[Any]) -> Any:
         return self._task(self._told(_fold), self._parts[group], self._work, inputs=[first, own, *near])
+
+
+class _PairSteps(_Steps):
+    """The tasks of a pass over pairs."""
+
+    def meet(self, group: int, other: int, share: Any) -> Any:
+        values = (self._parts[group], self._parts[other], self._work)
+        return self._task(self._told(_meet), *values, inputs=[] if share is None else [share])
+
+
+def _meet(own: Part, other: Part, work: PairWork, share: Share | None = None) -> Share:
+    return pair_parts(own, other, work, share)
 
 
 def _spread(part: Part, work: LinkedWork, own: Share, *near: Share) -> Share:

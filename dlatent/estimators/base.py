@@ -29,6 +29,7 @@ from dlatent.errors import (
     PrecisionWarning,
 )
 from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.dual import fit_linear
 from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import make_plan
@@ -81,6 +82,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     _parameters: Parameters
     _specification: Specification
+    _route_names: tuple[str, ...] = ("auto", "moments", "krylov", "rows", "dual")
 
     def _target_floors(self) -> tuple[float, ...]:
         return ()
@@ -98,8 +100,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
         if self.solver not in ("auto", "em"):
             raise DataError(f"solver is {self.solver!r}; expected 'auto' or 'em'")
-        if self.route not in ("auto", "moments", "krylov", "rows"):
-            raise DataError(f"route is {self.route!r}; expected 'auto', 'moments', 'krylov' or 'rows'")
+        if self.route not in self._route_names:
+            *first, last = (repr(name) for name in self._route_names)
+            raise DataError(f"route is {self.route!r}; expected {', '.join(first)} or {last}")
         if self.missing not in ("refuse", "nan", "unstored"):
             raise DataError(f"missing is {self.missing!r}; expected 'refuse', 'nan' or 'unstored'")
         if self.suspect_data not in ("refuse", "keep"):
@@ -133,7 +136,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _routes(self, source: DataSource) -> tuple[str, ...]:
         """The routes that the model and its data allow."""
-        return ("moments", "krylov") if self.missing == "refuse" else ("rows",)
+        if self.missing != "refuse":
+            return ("rows",)
+        rows, features = source.shape
+        return ("moments", "krylov", "dual") if rows < features else ("moments", "krylov")
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         views: tuple[View, ...] = (View("features", source.shape[1]),)
@@ -143,11 +149,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             patterns = ((0, 1),) if encoded.complete else ((0, 1), (0,))
         return Specification(views, patterns, int(self.n_components))
 
-    def _make_plan(
-        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
-    ) -> Plan:
+    def _problem(self, source: DataSource, specification: Specification) -> Problem:
+        """The shape of the fit, for the planner."""
         sizes = [block.nbytes for block in source.blocks]
-        problem = Problem(
+        return Problem(
             instances=source.shape[0],
             features=source.shape[1],
             targets=sum(specification.sizes[1:]),
@@ -164,6 +169,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             in_memory=source.in_memory,
             routes=self._routes(source),
         )
+
+    def _make_plan(
+        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
+    ) -> Plan:
+        problem = self._problem(source, specification)
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
         with connect(source, client=client, links=links) as engine:
             if links is not None:
@@ -211,11 +221,24 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         )
         # The driver's matrices are small: BLAS threads would only wait for each other, and make bits depend on cores.
         with engine, pinned():
-            outcome = self._solve(engine, specification, plan, shift, options, watch, links)
+            if plan.route == "dual":
+                targets = None if rows is None else rows(0, source.shape[0])
+                gathers, how = (
+                    (engine.gather, engine.gather_pairs),
+                    {"solver": self.solver, "report": watch.on_iteration},
+                )
+                outcome = fit_linear(*gathers, specification, shift, targets, options, **how)
+            else:
+                outcome = self._solve(engine, specification, plan, shift, options, watch, links)
             passes += tuple(engine.passes)
+        self._keep(Fitted(outcome, passes, source.labels, plan))
+
+    def _keep(self, fitted: Fitted) -> None:
+        """Make the fit the model's, and tell what a user should know of it."""
+        outcome = fitted.outcome
         self._parameters, self._specification = outcome.parameters, outcome.specification
-        self._fitted = Fitted(outcome, passes, source.labels, plan)
-        self._publish(outcome, passes)
+        self._fitted = fitted
+        self._publish(outcome, fitted.passes)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=_outside())
@@ -235,21 +258,26 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
-        own = outcome.specification.slices[0]
-        self.components_ = outcome.parameters.loadings[own].T
-        self.mean_ = outcome.parameters.mean[own]
+        self._publish_loadings(outcome)
         self.noise_variance_: Any = float(outcome.parameters.noise_variance[0])
         self.log_likelihood_ = outcome.log_likelihood
         self.n_iter_ = outcome.iterations
         self.n_passes_ = sum(record.name != PILOT for record in passes)
         self.converged_ = outcome.converged
         self.at_floor_: Any = outcome.at_floor
-        self.n_samples_, self.n_features_in_ = outcome.instances, len(self.mean_)
+        self.n_samples_ = outcome.instances
         self.history_ = history_dataset(outcome.history, passes)
+
+    def _publish_loadings(self, outcome: Outcome) -> None:
+        """What the fit says of the features."""
+        own = outcome.specification.slices[0]
+        self.components_ = outcome.parameters.loadings[own].T
+        self.mean_ = outcome.parameters.mean[own]
+        self.n_features_in_ = len(self.mean_)
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
+        return self._specification.n_components
 
     def _require_fitted(self) -> Fitted:
         if not hasattr(self, "_fitted"):
@@ -262,7 +290,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     @property
     def component_names_(self) -> npt.NDArray[np.int64]:
         """Labels of the latent dimension, from 0."""
-        return np.arange(self.components_.shape[0])
+        return np.arange(self._specification.n_components)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save the fitted model as a Zarr store with JSON attributes; whole or not at all.

@@ -48,6 +48,9 @@ class LinkedModel(PPCA):
         """The numbers of Δ = γI + (αI + A)²."""
         return Precision(float(self.alpha), float(self.gamma))
 
+    def _routes(self, source: DataSource) -> tuple[str, ...]:
+        return ("moments", "krylov")
+
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
         for name, value in (("alpha", self.alpha), ("gamma", self.gamma)):

@@ -65,8 +65,9 @@ class PPCA(LatentVariableModel):
     max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.
     solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
-    route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes,
-    D·K); data with missing entries go by "rows" (about twenty passes).
+    route : "auto" lets the planner choose between "moments" (one pass, D² numbers), "krylov" (about ten passes, D·K)
+    and, with fewer instances than features, "dual" (two passes, N² numbers); data with missing entries go by "rows"
+    (about twenty passes).
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
     suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
     missing : "refuse" raises for NaN; with "nan" the entries of dense data that are NaN are missing, with "unstored"
@@ -100,7 +101,7 @@ class PPCA(LatentVariableModel):
         max_iter: int | None = None,
         random_state: Any = 0,
         solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
+        route: Literal["auto", "moments", "krylov", "rows", "dual"] = "auto",
         noise_floor: float = 1e-6,
         suspect_data: Literal["refuse", "keep"] = "refuse",
         missing: Literal["refuse", "nan", "unstored"] = "refuse",
@@ -143,8 +144,14 @@ class PPCA(LatentVariableModel):
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         super()._publish(outcome, passes)
-        self.explained_variance_ = (self.components_**2).sum(axis=1) + self.noise_variance_
-        self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self.n_features_in_)
+        loadings = outcome.parameters.loadings[outcome.specification.slices[0]]
+        self.explained_variance_ = (loadings**2).sum(axis=0) + self.noise_variance_
+        self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self._dimension)
+
+    @property
+    def _dimension(self) -> int:
+        """Number of features that share the noise."""
+        return self.n_features_in_
 
     def _rows(self, function: Any) -> Any:
         self._require_fitted()
@@ -169,7 +176,7 @@ class PPCA(LatentVariableModel):
 
     def _covariances(self, X: Any, targets: Array | None, *, client: Any) -> Array:
         """The posterior covariance of each row (N, K²)."""
-        names = np.arange(self.components_.shape[0] ** 2)
+        names = np.arange(self._n_features_out**2)
         options: dict[str, Any] = {"columns": "entry", "names": names, "name": "covariance", "client": client}
         function = self._rows(incomplete.covariances)
         return np.asarray(by_rows(X, function, self.n_features_in_, targets=targets, **options))

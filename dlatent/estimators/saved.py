@@ -14,9 +14,11 @@ from dlatent.engine.gather import PassRecord
 from dlatent.errors import StoreError
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.factor_analysis import FactorAnalysis
+from dlatent.estimators.kernel import KernelModel, KernelPPCA, KernelSupervisedPPCA
 from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
+from dlatent.estimators.saved_kernel import kernel_attributes, kernel_variables, restored_map
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import TargetEncoding
 from dlatent.fitting.outcome import Outcome, Progress
@@ -27,34 +29,49 @@ from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import Variable
 
-KINDS: dict[str, type[PPCA]] = {
-    model.__name__: model for model in (PPCA, SupervisedPPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA)
-}
+MODELS: tuple[type[PPCA], ...] = (
+    PPCA,
+    SupervisedPPCA,
+    FactorAnalysis,
+    RelationalPPCA,
+    RelationalSupervisedPPCA,
+    KernelPPCA,
+    KernelSupervisedPPCA,
+)
+KINDS: dict[str, type[PPCA]] = {model.__name__: model for model in MODELS}
 ITERATION = ("log_likelihood", "gain", "remaining", "rank")
 PASS = ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
 
 
-def _variables(model: PPCA) -> dict[str, Variable]:
-    """The variables of a fitted model; the targets on their rank are kept too, so that loading is exact."""
-    fitted, parameters = model._require_fitted(), model._parameters
-    own = model._specification.slices
+def _variables(model: PPCA, *, whole: bool) -> dict[str, Variable]:
+    """The variables of a fitted model; the targets on their rank are kept too, so that loading is exact; `whole` adds
+    those that only a saved model needs."""
+    fitted = model._require_fitted()
     found = {
-        "loadings": Variable(("feature", "component"), parameters.loadings[own[0]]),
-        "mean": Variable(("feature",), parameters.mean[own[0]]),
+        **_loading_variables(model, whole=whole),
         **_noise_variables(model),
         "view_instances": Variable(("view",), np.array(fitted.outcome.view_instances)),
         "total_variance": Variable(("view",), np.array(fitted.outcome.total_variance)),
         "view": Variable(("view",), np.array([view.name for view in model._specification.views])),
         "component": Variable(("component",), model.component_names_),
     }
-    for dim, values in (("feature", fitted.labels.features),):
-        if values is not None:
-            found[dim] = Variable((dim,), np.asarray(values))
+    if fitted.labels.features is not None and (whole or not isinstance(model, KernelModel)):
+        found["feature"] = Variable(("feature",), np.asarray(fitted.labels.features))
     for name, array in model.history_.data_vars.items():
         found[str(name)] = Variable(tuple(str(d) for d in array.dims), array.values)
     if isinstance(model, SupervisedPPCA):
         found |= _target_variables(model)
     return found
+
+
+def _loading_variables(model: PPCA, *, whole: bool) -> dict[str, Variable]:
+    if isinstance(model, KernelModel):
+        return kernel_variables(model, rows=whole)
+    parameters, own = model._parameters, model._specification.slices[0]
+    return {
+        "loadings": Variable(("feature", "component"), parameters.loadings[own]),
+        "mean": Variable(("feature",), parameters.mean[own]),
+    }
 
 
 def _noise_variables(model: PPCA) -> dict[str, Variable]:
@@ -91,7 +108,7 @@ def _attributes(model: PPCA) -> dict[str, Any]:
     fitted = model._require_fitted()
     outcome, plan = fitted.outcome, fitted.plan
     found: dict[str, Any] = {
-        "parameters": model.get_params(),
+        "parameters": {n: os.fspath(v) if isinstance(v, os.PathLike) else v for n, v in model.get_params().items()},
         "log_likelihood": outcome.log_likelihood,
         "checked_log_likelihood": outcome.checked_log_likelihood,
         "converged": outcome.converged,
@@ -113,7 +130,7 @@ def _attributes(model: PPCA) -> dict[str, Any]:
 def result_dataset(model: LatentVariableModel) -> xr.Dataset:
     """The fitted model as a Dataset; see `dlatent.stores.schema` for the meaning of every variable."""
     assert isinstance(model, PPCA)
-    variables = _variables(model)
+    variables = _variables(model, whole=False)
     feature = model._require_fitted().labels.dims[1]
     attributes = _attributes(model)
     kept = ("log_likelihood", "converged", "iterations", "passes", "instances")
@@ -122,15 +139,17 @@ def result_dataset(model: LatentVariableModel) -> xr.Dataset:
         coords={name: (v.dims, v.values) for name, v in variables.items() if name in v.dims},
         attrs={"model": type(model).__name__, **{name: attributes[name] for name in kept}},
     )
-    return dataset.rename({"feature": feature}) if feature != "feature" else dataset
+    return dataset.rename({"feature": feature}) if feature != "feature" and "feature" in dataset.dims else dataset
 
 
 def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted model; see `LatentVariableModel.save`."""
     assert isinstance(model, PPCA)
-    save_stored(
-        path, kind=type(model).__name__, attributes=_attributes(model), variables=_variables(model), overwrite=overwrite
-    )
+    attributes = _attributes(model)
+    if isinstance(model, KernelModel):
+        attributes["features"] = kernel_attributes(model)
+    variables = _variables(model, whole=True)
+    save_stored(path, kind=type(model).__name__, attributes=attributes, variables=variables, overwrite=overwrite)
 
 
 def load(path: str | os.PathLike[str]) -> PPCA:
@@ -146,7 +165,8 @@ def load(path: str | os.PathLike[str]) -> PPCA:
     model = KINDS[stored.kind](**attributes["parameters"])
     specification = _specification(values, attributes)
     prefix = "feature_" if "feature_noise_variance" in values else ""
-    parameters = Parameters(values["loadings"], values["mean"], values[f"{prefix}noise_variance"])
+    loadings, mean = (values[name] for name in _names(values))
+    parameters = Parameters(loadings, mean, values[f"{prefix}noise_variance"])
     if "rank_loadings" in values:
         parameters = Parameters(
             np.vstack([parameters.loadings, values["rank_loadings"]]),
@@ -175,6 +195,9 @@ def load(path: str | os.PathLike[str]) -> PPCA:
     problem = Problem(**plan["problem"])
     model._parameters, model._specification = parameters, specification
     model._fitted = Fitted(outcome, passes, labels, Plan(**{**plan, "problem": problem, "alternatives": ()}))
+    if isinstance(model, KernelModel):
+        model._map = restored_map(values, attributes["features"])
+        model.n_features_in_ = attributes["features"]["columns"]
     model._publish(outcome, passes)
     if isinstance(model, LinkedModel):
         model.precision_rank_ = attributes["precision_rank"]
@@ -188,14 +211,20 @@ def load(path: str | os.PathLike[str]) -> PPCA:
     return model
 
 
+def _names(values: dict[str, Any]) -> tuple[str, str]:
+    """Under which names loadings and mean were saved."""
+    return ("loadings", "mean") if "loadings" in values else ("coordinate_loadings", "coordinate_mean")
+
+
 def _specification(values: dict[str, Any], attributes: Any) -> Specification:
-    sizes = [len(values["mean"])] + ([len(values["rank_mean"])] if "rank_mean" in values else [])
+    loadings, mean = (values[name] for name in _names(values))
+    sizes = [len(mean)] + ([len(values["rank_mean"])] if "rank_mean" in values else [])
     shared = "noise_floor" in values
     floors = values["noise_floor"].tolist() if shared else [tuple(values["feature_noise_floor"].tolist())]
     views = zip(values["view"].tolist(), sizes, floors, strict=True)
     patterns = tuple(tuple(int(view) for view in pattern) for pattern in attributes["patterns"])
     made = tuple(View(name, size, floor, shared=shared) for name, size, floor in views)
-    return Specification(made, patterns, values["loadings"].shape[1])
+    return Specification(made, patterns, loadings.shape[1])
 
 
 def _records(kind: Any, values: dict[str, Any], prefix: str, names: tuple[str, ...], *, numbered: bool) -> Any:

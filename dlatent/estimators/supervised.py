@@ -98,7 +98,7 @@ class SupervisedPPCA(PPCA):
         max_iter: int | None = None,
         random_state: Any = 0,
         solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov", "rows"] = "auto",
+        route: Literal["auto", "moments", "krylov", "rows", "dual"] = "auto",
         noise_floor: float = 1e-6,
         target_noise_floor: float = 1e-3,
         suspect_data: Literal["refuse", "keep"] = "refuse",

@@ -17,6 +17,9 @@ import numpy as np
 
 from dlatent.arrays import Array
 
+DIVERGED = 1e3
+"""A residual so many times the smallest one leads away."""
+
 
 class Point(Protocol):
     """Parameters that can be written as one vector and back."""
@@ -109,3 +112,40 @@ def accelerate(
             return Accelerated(point, value, evaluation, True)
         candidate = chosen
     return Accelerated(point, value, max_evaluations, False)
+
+
+def settle(
+    step: Callable[[T], tuple[T, float]],
+    start: T,
+    *,
+    tolerance: float,
+    max_evaluations: int,
+    window: int = 8,
+    project: Callable[[T], T] = lambda point: point,
+) -> T:
+    """Iterate a converged map until the point itself stands still: its value is flat to rounding long before.
+
+    Anderson's combinations by least squares, without a safeguard; the point with the smallest residual is returned, and
+    the start where none is smaller.  Stops when the residual is below `tolerance` · ‖point‖.
+    """
+    point, best, least = start, start, np.inf
+    points: list[Array] = []
+    residuals: list[Array] = []
+    for _ in range(max_evaluations):
+        vector = point.flatten()
+        residual = step(point)[0].flatten() - vector
+        size = float(np.linalg.norm(residual))
+        if not np.isfinite(size) or size > DIVERGED * least:
+            break
+        if size < least:
+            best, least = point, size
+        if size <= tolerance * float(np.linalg.norm(vector)):
+            break
+        points, residuals = [*points, vector][-window:], [*residuals, residual][-window:]
+        image = vector + residual
+        if len(points) > 1:
+            changes = np.stack([b - a for a, b in pairwise(residuals)], axis=1)
+            moves = np.stack([b - a for a, b in pairwise(points)], axis=1) + changes
+            image = image - moves @ np.linalg.lstsq(changes, residual, rcond=None)[0]
+        point = project(point.unflatten(image))
+    return best

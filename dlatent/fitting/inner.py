@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.acceleration import accelerate, settle
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
@@ -20,6 +20,11 @@ TOLERANCE = 1e-13
 COARSE = 1e-8
 """The same while the subspace is still far from its end, where more would be wasted."""
 MAX_EVALUATIONS = 3000
+STILL = 1e-13
+"""Relative length of an EM step at which the parameters stand still."""
+MAX_SETTLING = 200
+ROUNDING = 1e-13
+"""Relative difference of two log-likelihoods that is none."""
 KEPT_MAXIMA = 3
 LITTLE_NOISE = 1e-2
 """Part of a view's mean variance that counts as little noise for a start."""
@@ -62,6 +67,8 @@ def solve(
         runs = [_climb(start, middle, specification, tolerance) for start in candidates]
         runs.sort(key=lambda run: -run[0].log_likelihood)
         found, converged = [run[0] for run in runs], runs[0][1]
+    if thorough and converged and len(specification.views) > 1:
+        found[0] = _settled(found[0], middle, specification)
     best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
     noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
     return best, Warm(best.parameters, noises, converged)
@@ -90,6 +97,20 @@ def _climb(
         project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
     )
     return Solution(run.point, run.value), run.converged
+
+
+def _settled(solution: Solution, moments: Moments, specification: Specification) -> Solution:
+    """The same maximum, with parameters that stand still, so that other ways to it find the same digits."""
+    floors = specification.floors
+    point = settle(
+        lambda p: em_step(p, moments, specification),
+        solution.parameters,
+        tolerance=STILL,
+        max_evaluations=MAX_SETTLING,
+        project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
+    )
+    value = em_step(point, moments, specification).log_likelihood
+    return Solution(point, value) if value >= solution.log_likelihood - ROUNDING * abs(value) else solution
 
 
 def _starts(moments: Moments, specification: Specification) -> list[Parameters]:

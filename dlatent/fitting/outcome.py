@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dlatent.arrays import Block, Rows
+from dlatent.arrays import Block, Rows, add
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -37,6 +37,23 @@ class GatherLinked(Protocol):
         name: str = "linked pass",
     ) -> S:
         """Sum of `fold(block, parameters)` over all blocks, after `hops` exchanges of rows."""
+        ...
+
+
+class GatherPairs(Protocol):
+    """One pass in which every block meets every block (see the engine's protocol)."""
+
+    def __call__(
+        self,
+        meet: Callable[[Block, Block, P], S],
+        parameters: P,
+        *,
+        along: Callable[[S, S], S] = add,
+        finish: Callable[[Block, S, P], Any] | None = None,
+        combine: Callable[[Any, Any], Any] | None = None,
+        name: str = "pairs",
+    ) -> Any:
+        """The results of all blocks: of what a block's meetings with all blocks add up to, made by `finish`."""
         ...
 
 

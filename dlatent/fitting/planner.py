@@ -32,6 +32,9 @@ EXPECTED_PASSES = 12
 """Rayleigh–Ritz EM takes 8 to 13 passes on text and images (benchmarks)."""
 EXPECTED_ROW_PASSES = 20
 """Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
+DUAL_PASSES = 2
+SKEWNESS = 10.0
+"""Meetings of entries in products of sparse rows, as a multiple of those of evenly filled columns (text measured)."""
 ROW_SOLVE = 10.0
 """Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
 ROW_CHUNK_BYTES = 32 * MIB
@@ -64,7 +67,7 @@ def _task_memory(problem: Problem, statistic: int) -> int:
     return copies * problem.largest_block + buffers + 3 * statistic
 
 
-def _worker_memory(problem: Problem, machine: Machine, statistic: int, parameters: int) -> int:
+def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters: int) -> int:
     """Peak of a worker process without its cache."""
     held = BASE_MEMORY + machine.threads * _task_memory(problem, statistic) + TREE_STATISTICS * statistic + parameters
     if problem.in_memory and not _shares_driver(machine):
@@ -73,7 +76,7 @@ def _worker_memory(problem: Problem, machine: Machine, statistic: int, parameter
     return held
 
 
-def _cache_room(problem: Problem, machine: Machine, held: int) -> int:
+def cache_room(problem: Problem, machine: Machine, held: int) -> int:
     """Bytes of blocks that a worker may keep beside what it needs."""
     if problem.in_memory:
         return 0
@@ -81,11 +84,11 @@ def _cache_room(problem: Problem, machine: Machine, held: int) -> int:
     if machine.worker_memory:
         room = min(room, int(FILL * machine.worker_memory) - held)
     wanted = problem.nbytes + _links_bytes(problem)
-    group = max(problem.largest_block, wanted // _groups(problem))
+    group = max(problem.largest_block, wanted // group_number(problem))
     return max(0, min(room, -(-wanted // machine.workers) + group))
 
 
-def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
+def stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
     """Whether all blocks stay in memory between passes."""
     return problem.in_memory or problem.nbytes + _links_bytes(problem) <= cache_bytes * machine.workers
 
@@ -93,18 +96,18 @@ def _stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
 def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
     """Rows that a worker holds: its own and its neighbours' of one stage, its own of another, those being worked on."""
     own = -(-problem.instances // machine.workers)
-    rows = max(problem.reach, own) + own + 4 * -(-problem.instances // _groups(problem)) * machine.threads
+    rows = max(problem.reach, own) + own + 4 * -(-problem.instances // group_number(problem)) * machine.threads
     return 8 * columns * rows
 
 
-def _groups(problem: Problem) -> int:
+def group_number(problem: Problem) -> int:
     """About the number of groups of blocks: three quarters of the tasks of a pass."""
     return max(min(3 * problem.tasks // 4, problem.blocks), 1)
 
 
 def _link_memory(problem: Problem, machine: Machine) -> int:
     """The links that the threads of a worker read and cut at a time."""
-    return 3 * _links_bytes(problem) // _groups(problem) * machine.threads
+    return 3 * _links_bytes(problem) // group_number(problem) * machine.threads
 
 
 def _links_bytes(problem: Problem) -> int:
@@ -135,7 +138,7 @@ def _slabs(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
         whole = _exchange_memory(problem, machine, problem.features)
     else:
         grown = min(1.0 + (problem.links or 0) / problem.instances, problem.features * problem.instances / problem.nnz)
-        group = grown * problem.nnz / _groups(problem) * machine.threads
+        group = grown * problem.nnz / group_number(problem) * machine.threads
         reach = max(problem.reach / problem.instances, 1 / machine.workers)
         entries = (reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 3 * group
         whole = int(SPARSE_SLACK * 12 * entries)
@@ -174,10 +177,10 @@ def moments_route(problem: Problem, machine: Machine) -> Route:
         flops, rate = 2.0 * problem.instances * width**2, GEMM_RATE  # rows that meet their neighbours become dense
     seconds = _pass_seconds(problem, machine, flops, rate, decode=True) + driver
     seconds += _linked_seconds(problem, machine, width, 1)
-    worker = _worker_memory(problem, machine, statistic, 8 * width)
+    worker = worker_memory(problem, machine, statistic, 8 * width)
     if problem.links is not None:
         worker += _link_memory(problem, machine) + _exchange_memory(problem, machine, width + 1)
-    route = _placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
+    route = placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
     return route if problem.links is None else replace(route, columns_at_once=width + 1)
 
 
@@ -188,7 +191,7 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     statistic = 8 * problem.features * (columns + 2 + problem.targets) * problem.patterns
     flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-    held = _worker_memory(problem, machine, statistic, 16 * problem.features * columns)
+    held = worker_memory(problem, machine, statistic, 16 * problem.features * columns)
     exchanged, at_once, slabs, slabbed = columns + problem.targets + 1, 0, 0, 0
     if problem.links is not None:
         held += _link_memory(problem, machine)
@@ -198,9 +201,9 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
         slabs, slab = _slabs(problem, machine, room - kept)
         slabbed = held + kept + slab
         held += _exchange_memory(problem, machine, at_once)
-    cache = _cache_room(problem, machine, held)
+    cache = cache_room(problem, machine, held)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
-    later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
+    later = _pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
     seconds = first + (EXPECTED_PASSES - 1) * later
     if problem.links is not None:
         seconds += EXPECTED_PASSES * _linked_seconds(problem, machine, exchanged, HOPS) + slabs * first
@@ -208,7 +211,7 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     rank = min(max_rank, EXPECTED_PASSES * columns)
     # Buffers grow by doubling: the old and the new one exist together for a moment.
     own = BASE_MEMORY + 8 * problem.features * (rank * (1 + problem.patterns) * 3 + columns * 6)
-    route = _placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), own, machine)
+    route = placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), own, machine)
     return replace(route, columns_at_once=at_once, slabs=slabs)
 
 
@@ -220,20 +223,43 @@ def rows_route(problem: Problem, machine: Machine) -> Route:
     cells = float(problem.nnz) if problem.nnz is not None else float(problem.instances) * width
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     flops = 4.0 * cells * (packed + k) + problem.instances * float(k) ** 3 * ROW_SOLVE
-    held = _worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
-    cache = _cache_room(problem, machine, held)
+    held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
+    cache = cache_room(problem, machine, held)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
-    later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
+    later = _pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
     # The points and images that the acceleration remembers, and a few statistics.
     own = BASE_MEMORY + 8 * width * (k + 2) * 24 + 6 * statistic
     seconds = first + (EXPECTED_ROW_PASSES - 1) * later
-    return _placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
+    return placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
 
 
-_ROUTES = {"moments": moments_route, "rows": rows_route}
+def dual_route(problem: Problem, machine: Machine) -> Route:
+    """One pass for the inner products of all pairs of instances, one for the loadings; the driver holds N² numbers."""
+    count, k = problem.instances, problem.n_components
+    columns = k + extra_directions(k) + problem.targets
+    groups = group_number(problem)
+    flops, rate = 2.0 * count**2 * problem.features, GEMM_RATE
+    if problem.nnz is not None:
+        flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1), SPARSE_GRAM_RATE
+    if not problem.targets and count <= FULL_EIGEN:
+        driver = 4.0 * count**3 / GEMM_RATE
+    else:
+        driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
+    square = 8 * count**2
+    share = -(-square // groups)
+    held = worker_memory(problem, machine, 2 * share, 8 * count * columns) + machine.threads * problem.largest_block
+    cache = cache_room(problem, machine, held)
+    visits = 1 if stays(problem, machine, cache) else groups
+    threads = machine.workers * machine.threads
+    seconds = driver + (flops / rate + visits * problem.nbytes / DECODE_RATE) / threads + TASK_SECONDS * groups**2
+    seconds += _pass_seconds(problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False)
+    return placed("dual", DUAL_PASSES, seconds, cache, held + cache, BASE_MEMORY + 6 * square, machine)
 
 
-def _placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Route:
+_ROUTES = {"moments": moments_route, "rows": rows_route, "dual": dual_route}
+
+
+def placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Route:
     """The route's memory; where the workers are threads of the driver, one process holds both."""
     if _shares_driver(machine):
         worker = driver = worker + driver - BASE_MEMORY
@@ -270,13 +296,13 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
     if route not in ("auto", *routes):
         raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
     wanted = routes if route == "auto" else {route: routes[route]}
-    fitting = {name: r for name, r in routes.items() if _excess(r, machine) is None}
+    fitting = {name: r for name, r in routes.items() if excess(r, machine) is None}
     usable = [r for name, r in fitting.items() if name in wanted]
     if not usable:
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda r: r.seconds)
-    passes = em_passes if em_passes and best.name != "moments" else best.passes
-    cached = _stays(problem, machine, best.cache_bytes)
+    passes = em_passes if em_passes and best.name not in ("moments", "dual") else best.passes
+    cached = stays(problem, machine, best.cache_bytes)
     fresh = 0 if problem.in_memory else problem.nbytes
     return Plan(
         route=best.name,
@@ -311,7 +337,7 @@ def _exchange_bytes(problem: Problem, route: Route) -> int:
     return 8 * problem.travelling * min(columns, problem.features) * HOPS
 
 
-def _excess(route: Route, machine: Machine) -> str | None:
+def excess(route: Route, machine: Machine) -> str | None:
     """Which limit a route breaks, in words, or None."""
     if machine.worker_memory and route.worker_memory > machine.worker_memory:
         return f"{size(route.worker_memory)} of a worker's {size(machine.worker_memory)}"
@@ -325,14 +351,16 @@ def _reason(best: Route, choice: _Choice) -> str:
         return "asked for"
     if len(choice.routes) == 1:
         return "entries may be missing in any place" if best.name == "rows" else "the only one for these data"
-    other = next(r for name, r in choice.routes.items() if name != best.name)
-    if other.name not in choice.fitting:
-        return f"{other.name} would need {size(max(other.worker_memory, other.driver_memory))}, which does not fit"
-    return f"estimated cost {best.seconds:.2g} s against {other.seconds:.2g} s by {other.name}"
+    others = [r for name, r in choice.routes.items() if name != best.name]
+    costs = " and ".join(f"{r.seconds:.2g} s by {r.name}" for r in others if r.name in choice.fitting)
+    said = [f"estimated cost {best.seconds:.2g} s against {costs}"] if costs else []
+    large = [r for r in others if r.name not in choice.fitting]
+    said += [f"{r.name} would need {size(max(r.worker_memory, r.driver_memory))}, which does not fit" for r in large]
+    return "; ".join(said)
 
 
 def _refusal(problem: Problem, machine: Machine, wanted: dict[str, Route]) -> str:
-    needs = "; ".join(f"route {name} needs {_excess(r, machine)}" for name, r in wanted.items())
+    needs = "; ".join(f"route {name} needs {excess(r, machine)}" for name, r in wanted.items())
     ways = ["give the workers or the driver more memory"]
     blocks = machine.threads * 5 * problem.largest_block
     if 2 * blocks > min(r.worker_memory for r in wanted.values()) - BASE_MEMORY:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dlatent.arrays import Array
@@ -166,7 +168,7 @@ def _by_subspace(
 
 
 def finished(
-    state: Climb,
+    state: Climb[Any],
     parameters: Parameters,
     options: Options,
     converged: bool,
@@ -179,7 +181,7 @@ def finished(
     variances = state.variances(specification)
     counts = moments
     if counts is None:
-        counts = counts_alone((s.instances for s in state.space.sums), len(specification.views))
+        counts = counts_alone(state.space.counts, len(specification.views))
     history = tuple(state.history)
     if state.warm is not None and not state.warm.converged:
         converged = False

@@ -7,6 +7,7 @@ collected (route moments with many features).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import scipy.linalg as la
@@ -26,6 +27,54 @@ Products = Callable[[Array, bool], tuple[PatternProducts, ...]]
 """Products of directions (D, b) per pattern, with the sums where the flag says so."""
 
 
+class Space(Protocol):
+    """A part of the features in which the loadings lie, and what the likelihood there depends on: directions of
+    features (`rayleigh_ritz.Subspace`), or combinations of instances (`dual.DualSpace`)."""
+
+    @property
+    def rank(self) -> int:
+        """Its dimensions r."""
+        ...
+
+    @property
+    def instances(self) -> float:
+        """Number of instances."""
+        ...
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """Number of instances of each pattern."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing outside."""
+        ...
+
+    def extended(self, directions: Array, products: Any) -> Self:
+        """With more directions and their products with the data; earlier coordinates stay."""
+        ...
+
+    def restarted(self, keep: Array) -> Self:
+        """Its part that the orthonormal columns of `keep` (r, r') span, without access to the data."""
+        ...
+
+    def moments(self, specification: Specification) -> Moments:
+        """Moments of the coordinates and the targets per pattern, and the energy outside."""
+        ...
+
+    def principal(self, loadings: Array, count: int) -> Array:
+        """The leading principal directions (r, count) outside the span of the loadings (r, K)."""
+        ...
+
+    def growth(self, parameters: Parameters, specification: Specification, extra: int, *, first: bool) -> Array:
+        """The directions that the next pass should bring, given the best parameters inside."""
+        ...
+
+
+S = TypeVar("S", bound=Space)
+
+
 def require_variation(variances: Array) -> Array:
     """Refuse constant data: without variance there is no likelihood to maximise."""
     if not variances[0] > 0.0:
@@ -33,10 +82,10 @@ def require_variation(variances: Array) -> Array:
     return variances
 
 
-class Climb:
+class Climb(Generic[S]):
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
-    def __init__(self, space: Subspace, specification: Specification, options: Options) -> None:
+    def __init__(self, space: S, specification: Specification, options: Options) -> None:
         self.space, self.options = space, options
         self.specification = self._with_floors(specification)
         self.history: list[Progress] = []
@@ -48,7 +97,7 @@ class Climb:
         return specification.with_floors(np.array(self.options.floor_parts) * variances)
 
     def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
-        return ritz.reduced_moments(self.space, specification), ritz.reduced_specification(self.space, specification)
+        return self.space.moments(specification), specification.resized((self.space.rank, *specification.sizes[1:]))
 
     def variances(self, specification: Specification) -> Array:
         """Mean variance per feature of each view."""
@@ -61,7 +110,7 @@ class Climb:
         moments, reduced = self._reduced(self.specification)
         rank = self.space.rank
         grown = rank - self.solved_rank
-        tolerance = TOLERANCE if thorough or rank == len(self.space.basis) else self._tolerance()
+        tolerance = TOLERANCE if thorough or self.space.whole else self._tolerance()
         solution, self.warm = solve(
             moments, reduced, warm=self.warm, rank_grown=grown, thorough=thorough, tolerance=tolerance
         )
@@ -94,19 +143,14 @@ class Climb:
         return self.warm.parameters
 
     def directions(self, extra: int) -> Array:
-        """Where the subspace has to grow: the gradient's part outside it, and `extra` Krylov directions."""
-        rank = self.space.rank
-        candidates = [ritz.gradient_block(self.space, self.solution, self.specification)]
-        candidates.append(ritz.ritz_residuals(self.space, self.solution.loadings[:rank], extra))
-        if len(self.history) == 1:
-            candidates += [s.cross for s in self.space.sums if s.cross.shape[1]]
-        return ritz.orthonormal(np.hstack(candidates), self.space.basis)
+        """Where the subspace has to grow."""
+        return self.space.growth(self.solution, self.specification, extra, first=len(self.history) == 1)
 
     def restart(self, width: int) -> None:
         """Thick restart: keep the loadings' span and the leading principal directions."""
         rank = self.space.rank
         used = la.orth(self.solution.loadings[:rank])
-        keep = np.hstack([used, ritz.principal_inside(self.space, used, width - used.shape[1])])
+        keep = np.hstack([used, self.space.principal(used, width - used.shape[1])])
         parameters = self.solution
         inside = Parameters(
             np.vstack([keep.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
@@ -115,7 +159,7 @@ class Climb:
         )
         assert self.warm is not None
         self.warm = Warm(inside, self.warm.noises, self.warm.converged)
-        self.space = ritz.restarted(self.space, keep)
+        self.space = self.space.restarted(keep)
         self.solved_rank = keep.shape[1]
 
 
@@ -136,38 +180,44 @@ def extra_directions(n_components: int) -> int:
 
 def climb(
     products: Products, specification: Specification, shift: Array, options: Options, report: Report | None = None
-) -> tuple[Climb, bool]:
+) -> tuple[Climb[Subspace], bool]:
     """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it
     is."""
     features, k = specification.sizes[0], specification.n_components
-    extra = extra_directions(k)
-    width = min(features, k + extra)
-    if features <= 2 * width:
-        directions = np.eye(features)
-    else:
-        rng = np.random.default_rng(options.random_state)
-        directions = ritz.orthonormal(rng.standard_normal((features, width)))
+    directions = first_directions(features, k, options)
     state = Climb(ritz.begin(directions, products(directions, True), shift), specification, options)
-    converged = False
+    return state, grow(state, lambda fresh: products(fresh, False), report)
+
+
+def first_directions(size: int, n_components: int, options: Options) -> Array:
+    """Random orthonormal directions (size, b) for the first pass, or all where these are few."""
+    width = min(size, n_components + extra_directions(n_components))
+    if size <= 2 * width:
+        return np.eye(size)
+    rng = np.random.default_rng(options.random_state)
+    return ritz.orthonormal(rng.standard_normal((size, width)))
+
+
+def grow(state: Climb[S], products: Callable[[Array], Any], report: Report | None = None) -> bool:
+    """Let the space of a climb grow by the products of one pass at a time; whether the maximum is reached."""
+    options, k = state.options, state.specification.n_components
+    extra = extra_directions(k)
+    width = k + extra
     while True:
         line = state.record(state.solve(), report)
-        whole = state.space.rank == features
+        whole = state.space.whole
         if whole or line.remaining <= options.tolerance:
             improved = state.solve(thorough=True)
-            converged = True
             if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
-                break
+                return True
             state.history[-1] = Progress(line.iteration, improved, line.gain, float("nan"), line.rank)
-            converged = whole
             if whole:
-                break
+                return True
         if len(state.history) >= options.max_iterations:
-            break
+            return False
         if state.space.rank + width > max(options.max_rank, 3 * width):
             state.restart(max(options.max_rank, 3 * width) // 2)
         fresh = state.directions(extra)
         if not fresh.shape[1]:
-            converged = True
-            break
-        state.space = ritz.extend(state.space, fresh, products(fresh, False))
-    return state, converged
+            return True
+        state.space = state.space.extended(fresh, products(fresh))

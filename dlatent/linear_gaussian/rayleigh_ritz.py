@@ -51,6 +51,41 @@ class Subspace:
         """Mean of the features over all instances, relative to the shift (D,)."""
         return np.asarray(sum(s.total for s in self.sums) / self.instances)
 
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """Number of instances of each pattern."""
+        return tuple(s.instances for s in self.sums)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no other direction is left."""
+        return self.rank == len(self.basis)
+
+    def extended(self, directions: Array, products: tuple[PatternProducts, ...]) -> Subspace:
+        """With more directions and their products, see `extend`."""
+        return extend(self, directions, products)
+
+    def restarted(self, keep: Array) -> Subspace:
+        """Only what the directions Q·keep span, see `restarted`."""
+        return restarted(self, keep)
+
+    def moments(self, specification: Specification) -> Moments:
+        """What the likelihood inside depends on, see `reduced_moments`."""
+        return reduced_moments(self, specification)
+
+    def principal(self, loadings: Array, count: int) -> Array:
+        """Leading principal directions outside the span of the loadings, see `principal_inside`."""
+        return principal_inside(self, loadings, count)
+
+    def growth(self, parameters: Parameters, specification: Specification, extra: int, *, first: bool) -> Array:
+        """Where the subspace has to grow, orthonormal (D, b): the gradient's part outside it, `extra` Krylov
+        directions, and at first those of the targets."""
+        candidates = [gradient_block(self, parameters, specification)]
+        candidates.append(ritz_residuals(self, parameters.loadings[: self.rank], extra))
+        if first:
+            candidates += [s.cross for s in self.sums if s.cross.shape[1]]
+        return orthonormal(np.hstack(candidates), self.basis)
+
 
 def appended(columns: Array, fresh: Array) -> Array:
     """`columns` with `fresh` (D, b) to the right, in a buffer that has room for three times as many.
@@ -179,7 +214,13 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
 def principal_inside(space: Subspace, loadings: Array, count: int) -> Array:
     """The `count` leading principal directions (r, count) of the subspace, outside the span of the loadings (r, K)."""
     offset = space.basis.T @ space.offset
-    inner = np.asarray(sum(space.inner)) - space.instances * np.outer(offset, offset)
+    return principal_directions(
+        np.asarray(sum(space.inner)) - space.instances * np.outer(offset, offset), loadings, count
+    )
+
+
+def principal_directions(inner: Array, loadings: Array, count: int) -> Array:
+    """The leading eigenvectors (r, count) of a symmetric matrix (r, r) outside the span of the loadings (r, K)."""
     used = la.orth(loadings)
     rest = np.eye(len(inner)) - used @ used.T
     room = max(min(count, len(inner) - used.shape[1]), 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import AxisLabels, DataSource
+from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features
 from dlatent.errors import DataError
 from dlatent.stores.partition import dense_edges, least_sparse_bytes, loaded_dtype, sparse_edges, wanted_bytes
 from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
@@ -68,3 +70,13 @@ def row_view(whole: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     part.indptr = whole.indptr[start : stop + 1] - whole.indptr[start]
     part.has_canonical_format = True
     return part
+
+
+def held(values: Features, edges: Sequence[int] | None = None) -> tuple[BlockSource, ...]:
+    """Loaded rows as block sources, one for each two of the `edges` 0 … n (None: one for all)."""
+    cuts = list(pairwise(edges or (0, values.shape[0])))
+    if isinstance(values, sp.csr_array):
+        parts = [(start, stop, row_view(values, start, stop)) for start, stop in cuts]
+        size = values.data.itemsize + values.indices.itemsize
+        return tuple(MatrixRows(start, stop, part.nnz * size, part) for start, stop, part in parts)
+    return tuple(ArrayRows(start, stop, values[start:stop].nbytes, values[start:stop]) for start, stop in cuts)

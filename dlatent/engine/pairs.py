@@ -1,0 +1,125 @@
+"""A pass over pairs, in which every block meets every block, itself among them: for neighbours, or for a kernel.
+
+    V_b = along(… along(meet(b, b₀; p), meet(b, b₁; p)) …, meet(b, b_n; p)),   result = finish(b, V_b; p)
+
+A task meets one group of blocks with one other, so that it holds a group, two blocks of the other, and the values of
+its own blocks, which should be thin: as many rows as the block, and few columns.  Blocks are read through the cache.
+Thin rows that belong to the blocks lie in the parameters, which travel once for each process; a function finds those of
+a block at `block.start`.
+
+Law: like every pass, the result depends to the last bit on the blocks alone.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from dlatent.arrays import Block
+from dlatent.engine.blas import pinned
+from dlatent.engine.heap import kept
+from dlatent.engine.order import reduce_tree
+from dlatent.engine.part import Part, Share, Tally, Work, block_of, owned, read_ahead
+
+Node = TypeVar("Node")
+
+
+@dataclass(frozen=True, eq=False)
+class PairWork(Work):
+    """What a pass over pairs does; `function` is `meet`, and `combine` joins the results of different blocks."""
+
+    along: Callable[[Any, Any], Any]
+    finish: Callable[[Block, Any, Any], Any] | None
+    listed: bool
+    groups: int
+
+    @classmethod
+    def pairs(
+        cls, name: str, meet: Any, parameters: Any, along: Any, finish: Any, combine: Any, groups: int, first: bool
+    ) -> PairWork:
+        """A new pass with a token of its own; without `combine` its result is a tuple with an entry for each block."""
+        listed = combine is None
+        joined = operator.add if listed else combine
+        return cls(name, meet, parameters, joined, first, True, uuid4().hex, along, finish, listed, groups)
+
+    @property
+    def visits(self) -> int:  # type: ignore[override]
+        """How often a pass sees each block: as its own with every group, and as the other with every other group."""
+        return 2 * self.groups - 1
+
+    @property
+    def turns(self) -> int:  # type: ignore[override]
+        """A group meets every group."""
+        return self.groups
+
+
+class PairSteps(Protocol[Node]):
+    """How a runner makes the nodes of a pass over pairs."""
+
+    def meet(self, group: int, other: int, share: Node | None) -> Node:
+        """The share of a group after it has met one more group."""
+        ...
+
+    def join(self, shares: list[Node]) -> Node:
+        """Joined shares."""
+        ...
+
+
+def walk_pairs(steps: PairSteps[Node], groups: int) -> Node:
+    """Every group meets the groups in their order, and their shares join in the fixed tree."""
+
+    def leaf(group: int) -> Node:
+        share = steps.meet(group, 0, None)
+        for other in range(1, groups):
+            share = steps.meet(group, other, share)
+        return share
+
+    return reduce_tree(leaf, steps.join, groups)
+
+
+def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> Share:
+    """The share of a part (a value for each of its blocks) after it has met one more part; after the last, the result.
+
+    The share before stays as it is: the scheduler may need it again after a worker is lost.
+    """
+    started = perf_counter()
+    values, tally = ((), Tally()) if share is None else (owned(share[0]), share[1])
+    first = own.in_memory and work.first and share is None
+    mine = list[Block]()
+    with pinned(), kept():
+        for position, loaded in read_ahead(own, work):
+            mine.append(block_of(own, position, loaded.features))
+            tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
+        if other.index == own.index:
+            for block in mine:
+                values = _met(mine, block, values, work)
+        else:
+            for position, loaded in read_ahead(other, work):
+                values = _met(mine, block_of(other, position, loaded.features), values, work)
+                tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
+                del loaded
+        if other.index == work.groups - 1:
+            values = _result(mine, values, work)
+    return values, tally._replace(busy_seconds=tally.busy_seconds + perf_counter() - started)
+
+
+def _met(mine: list[Block], other: Block, values: tuple[Any, ...], work: PairWork) -> tuple[Any, ...]:
+    """The values of a part's blocks after they have met one more block."""
+    found = (work.function(block, other, work.parameters) for block in mine)
+    if not values:
+        # The first values may alias cached blocks or the parameters, and `along` may update them in place.
+        return tuple(map(owned, found))
+    return tuple(work.along(value, new) for value, new in zip(values, found, strict=True))
+
+
+def _result(mine: list[Block], values: tuple[Any, ...], work: PairWork) -> Any:
+    """What a part's blocks give to the pass, from their values when they have met everybody."""
+    found: Iterable[Any] = values
+    if work.finish is not None:
+        found = [work.finish(block, value, work.parameters) for block, value in zip(mine, values, strict=True)]
+    return tuple(found) if work.listed else reduce(work.combine, found)

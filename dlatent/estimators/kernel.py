@@ -1,0 +1,354 @@
+"""PPCA and supervised PPCA of features that a kernel makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from dlatent.arrays import Array, DataSource, Links
+from dlatent.engine.blas import pinned
+from dlatent.engine.connect import connect
+from dlatent.errors import DataError
+from dlatent.estimators.base import Fitted, Watch
+from dlatent.estimators.kernel_fit import KernelTask, fitted_given, fitted_kernel, fitted_landmarks
+from dlatent.estimators.kernel_map import KernelMap, KernelRows, feature_likelihood_rows
+from dlatent.estimators.ppca import PPCA
+from dlatent.estimators.supervised import SupervisedPPCA
+from dlatent.estimators.targets import EncodedTargets, TargetType
+from dlatent.fitting.kernel_plan import plan_kernel, plan_landmarks
+from dlatent.fitting.outcome import Outcome
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.kernels import NAMES, Kernel, KernelFunction
+
+KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
+WITH_GAMMA = ("rbf", "polynomial", "laplacian")
+
+
+class _Absent:
+    """A method of the linear models that makes no sense of features that are never written down."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: Any, owner: type) -> Any:
+        raise AttributeError(f"a kernel model has no {self.name}: {self.why}")
+
+
+NO_PREIMAGE = "a kernel does not lead back from its features to rows"
+
+
+class KernelModel(PPCA):
+    """What the two kernel models share; see KernelPPCA."""
+
+    kernel: str | KernelFunction
+    gamma: float | str
+    degree: int
+    coef0: float
+    feature_dimension: int | None
+    landmarks: int | None
+    kernel_store: str | os.PathLike[str] | None
+    kernel_dtype: str
+    _map: KernelMap
+    _route_names = ("auto", "memory", "recomputed", "stored")
+    missing: Literal["refuse", "nan", "unstored"] = "refuse"
+
+    inverse_transform: Any = _Absent(NO_PREIMAGE)
+    sample: Any = _Absent(NO_PREIMAGE)
+    impute: Any = _Absent(NO_PREIMAGE)
+    impute_variance: Any = _Absent(NO_PREIMAGE)
+    get_covariance: Any = _Absent("its features are too many, or have no number")
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if not callable(self.kernel) and self.kernel not in NAMES:
+            raise DataError(
+                f"kernel is {self.kernel!r}; expected a function of two blocks, or one of {', '.join(NAMES)}"
+            )
+        number = isinstance(self.gamma, (int, float, np.number)) and not isinstance(self.gamma, bool)
+        if self.gamma != "median" and not (number and 0 < float(self.gamma) < np.inf):
+            raise DataError(f"gamma is {self.gamma!r}; expected a positive number, or 'median'")
+        if not isinstance(self.degree, (int, np.integer)) or self.degree < 1:
+            raise DataError(f"degree is {self.degree!r}; expected an integer of at least 1")
+        for name in ("feature_dimension", "landmarks"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, (int, np.integer)) or value <= self.n_components):
+                raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
+        if self.landmarks is not None and self.kernel == "precomputed":
+            raise DataError("landmarks are rows, of which a precomputed kernel has none; leave landmarks=None")
+        if self.landmarks is not None and self.solver == "em":
+            raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
+        if self.kernel_dtype not in ("float64", "float32"):
+            raise DataError(f"kernel_dtype is {self.kernel_dtype!r}; expected 'float64' or 'float32'")
+
+    def _check_shape(self, source: DataSource) -> None:
+        rows, columns = source.shape
+        if self.kernel == "precomputed" and rows != columns:
+            raise DataError(
+                f"the precomputed kernel has {rows} × {columns} values; a fit needs those of the training rows with "
+                "themselves, as many columns as rows"
+            )
+        if self.n_components >= rows - 1:
+            raise DataError(
+                f"n_components is {self.n_components}, but the features of {rows} instances allow at most {rows - 2}; "
+                "ask for fewer components"
+            )
+        if self.landmarks is not None and self.landmarks > rows:
+            raise DataError(f"landmarks is {self.landmarks}, but there are {rows} instances; ask for fewer, or None")
+
+    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
+        """The model in the span of the loadings: as many coordinates as components stand for the features."""
+        whole = super()._make_specification(source, encoded)
+        return whole.resized((int(self.n_components), *whole.sizes[1:]))
+
+    def _make_plan(
+        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
+    ) -> Plan:
+        problem, name = self._problem(source, specification), "callable" if callable(self.kernel) else str(self.kernel)
+        with connect(source, client=client) as engine:
+            if self.landmarks is not None:
+                return plan_landmarks(problem, engine.resources, kernel=name, landmarks=int(self.landmarks))
+            return plan_kernel(
+                problem,
+                engine.resources,
+                kernel=name,
+                route=self.route,
+                itemsize=np.dtype(self.kernel_dtype).itemsize,
+                stored=self.kernel_store is not None,
+                given=name == "precomputed",
+                whole=self.solver == "em",
+            )
+
+    def _kernel(self) -> Kernel:
+        """The kernel as far as it is known before the data are seen; γ = 0 stands for the median heuristic."""
+        function = self.kernel if callable(self.kernel) else None
+        name = "callable" if callable(self.kernel) else str(self.kernel)
+        gamma = 0.0 if self.gamma == "median" and name in WITH_GAMMA else 1.0
+        if self.gamma != "median":
+            gamma = float(self.gamma)
+        return Kernel(name, gamma, int(self.degree), float(self.coef0), function)
+
+    def _features(self, kernel: Kernel, source: DataSource) -> int:
+        """The number M of features: as asked for; D where they are the rows' own; else what N instances can span."""
+        if self.feature_dimension is not None:
+            return int(self.feature_dimension)
+        rows, columns = source.shape
+        known = kernel.dimension(columns)
+        if kernel.name in ("linear", "cosine"):
+            return max(columns, int(self.n_components) + 1)
+        return rows - 1 if known is None else max(min(rows - 1, known), int(self.n_components) + 1)
+
+    def _fit(
+        self,
+        source: DataSource,
+        encoded: EncodedTargets | None,
+        client: Any,
+        watch: Watch,
+        links: Links | None = None,
+    ) -> None:
+        specification = self._make_specification(source, encoded)
+        plan = self._make_plan(source, specification, client)
+        task = KernelTask(
+            source,
+            None if encoded is None else encoded.rows(0, source.shape[0]),
+            specification,
+            plan,
+            self._options(plan, source),
+            partial(self._features, source=source),
+            self.solver,
+            client,
+            None if self.kernel_store is None else os.fspath(self.kernel_store),
+            self.kernel_dtype,
+            watch.on_iteration,
+            {"on_pass": watch.on_pass, "on_progress": watch.on_group},
+        )
+        with pinned():
+            if self.kernel == "precomputed":
+                outcome, features = fitted_given(task)
+            elif self.landmarks is not None:
+                outcome, features = fitted_landmarks(task, self._kernel(), int(self.landmarks))
+            else:
+                outcome, features = fitted_kernel(task, self._kernel())
+        self._map = features
+        self.n_features_in_ = source.shape[1]
+        self._keep(Fitted(outcome, tuple(task.passes), source.labels, plan))
+
+    def _publish_loadings(self, outcome: Outcome) -> None:
+        own = outcome.specification.slices[0]
+        self.dual_components_ = (self._map.combinations @ outcome.parameters.loadings[own]).T
+        self.gamma_ = self._map.kernel.gamma
+        self.feature_dimension_ = self._map.dimension
+        self.trace_error_ = self._map.trace_error
+
+    @property
+    def _dimension(self) -> int:
+        return self._map.dimension
+
+    def _rows(self, function: Any) -> Callable[..., Array]:
+        inner = super()._rows(function)
+        return KernelRows(self._map, inner)
+
+    def _likelihood_function(self) -> Any:
+        self._require_fitted()
+        if self.kernel == "precomputed":
+            raise DataError(
+                "rows of a precomputed kernel do not tell k(x, x), which the likelihood needs; name the kernel"
+            )
+        inner = partial(
+            feature_likelihood_rows,
+            parameters=self._parameters,
+            specification=self._specification,
+            dimension=self._map.dimension,
+        )
+        return KernelRows(self._map, inner, distances=True)
+
+
+class KernelPPCA(KernelModel):
+    """Probabilistic PCA of features φ(x) that a kernel makes: φ(x) = Wz + μ + ε, k(x, x') = φ(x)ᵀφ(x').
+
+    Parameters
+    ----------
+    n_components : K, the number of latent variables.
+    kernel : "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian"
+        exp(−γ‖x − x'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of
+        rows, (n, D) and (m, D) → (n, m).
+    gamma : γ, or "median": 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the
+        laplacian kernel; 1 over the median of ‖x‖² for the polynomial one.
+    degree : d of the polynomial kernel.
+    coef0 : c of the polynomial kernel.
+    feature_dimension : M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance
+        and, with targets, the weight of the features beside them.  None takes D for the linear and the cosine kernel,
+        whose features are so many, and for the others N − 1, what N instances about their mean can span.
+    landmarks : a number of random rows in whose span the loadings are looked for (Nyström); None takes all rows.
+    kernel_store : where K may be kept while a fit runs, a path that all workers reach; it is removed afterwards.
+    kernel_dtype : of values kept there, "float64" or "float32".
+    tol : as in PPCA.
+    max_iter : as in PPCA.
+    random_state : seed of the first directions, of the landmarks and of the rows for the median.
+    solver : as in PPCA.
+    route : where K is: "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or "auto".
+    noise_floor : as in PPCA.
+    suspect_data : as in PPCA.
+
+    Attributes
+    ----------
+    dual_components_ : Aᵀ (K, N), loadings as combinations of the centred features of the training rows, W = ΦᵀA;
+        with landmarks (K, m), of theirs.
+    noise_variance_ : σ², in units of the kernel.
+    explained_variance_ : (K,), variance along each component, noise included.
+    gamma_ : γ that was used.
+    feature_dimension_ : M that was used.
+    trace_error_ : with landmarks, the part of Σ k(x, x) that is outside their span; 0 without.
+
+    The others are those of PPCA; there are no `components_` and no `mean_`, as features are never written down.
+
+    Source: Yu, Yu, Tresp, Kriegel and Wu (2006), (21)–(28) without targets; Tipping and Bishop (1999).
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: KernelName | KernelFunction = "rbf",
+        gamma: float | Literal["median"] = "median",
+        degree: int = 3,
+        coef0: float = 1.0,
+        feature_dimension: int | None = None,
+        landmarks: int | None = None,
+        kernel_store: str | os.PathLike[str] | None = None,
+        kernel_dtype: Literal["float64", "float32"] = "float64",
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "memory", "recomputed", "stored"] = "auto",
+        noise_floor: float = 1e-6,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.feature_dimension = feature_dimension
+        self.landmarks = landmarks
+        self.kernel_store = kernel_store
+        self.kernel_dtype = kernel_dtype
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.route: Any = route
+        self.noise_floor = noise_floor
+        self.suspect_data = suspect_data
+
+
+class KernelSupervisedPPCA(KernelModel, SupervisedPPCA):
+    """Supervised PPCA of features that a kernel makes: φ(x) = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y.
+
+    With every row labelled the best maximum is found from eigenvectors and a search over the two noises (Theorem 3);
+    with unlabelled rows it is EM in a space that grows by products with the kernel.
+
+    Parameters: those of KernelPPCA, and `target_type` and `target_noise_floor` of SupervisedPPCA.
+    Attributes: those of KernelPPCA, and `target_components_`, `target_mean_`, `target_noise_variance_` and `classes_`
+    of SupervisedPPCA.
+
+    Source: Yu, Yu, Tresp, Kriegel and Wu (2006), Theorem 3 and (21)–(28), with (26) and Theorem 3 (ii) corrected.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: KernelName | KernelFunction = "rbf",
+        gamma: float | Literal["median"] = "median",
+        degree: int = 3,
+        coef0: float = 1.0,
+        feature_dimension: int | None = None,
+        landmarks: int | None = None,
+        kernel_store: str | os.PathLike[str] | None = None,
+        kernel_dtype: Literal["float64", "float32"] = "float64",
+        target_type: TargetType = "auto",
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "memory", "recomputed", "stored"] = "auto",
+        noise_floor: float = 1e-6,
+        target_noise_floor: float = 1e-3,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.feature_dimension = feature_dimension
+        self.landmarks = landmarks
+        self.kernel_store = kernel_store
+        self.kernel_dtype = kernel_dtype
+        self.target_type = target_type
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.route: Any = route
+        self.noise_floor = noise_floor
+        self.target_noise_floor = target_noise_floor
+        self.suspect_data = suspect_data
+
+
+__all__ = ["KernelPPCA", "KernelSupervisedPPCA"]

@@ -1,0 +1,187 @@
+"""A fit by a kernel, from the first look at the rows to the map that new rows need."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dlatent.arrays import Array, DataSource, Features, Integers
+from dlatent.engine.base import PassEngine
+from dlatent.engine.connect import connect
+from dlatent.engine.gather import PassRecord
+from dlatent.estimators.kernel_map import KernelMap
+from dlatent.fitting.dual import KernelProducts, fit_dual, fit_landmarks, gathered_kernel
+from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.dual import dual_data
+from dlatent.linear_gaussian.kernel_passes import (
+    KernelRequest,
+    SurveyRequest,
+    TriangleRequest,
+    WriteRequest,
+    block_diagonal,
+    block_given,
+    block_survey,
+    block_triangle,
+    join_given,
+    meet_product,
+    meet_write,
+    require_symmetric,
+    stacked,
+)
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.kernels import Kernel, LandmarkMap, median_gamma
+from dlatent.stores.kernel_tiles import TileSink, open_tiles
+from dlatent.stores.memory import held
+
+SAMPLE = 500
+"""Rows whose distances give the median heuristic its median."""
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """Everything that a fit by a kernel needs: data, targets (N, L) or None, model, plan and options."""
+
+    source: DataSource
+    targets: Array | None
+    specification: Specification
+    plan: Plan
+    options: Options
+    dimension: Callable[[Kernel], int]
+    solver: str
+    client: Any
+    store: str | None
+    store_dtype: str
+    report: Report | None
+    hooks: dict[str, Any]
+    passes: list[PassRecord] = field(default_factory=list)
+
+    @property
+    def instances(self) -> int:
+        """Number of instances N."""
+        return self.source.shape[0]
+
+    @contextmanager
+    def connected(self, source: DataSource) -> Iterator[PassEngine]:
+        """An engine over a source, whose passes are counted here."""
+        cache = self.plan.cache_bytes
+        targets = self.targets if source is self.source else None
+        with connect(source, targets=targets, client=self.client, cache_bytes=cache, **self.hooks) as engine:
+            try:
+                yield engine
+            finally:
+                self.passes.extend(engine.passes)
+
+
+def chosen_rows(instances: int, count: int, random_state: Any) -> Integers:
+    """Numbers of some random rows, increasing; all where there are no more."""
+    if count >= instances:
+        return np.arange(instances)
+    return np.sort(np.random.default_rng(random_state).permutation(instances)[:count])
+
+
+def survey(engine: PassEngine, task: KernelTask, count: int) -> Features:
+    """A look at all rows, which refuses what no model can use, and some of them."""
+    chosen = chosen_rows(task.instances, count, task.options.random_state)
+    request = SurveyRequest(chosen, task.options.refuse_zero_rows)
+    return stacked(engine.gather(block_survey, request, combine=operator.add, name="survey"))
+
+
+def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]:
+    """Fit by the kernel between all instances."""
+    with task.connected(task.source) as engine:
+        own = resolved(kernel, survey(engine, task, SAMPLE))
+        if task.plan.route == "memory":
+            products = KernelProducts.of_matrix(gathered_kernel(engine.gather_pairs, own, task.options))
+            return _finished(task, own, products)
+        diagonal = np.concatenate(engine.gather(block_diagonal, own, combine=operator.add, name="diagonal"))
+        if task.plan.route == "recomputed":
+
+            def times(thin: Array) -> Array:
+                return np.vstack(engine.gather_pairs(meet_product, KernelRequest(own, thin, False), name="kernel"))
+
+            return _finished(task, own, KernelProducts(times, diagonal))
+        sink = TileSink.create(task.store or "", _edges(task), dtype=task.store_dtype)
+        try:
+            engine.gather_pairs(meet_write, WriteRequest(own, sink), combine=operator.add, name="kernel")
+        except BaseException:
+            sink.abort()
+            raise
+    return _stored(task, own, sink, diagonal)
+
+
+def _edges(task: KernelTask) -> tuple[int, ...]:
+    return (*(block.start for block in task.source.blocks), task.instances)
+
+
+def resolved(kernel: Kernel, sample: Features) -> Kernel:
+    """The kernel with the γ of the median heuristic, where asked for (γ = 0), and with a shift near the mean."""
+    gamma = kernel.gamma or median_gamma(kernel.name, sample)
+    shift = None
+    if kernel.name == "linear" and isinstance(sample, np.ndarray):
+        shift = np.asarray(sample.mean(axis=0, dtype=np.float64))
+    return replace(kernel, gamma=gamma, shift=shift)
+
+
+def _stored(task: KernelTask, kernel: Kernel, sink: TileSink, diagonal: Array) -> tuple[Outcome, KernelMap]:
+    """Fit by the upper triangle of K that was kept, and remove it."""
+    try:
+        with task.connected(open_tiles(sink.location)) as engine:
+
+            def times(thin: Array) -> Array:
+                return engine.gather(block_triangle, TriangleRequest(thin, sink.edges), name="products")
+
+            return _finished(task, kernel, KernelProducts(times, diagonal))
+    finally:
+        sink.abort()
+
+
+def fitted_given(task: KernelTask) -> tuple[Outcome, KernelMap]:
+    """Fit by a kernel that is given as the data."""
+    kernel, count = Kernel("precomputed"), task.instances
+    probe = np.random.default_rng(0).standard_normal((count, 1))
+    with task.connected(task.source) as engine:
+
+        def rows_of(thin: Array) -> Any:
+            return engine.gather(block_given, np.hstack([probe, thin]), combine=join_given, name="products")
+
+        thin = np.eye(count) if task.plan.route == "memory" else np.zeros((count, 0))
+        first = rows_of(thin)
+        product = np.vstack(first.product)
+        require_symmetric(product[:, 0], first.transposed)
+        if task.plan.route == "memory":
+            products = KernelProducts.of_matrix(np.ascontiguousarray(product[:, 1:]))
+        else:
+            products = KernelProducts(
+                lambda some: np.vstack(rows_of(some).product)[:, 1:], np.concatenate(first.diagonal)
+            )
+        return _finished(task, kernel, products)
+
+
+def _finished(task: KernelTask, kernel: Kernel, products: KernelProducts) -> tuple[Outcome, KernelMap]:
+    count, dimension = task.instances, task.dimension(kernel)
+    data = dual_data(task.targets, task.specification, count, dimension)
+    fitted = fit_dual(products, data, task.specification, task.options, solver=task.solver, report=task.report)
+    combinations = fitted.solution.combinations
+    rows = () if kernel.name == "precomputed" else task.source.blocks
+    offset, middle = fitted.means @ combinations, np.full(count, 1.0 / count)
+    return fitted.outcome, KernelMap(kernel, rows, combinations, offset, middle, float(fitted.means.mean()), dimension)
+
+
+def fitted_landmarks(task: KernelTask, kernel: Kernel, count: int) -> tuple[Outcome, KernelMap]:
+    """Fit inside the span of the features of some random rows (Nyström)."""
+    with task.connected(task.source) as engine:
+        landmarks = survey(engine, task, count)
+        inside = LandmarkMap.of(resolved(kernel, landmarks[:SAMPLE]), landmarks)
+        dimension = task.dimension(inside.kernel)
+        fitted = fit_landmarks(engine.gather, inside, dimension, task.specification, task.options, task.report)
+    solution, mean = fitted.solution, fitted.mean
+    offset, middle = solution.span.T @ mean, inside.root @ mean
+    rows, length, size = held(landmarks), float(mean @ mean), fitted.dimension
+    found = KernelMap(inside.kernel, rows, solution.combinations, offset, middle, length, size, fitted.error)
+    return fitted.outcome, found

@@ -1,0 +1,95 @@
+"""From rows to the coordinates of their features: what a fitted kernel model keeps, and how it looks at new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dlatent.arrays import Array, BlockSource, Features
+from dlatent.estimators.ppca import likelihood_rows
+from dlatent.linear_gaussian.dual import outside_log_likelihoods
+from dlatent.linear_gaussian.kernel_passes import TILE
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class KernelMap:
+    """The coordinates of features in K orthonormal directions about their mean, Aᵀk(rows, x) − `offset`.
+
+    The columns of A have no mean, so that this is the product of A with rows centred by SPPCA (28).
+
+    Parameters
+    ----------
+    kernel : k.
+    rows : the rows that the model keeps, of the training data or the landmarks, m in all; none for a given kernel.
+    combinations : A (m, K).
+    offset : coordinates of the mean (K,).
+    middle : the mean of the features as a combination of those of the rows (m,).
+    length : its squared length.
+    dimension : number M of features.
+    trace_error : the part of Σ k(x, x) that landmarks do not show, 0 without landmarks.
+    """
+
+    kernel: Kernel
+    rows: tuple[BlockSource, ...] = field(repr=False)
+    combinations: Array = field(repr=False)
+    offset: Array = field(repr=False)
+    middle: Array = field(repr=False)
+    length: float
+    dimension: int
+    trace_error: float = 0.0
+
+    def __call__(self, x: Features) -> Array:
+        """Coordinates of rows and, in the last column, the squared distances of their features from the mean (n, K+1).
+
+        Of a given kernel nobody knows k(x, x), and the distances are NaN.
+        """
+        thin = np.column_stack([self.combinations, self.middle])
+        if self.kernel.name == "precomputed":
+            found = np.asarray(x @ thin)
+            diagonal = np.full(x.shape[0], np.nan)
+        else:
+            found = self._products(x, thin)
+            diagonal = self.kernel.diagonal(x)
+        distances = diagonal - 2.0 * found[:, -1] + self.length
+        return np.column_stack([found[:, :-1] - self.offset, distances])
+
+    def _products(self, x: Features, thin: Array) -> Array:
+        found = np.zeros((x.shape[0], thin.shape[1]))
+        for block in self.rows:
+            kept = block.load()
+            for a in range(0, x.shape[0], TILE):
+                for b in range(0, kept.shape[0], TILE):
+                    tile = self.kernel(x[a : a + TILE], kept[b : b + TILE])
+                    start = block.start + b
+                    found[a : a + TILE] += tile @ thin[start : start + tile.shape[1]]
+        return found
+
+
+@dataclass(frozen=True)
+class KernelRows:
+    """A function of coordinates as a function of rows; with `distances` it gets these, too, as the last column."""
+
+    features: KernelMap
+    function: Callable[..., Array]
+    distances: bool = False
+
+    def __call__(self, x: Features, y: Array | None, **more: Any) -> Array:
+        """The function's values for rows (n, D), and their targets where there are any."""
+        found = self.features(x)
+        return self.function(found if self.distances else np.ascontiguousarray(found[:, :-1]), y, **more)
+
+
+def feature_likelihood_rows(
+    found: Array, y: Array | None, parameters: Parameters, specification: Specification, dimension: int
+) -> Array:
+    """Log-likelihood of the M features of each row (n,), from coordinates and squared distances (n, K+1)."""
+    coordinates, distances = np.ascontiguousarray(found[:, :-1]), found[:, -1]
+    outside = np.maximum(distances - (coordinates**2).sum(axis=1), 0.0)
+    rest = outside_log_likelihoods(outside, float(parameters.noise_variance[0]), dimension - coordinates.shape[1])
+    return likelihood_rows(coordinates, y, parameters, specification) + rest

@@ -1,0 +1,97 @@
+"""What a kernel model adds to a saved one: the rows that it compares new ones with, and what it makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Features
+from dlatent.engine.machine import memory
+from dlatent.errors import StoreError
+from dlatent.estimators.kernel import KernelModel
+from dlatent.estimators.kernel_map import KernelMap
+from dlatent.linear_gaussian.kernel_passes import stacked
+from dlatent.operators.kernels import Kernel
+from dlatent.stores.memory import held
+from dlatent.stores.schema import Variable
+
+PART = 0.5
+"""Part of the driver's memory that training rows may fill while they are saved."""
+
+
+def kernel_variables(model: KernelModel, *, rows: bool) -> dict[str, Variable]:
+    """The variables of the features; with `rows` also the training rows, which a saved model needs and `result_` not.
+
+    Errors: StoreError where these do not fit in memory.
+    """
+    features, parameters, own = model._map, model._parameters, model._specification.slices[0]
+    found = {
+        "dual_components": Variable(("training", "component"), model.dual_components_.T),
+        "combinations": Variable(("training", "coordinate"), features.combinations),
+        "coordinate_loadings": Variable(("coordinate", "component"), parameters.loadings[own]),
+        "coordinate_mean": Variable(("coordinate",), parameters.mean[own]),
+        "coordinate_offset": Variable(("coordinate",), features.offset),
+        "feature_middle": Variable(("training",), features.middle),
+    }
+    if rows and features.kernel.shift is not None:
+        found["kernel_shift"] = Variable(("feature",), features.kernel.shift)
+    if rows and features.rows:
+        found |= _rows(features)
+    return found
+
+
+def _rows(features: KernelMap) -> dict[str, Variable]:
+    size = sum(block.nbytes for block in features.rows)
+    if size > PART * memory():
+        raise StoreError(
+            f"the model compares new rows with {size / 2**30:.1f} GiB of training rows, which do not fit in memory to "
+            "be saved; fit it with landmarks, or on a machine with more memory"
+        )
+    values: Features = stacked(tuple(block.load() for block in features.rows))
+    edges = np.array([*(block.start for block in features.rows), values.shape[0]], dtype=np.int64)
+    found = {"training_edges": Variable(("edge",), edges)}
+    if isinstance(values, sp.csr_array):
+        return found | {
+            "training_values": Variable(("entry",), values.data),
+            "training_columns": Variable(("entry",), values.indices),
+            "training_pointers": Variable(("pointer",), values.indptr),
+        }
+    return found | {"training_rows": Variable(("training", "feature"), np.asarray(values))}
+
+
+def kernel_attributes(model: KernelModel) -> dict[str, Any]:
+    """The numbers of the kernel. Errors: StoreError for a kernel that is a function, which no store can keep."""
+    features = model._map
+    if features.kernel.function is not None:
+        raise StoreError("a kernel that is a function cannot be saved; name a kernel, or give it precomputed")
+    kernel = features.kernel
+    return {
+        "kernel": {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0},
+        "length": features.length,
+        "dimension": features.dimension,
+        "trace_error": features.trace_error,
+        "columns": model.n_features_in_,
+    }
+
+
+def restored_map(values: dict[str, Any], attributes: dict[str, Any]) -> KernelMap:
+    """The map of a saved model."""
+    kernel = Kernel(**attributes["kernel"])
+    rows: Features | None = values.get("training_rows")
+    if "training_values" in values:
+        shape = (len(values["training_pointers"]) - 1, attributes["columns"])
+        parts = (values["training_values"], values["training_columns"], values["training_pointers"])
+        rows = sp.csr_array(parts, shape=shape)
+    return KernelMap(
+        replace(kernel, shift=values.get("kernel_shift")),
+        () if rows is None else held(rows, values["training_edges"].tolist()),
+        values["combinations"],
+        values["coordinate_offset"],
+        values["feature_middle"],
+        attributes["length"],
+        attributes["dimension"],
+        attributes["trace_error"],
+    )

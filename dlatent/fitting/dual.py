@@ -1,0 +1,208 @@
+"""Fits by a kernel: the loop of `subspace`, whose space is made of combinations of instances.
+
+One product of K with a few combinations a pass is all that a fit asks of the kernel, wherever that is.  Where K is in
+memory all combinations are taken at once, and the closed forms apply (SPPCA, Theorem 3).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.inner import solve
+from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Progress, Report
+from dlatent.fitting.planner import FULL_EIGEN
+from dlatent.fitting.routes import em_on_moments, finished, make_outcome
+from dlatent.fitting.subspace import Climb, first_directions, grow, require_variation
+from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.dual import DualData, DualSolution, DualSpace, dual_data, dual_solution, span_solution
+from dlatent.linear_gaussian.kernel_passes import (
+    KernelRequest,
+    LandmarkRequest,
+    LiftRequest,
+    block_landmarks,
+    block_lift,
+    meet_kernel,
+    side_by_side,
+)
+from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred, view_variances
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.rayleigh_ritz import orthonormal
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
+
+TIGHT = 1e-15
+"""Tolerance where K is in memory: further products cost no pass."""
+
+
+@dataclass(frozen=True)
+class KernelProducts:
+    """A kernel of N instances by what it does: `times`, V (N, b) → KV, one pass; `diagonal` k(x, x) (N,); and `matrix`
+    where K (N, N) itself is in memory."""
+
+    times: Callable[[Array], Array]
+    diagonal: Array
+    matrix: Array | None = None
+
+    @classmethod
+    def of_matrix(cls, matrix: Array) -> KernelProducts:
+        """A kernel in memory."""
+        return cls(lambda thin: np.asarray(matrix @ thin), np.diag(matrix), matrix)
+
+
+@dataclass(frozen=True)
+class DualFit:
+    """The model by instances, its outcome, and the means (N,) of the rows of K, by which new rows are centred."""
+
+    solution: DualSolution
+    outcome: Outcome
+    means: Array
+
+
+@dataclass(frozen=True)
+class LandmarkFit:
+    """The model by landmarks, its outcome, the mean of the features in the coordinates (r,), the part of Σ k(x, x) that
+    is outside the span of the landmarks (the trace error of the Nyström approximation), and the number of features."""
+
+    solution: DualSolution
+    outcome: Outcome
+    mean: Array
+    error: float
+    dimension: int
+
+
+def fit_dual(
+    kernel: KernelProducts,
+    data: DualData,
+    specification: Specification,
+    options: Options,
+    *,
+    solver: str = "auto",
+    report: Report | None = None,
+) -> DualFit:
+    """Fit by products with a kernel; the first view of `specification` has K features, the span of the loadings."""
+    count = data.instances
+    if kernel.matrix is not None and solver != "em":
+        options = replace(options, tolerance=min(options.tolerance, TIGHT), max_iterations=options.max_iterations + 300)
+    if kernel.matrix is not None and (solver == "em" or (len(specification.views) == 1 and count <= FULL_EIGEN)):
+        means = kernel.matrix.mean(axis=0)
+        directions, products = np.eye(count), centred_kernel(kernel.matrix)
+    else:
+        directions = first_directions(count, specification.n_components, options)
+        directions = orthonormal(_centred(directions))
+        found = kernel.times(np.column_stack([directions, np.full(count, 1.0 / count)]))
+        means, products = found[:, -1], _centred(found[:, :-1])
+    data = data._replace(energy=float(kernel.diagonal.sum() - means.sum()))
+    space = DualSpace.begin(directions, products, data)
+    if solver == "em":
+        return DualFit(*_by_em(space, specification, options, report), means)
+    state = Climb(space, specification, options)
+    converged = grow(state, lambda fresh: _centred(kernel.times(_centred(fresh))), report)
+    solution = dual_solution(state.space, state.solution, state.specification)
+    outcome = finished(state, solution.parameters, options, converged, None)
+    return DualFit(solution, replace(outcome, parameters=solution.parameters), means)
+
+
+def _centred(rows: Array) -> Array:
+    """HV, the rows about their mean."""
+    return np.asarray(rows - rows.mean(axis=0))
+
+
+def _by_em(
+    space: DualSpace, specification: Specification, options: Options, report: Report | None
+) -> tuple[DualSolution, Outcome]:
+    """Plain EM (SPPCA, Algorithm 3) on the moments of all coordinates."""
+    moments = space.moments(specification)
+    reduced = specification.resized((space.rank, *specification.sizes[1:]))
+    outcome = em_on_moments(moments, reduced, options, report)
+    solution = dual_solution(space, outcome.parameters, specification)
+    own = specification.with_floors(outcome.specification.floors)
+    return solution, replace(outcome, parameters=solution.parameters, specification=own)
+
+
+def fit_landmarks(
+    gather: Gather,
+    landmarks: LandmarkMap,
+    dimension: int,
+    specification: Specification,
+    options: Options,
+    report: Report | None = None,
+) -> LandmarkFit:
+    """Fit inside the span of the features of landmarks, in one pass.
+
+    Law: the likelihood is that of the whole model of M = `dimension` features, with loadings and mean in the span.
+    """
+    width = landmarks.width
+    if dimension <= width and landmarks.kernel.dimension(landmarks.landmarks.shape[1]) is None:
+        dimension = width + 1  # something is outside the span of the landmarks, and has its share of the noise
+    wide = specification.resized((width, *specification.sizes[1:]))
+    request = LandmarkRequest(landmarks, MomentRequest(np.zeros(width), wide.patterns, False))
+    found, energy = gather(block_landmarks, request, name="moments")
+    inside = sum(float(np.trace(part.gram[:width, :width])) for part in found)
+    views = len(wide.views)
+    spare_size, spare_energy = np.zeros(views), np.zeros(views)
+    spare_size[0], spare_energy[0] = dimension - width, max(energy - inside, 0.0)
+    moments = Moments(found, np.zeros(width + sum(wide.sizes[1:])), spare_size, spare_energy)
+    middle = centred(moments, wide.sizes, wide.patterns)
+    variances = require_variation(view_variances(middle, wide.sizes, wide.patterns))
+    floored = wide.with_floors(np.array(options.floor_parts) * variances)
+    best, warm = solve(moments, floored, thorough=True)
+    line = Progress(1, best.log_likelihood, float("nan"), 0.0, width)
+    if report is not None:
+        report(line)
+    # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
+    mean = best.parameters.mean[:width]
+    about = np.concatenate([np.zeros(width), best.parameters.mean[width:]])
+    solution = span_solution(landmarks.root, best.parameters._replace(mean=about), floored)
+    outcome = make_outcome(
+        solution.parameters, specification.with_floors(floored.floors), (line,), options, variances, moments,
+        converged=warm.converged,
+    )  # fmt: skip
+    outcome = replace(outcome, parameters=solution.parameters)
+    error = max(1.0 - inside / energy, 0.0)
+    return LandmarkFit(solution, outcome, mean, error, dimension)
+
+
+def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options) -> Array:
+    """K (N, N) of all instances, by one pass over pairs of blocks."""
+    request = KernelRequest(kernel, None, options.refuse_zero_rows)
+    return np.vstack(
+        gather_pairs(meet_kernel, request, along=operator.add, finish=side_by_side, combine=None, name="kernel")
+    )
+
+
+def fit_linear(
+    gather: Gather,
+    gather_pairs: GatherPairs,
+    specification: Specification,
+    shift: Array,
+    targets: Array | None,
+    options: Options,
+    *,
+    solver: str = "auto",
+    report: Report | None = None,
+) -> Outcome:
+    """The dual of a linear model (SPPCA, Algorithm 3): one pass for the inner products of all instances, and one for
+    the loadings, which are combinations of instances.
+
+    Law: the result is that of the other routes, up to rounding.
+    """
+    matrix = gathered_kernel(gather_pairs, Kernel("linear", shift=shift), options)
+    k, width = specification.n_components, specification.sizes[0]
+    data = dual_data(targets, specification, len(matrix), width)
+    inside = specification.resized((k, *specification.sizes[1:]))
+    fitted = fit_dual(KernelProducts.of_matrix(matrix), data, inside, options, solver=solver, report=report)
+    (combinations, own, _), found = fitted.solution, fitted.outcome
+    lifted = gather(block_lift, LiftRequest(combinations, shift), name="loadings")
+    directions, offset = lifted[:, :k], lifted[:, k]
+    whole = Parameters(
+        np.vstack([directions @ own.loadings[:k], own.loadings[k:]]),
+        np.concatenate([shift + offset + directions @ own.mean[:k], own.mean[k:]]),
+        own.noise_variance,
+    )
+    floored = specification.with_floors(found.specification.floors)
+    return replace(found, parameters=canonical(whole, floored), specification=floored)

@@ -1,0 +1,183 @@
+"""What a fit by a kernel will cost: K in the driver's memory, in a store, or computed again in every pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlatent.errors import PlanError
+from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
+from dlatent.fitting.planner import (
+    BASE_MEMORY,
+    DECODE_RATE,
+    EXPECTED_PASSES,
+    FULL_EIGEN,
+    GEMM_RATE,
+    MIB,
+    SKEWNESS,
+    SPARSE_GRAM_RATE,
+    TASK_SECONDS,
+    cache_room,
+    excess,
+    group_number,
+    make_plan,
+    placed,
+    stays,
+    subspace_bound,
+    worker_memory,
+)
+from dlatent.fitting.subspace import extra_directions
+from dlatent.linear_gaussian.moments import CHUNK_ROWS
+
+VALUE_RATE = 0.15e9
+"""Values of a kernel that a thread makes of inner products in a second (exponentials)."""
+DIFFERENCE_RATE = 1.0e9
+"""Absolute differences that a thread adds up in a second."""
+STORE_RATE = 1.0e9
+"""Bytes per second and thread of values that are stored as they are."""
+TILES = 48 * MIB
+"""A tile of the kernel and what it is made of, for one thread."""
+LARGEST_MATRIX = 6000
+"""Instances up to which the driver works on K itself."""
+
+
+def kernel_routes(
+    problem: Problem, machine: Machine, *, kernel: str, itemsize: int, stored: bool, given: bool
+) -> dict[str, Route]:
+    """The ways to products with K: "memory", "recomputed" and, where a place is given, "stored".
+
+    Parameters: `kernel`, its name; `itemsize`, bytes of a stored value; `given`, whether the data are K.
+    """
+    once = problem.nbytes / STORE_RATE if given else _compute_seconds(problem, machine, kernel)
+    found = {"memory": _memory_route(problem, machine, once)}
+    found["recomputed"] = _pass_route("recomputed", problem, machine, once, pairs=not given)
+    if stored:
+        triangle = problem.instances**2 * itemsize / 2
+        threads = machine.workers * machine.threads
+        reading = triangle / STORE_RATE / threads
+        reading += 2.0 * problem.instances**2 * _columns(problem) / GEMM_RATE / threads
+        route = _pass_route("stored", problem, machine, reading, pairs=False)
+        found["stored"] = replace(route, passes=1 + EXPECTED_PASSES, seconds=once + reading + route.seconds)
+    return found
+
+
+def _columns(problem: Problem) -> int:
+    return problem.n_components + extra_directions(problem.n_components) + problem.targets
+
+
+def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
+    """Seconds of K once, over all ordered pairs of blocks."""
+    pairs = float(problem.instances) ** 2
+    seconds = pairs / VALUE_RATE
+    if kernel == "laplacian":
+        seconds = pairs * problem.features / DIFFERENCE_RATE
+    elif problem.nnz is not None:
+        seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE
+    else:
+        seconds += 2.0 * pairs * problem.features / GEMM_RATE
+    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * group_number(problem) ** 2
+
+
+def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
+    count = problem.instances
+    square = 8 * count**2
+    seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
+    seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
+    held = worker_memory(problem, machine, 2 * square // group_number(problem), 0) + machine.threads * TILES
+    return placed("memory", 2, seconds, 0, held, BASE_MEMORY + 6 * square, machine)
+
+
+def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Route:
+    """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
+    thin = 8 * problem.instances * _columns(problem)
+    held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES
+    cache = cache_room(problem, machine, held)
+    if pairs and not stays(problem, machine, cache):
+        each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
+    rank = EXPECTED_PASSES * _columns(problem)
+    own = BASE_MEMORY + 8 * problem.instances * rank * 4
+    return placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine)
+
+
+def plan_kernel(
+    problem: Problem,
+    machine: Machine,
+    *,
+    kernel: str,
+    route: str = "auto",
+    itemsize: int = 8,
+    stored: bool = False,
+    given: bool = False,
+    whole: bool = False,
+) -> Plan:
+    """Choose where K is: in memory where it fits and is small, else the cheaper way; PlanError where none fits.
+
+    Parameters: `stored`, whether there is a place to store K; `given`, whether the data are K; `whole`, whether the
+    solver needs K in memory.
+    """
+    routes = kernel_routes(problem, machine, kernel=kernel, itemsize=itemsize, stored=stored, given=given)
+    if given:
+        routes.pop("stored", None)
+    if route == "stored" and "stored" not in routes:
+        raise PlanError(
+            "route 'stored' needs a place for the kernel that all workers reach: kernel_store='kernel.zarr'"
+        )
+    if route not in ("auto", *routes):
+        raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
+    wanted = {route: routes[route]} if route != "auto" else dict(routes)
+    if route == "auto" and problem.instances > LARGEST_MATRIX and not whole:
+        wanted.pop("memory")
+    if whole:
+        wanted = {name: r for name, r in wanted.items() if name == "memory"}
+    usable = [r for r in wanted.values() if excess(r, machine) is None]
+    if not usable:
+        needs = "; ".join(f"{name} needs {excess(r, machine)}" for name, r in wanted.items()) or "it needs K in memory"
+        raise PlanError(
+            f"the kernel of {problem.instances:,} instances does not fit: {needs}. Ways out: landmarks=1000 for an "
+            "approximation; more memory for the driver or the workers; smaller row chunks of the data."
+        )
+    best = usable[0] if usable[0].name == "memory" else min(usable, key=lambda r: r.seconds)
+    square = problem.instances**2
+    return Plan(
+        route=best.name,
+        reason=_reason(best, routes, route, square * itemsize // 2),
+        passes=best.passes,
+        bytes_per_pass=problem.nbytes,
+        bytes_total=0 if problem.in_memory else problem.nbytes * best.passes,
+        tasks_per_pass=group_number(problem) ** 2,
+        cached=stays(problem, machine, best.cache_bytes),
+        cache_bytes=best.cache_bytes,
+        worker_memory=best.worker_memory,
+        driver_memory=best.driver_memory,
+        worker_limit=machine.worker_memory,
+        driver_limit=machine.driver_memory,
+        max_rank=subspace_bound(replace(problem, features=problem.instances), machine),
+        problem=problem,
+        machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
+        alternatives=tuple(routes.values()),
+    )
+
+
+def plan_landmarks(problem: Problem, machine: Machine, *, kernel: str, landmarks: int) -> Plan:
+    """What a fit by landmarks costs: a look at the rows, and one pass for the moments of their coordinates."""
+    width = landmarks + problem.targets
+    inside = replace(
+        problem,
+        features=landmarks,
+        largest_block=problem.largest_block + 32 * CHUNK_ROWS * landmarks,
+        itemsize=8,
+        nnz=None,
+        routes=("moments",),
+        description=f"{landmarks:,} landmarks of the {problem.description}",
+    )
+    plan = make_plan(inside, machine)
+    seconds = _compute_seconds(replace(problem, instances=landmarks), machine, kernel)
+    seconds *= problem.instances / landmarks
+    said = f"landmarks; about {seconds:.2g} s for the kernel, {size(8 * width**2)} of moments"
+    return replace(plan, reason=said, passes=3, bytes_total=0 if problem.in_memory else 3 * problem.nbytes)
+
+
+def _reason(best: Route, routes: dict[str, Route], asked: str, triangle: int) -> str:
+    costs = ", ".join(f"{name} {r.seconds:.2g} s" for name, r in routes.items())
+    hint = "" if "stored" in routes or best.name == "memory" else "; kernel_store= would keep it"
+    chosen = "asked for; " if asked != "auto" else ""
+    return f"{chosen}kernel of {size(2 * triangle)}: estimated {costs}{hint}"

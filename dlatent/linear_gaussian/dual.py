@@ -1,0 +1,239 @@
+"""The model in the span of the instances: loadings as combinations of centred features, W = Φᵀ A, known by a kernel.
+
+The likelihood wants W in the span of the instances' features (N of them, whatever their dimension M).  With A
+restricted to the span of E (N, r), everything follows from T = K̃E, K̃ = ΦΦᵀ the centred kernel: with a frame S for
+which SᵀEᵀK̃ES = I, the directions ΦᵀES are orthonormal, the coordinates of the instances in them are the rows of TS, and
+of the other M − r' dimensions only the energy tr K̃ − ‖TS‖² is left.  So what `rayleigh_ritz` does with directions of
+features, this does with combinations of instances (SPPCA (25): the features that a kernel does not show count in the
+noise).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array, Integers
+from dlatent.errors import DataError
+from dlatent.linear_gaussian.canonical import canonical, column_signs
+from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
+from dlatent.linear_gaussian.moments import Moments, PatternMoments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.rayleigh_ritz import appended, orthonormal, principal_directions
+from dlatent.linear_gaussian.specification import Specification
+
+NEGLIGIBLE = 1e-11
+"""A direction with less than this part of the largest energy is rounding."""
+INDEFINITE = 1e-6
+"""A kernel with an eigenvalue below minus this part of the largest is none."""
+
+
+class DualData(NamedTuple):
+    """What a dual fit knows beside products with K̃: the rows of each pattern, the targets (N, L), centred (zero where
+    missing; L = 0 without any), the energy tr K̃, and the number M of features φ."""
+
+    rows: tuple[Integers, ...]
+    targets: Array
+    energy: float
+    dimension: int
+
+    @property
+    def instances(self) -> int:
+        """Number of instances N."""
+        return len(self.targets)
+
+
+def dual_data(targets: Array | None, specification: Specification, instances: int, dimension: int) -> DualData:
+    """The rows of each pattern from the targets (N, L), NaN where missing; the energy is not known yet."""
+    if targets is None:
+        return DualData((np.arange(instances),), np.zeros((instances, 0)), 0.0, dimension)
+    present = ~np.isnan(targets[:, 0])
+    rows = tuple(np.flatnonzero(present == (1 in pattern)) for pattern in specification.patterns)
+    return DualData(rows, np.where(present[:, None], targets, 0.0), 0.0, dimension)
+
+
+@dataclass(frozen=True)
+class DualSpace:
+    """E (N, r) orthonormal, T = K̃E (N, r), EᵀT (r, r), the frame S (r, r'), and what is known of the data."""
+
+    basis: Array
+    products: Array
+    inner: Array
+    frame: Array
+    data: DualData
+
+    @classmethod
+    def begin(cls, directions: Array, products: Array, data: DualData) -> Self:
+        """The space of the first directions (N, b) from their products with K̃."""
+        nothing = np.zeros((len(directions), 0))
+        empty = cls(nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)), data)
+        return empty.extended(directions, products)
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of features that the space spans, r'."""
+        return int(self.frame.shape[1])
+
+    @property
+    def instances(self) -> float:
+        """Number of instances of all patterns."""
+        return float(self.data.instances)
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """Number of instances of each pattern."""
+        return tuple(float(len(rows)) for rows in self.data.rows)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no other combination of instances is left."""
+        return bool(self.basis.shape[1] >= self.data.instances - 1)
+
+    @property
+    def coordinates(self) -> Array:
+        """The instances in the orthonormal directions ΦᵀES, TS (N, r')."""
+        return np.asarray(self.products @ self.frame)
+
+    def extended(self, directions: Array, products: Array) -> Self:
+        """Add directions (N, b), orthonormal and orthogonal to E, and their products with K̃; the old frame stays."""
+        side = self.basis.T @ products
+        own = directions.T @ products
+        inner = np.block([[self.inner, side], [side.T, (own + own.T) / 2]])
+        return replace(
+            self,
+            basis=appended(self.basis, directions),
+            products=appended(self.products, products),
+            inner=inner,
+            frame=extended_frame(self.frame, inner),
+        )
+
+    def restarted(self, keep: Array) -> Self:
+        """Thick restart: the space of the orthonormal directions of features ΦᵀES·keep, keep (r', k)."""
+        combination = self.frame @ keep
+        # In an orthonormal basis of instances again, so that new directions stay clear of the old ones.
+        left, upper = np.linalg.qr(combination)
+        inner = left.T @ self.inner @ left
+        return replace(self, basis=self.basis @ left, products=self.products @ left, inner=inner, frame=upper)
+
+    def moments(self, specification: Specification) -> Moments:
+        """Moments of the coordinates and the targets per pattern, with the energy and number of all other features."""
+        rows = self.coordinates
+        found = []
+        for pattern, own in zip(specification.patterns, self.data.rows, strict=True):
+            seen = rows[own]
+            if 1 in pattern:
+                seen = np.hstack([seen, self.data.targets[own]])
+            found.append(PatternMoments(float(len(own)), seen.sum(axis=0), seen.T @ seen))
+        views = len(specification.views)
+        spare_size, spare_energy = np.zeros(views), np.zeros(views)
+        flat = rows.ravel()
+        spare_size[0] = self.data.dimension - self.rank
+        if spare_size[0] < 0:
+            raise DataError(
+                f"the features of the instances span {self.rank} dimensions, more than the {self.data.dimension} that "
+                "feature_dimension allows; leave it None, or give a larger number"
+            )
+        spare_energy[0] = max(self.data.energy - float(flat @ flat), 0.0)
+        width = self.rank + sum(specification.sizes[1:])
+        return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
+
+    def principal(self, loadings: Array, count: int) -> Array:
+        """The `count` leading principal directions (r', count) outside the span of the loadings (r', K)."""
+        rows = self.coordinates
+        return principal_directions(rows.T @ rows, loadings, count)
+
+    def growth(self, parameters: Parameters, specification: Specification, extra: int, *, first: bool) -> Array:
+        """Where the space has to grow, orthonormal (N, b): the gradient's combination of instances, E[z], and K̃ times
+        the leading principal combinations that the loadings do not use yet."""
+        rows = self.coordinates
+        candidates = [posterior_rows(rows, self.data, parameters, specification)]
+        candidates.append(rows @ self.principal(parameters.loadings[: self.rank], extra))
+        if first:
+            candidates.append(self.data.targets)
+        found = np.hstack(candidates)
+        return orthonormal(found - found.mean(axis=0), self.basis)
+
+
+def extended_frame(frame: Array, inner: Array) -> Array:
+    """A frame S (r, r') with SᵀGS = I for the Gram matrix G (r, r), whose first columns are those of the old frame.
+
+    Errors: DataError where G has a clearly negative eigenvalue.
+    """
+    old, kept = frame.shape
+    size = len(inner)
+    start = np.vstack([frame, np.zeros((size - old, kept))])
+    fresh = np.vstack([np.zeros((old, size - old)), np.eye(size - old)])
+    for _ in range(2):
+        fresh = fresh - start @ (start.T @ (inner @ fresh))
+    rest = fresh.T @ inner @ fresh
+    values, vectors = la.eigh((rest + rest.T) / 2)
+    largest = float(la.eigvalsh(inner, subset_by_index=(size - 1, size - 1))[0])
+    if values[0] < -INDEFINITE * largest:
+        raise DataError(
+            f"the kernel is not positive semi-definite: it has an eigenvalue of about {values[0]:.3g} beside "
+            f"{largest:.3g}; take another kernel, or other parameters of it"
+        )
+    used = values > NEGLIGIBLE * largest
+    return np.hstack([start, (fresh @ vectors[:, used] / np.sqrt(values[used]))[:, ::-1]])
+
+
+def posterior_rows(coordinates: Array, data: DualData, parameters: Parameters, specification: Specification) -> Array:
+    """E[z | φ(x)], and E[z | φ(x), y] where labelled (N, K), from coordinates (N, r')."""
+    found = np.empty((data.instances, specification.n_components))
+    width = coordinates.shape[1]
+    reduced = specification.resized((width, *specification.sizes[1:]))
+    for pattern, own in zip(specification.patterns, data.rows, strict=True):
+        about = pattern_projection(parameters, reduced, pattern)
+        seen = coordinates[own]
+        if 1 in pattern:
+            seen = np.hstack([seen, data.targets[own]])
+        at = reduced.features_of(pattern)
+        found[own] = (seen - parameters.mean[at]) @ about.coefficients.T
+    return found
+
+
+class DualSolution(NamedTuple):
+    """A fitted model by instances: directions Φᵀ · `combinations` (N, K), orthonormal, and the model in them.
+
+    `parameters` are those of the K coordinates and the targets, means about the mean of the features; the loadings are
+    canonical, with the sign for which the entry of largest magnitude of each column of A = combinations · loadings is
+    positive.  `span` (r, K) are the directions in the coordinates that the fit worked in.
+    """
+
+    combinations: Array
+    parameters: Parameters
+    span: Array
+
+
+def dual_solution(space: DualSpace, parameters: Parameters, specification: Specification) -> DualSolution:
+    """The model in the span of its loadings, from parameters in the coordinates of a space."""
+    frame = space.basis @ space.frame
+    # Φ is centred: the mean combination is nothing but rounding.
+    return span_solution(frame - frame.mean(axis=0), parameters, specification)
+
+
+def span_solution(frame: Array, parameters: Parameters, specification: Specification) -> DualSolution:
+    """The model in the span of its loadings, from parameters in the coordinates of orthonormal directions Φᵀ · `frame`
+    (N, r)."""
+    rank, k = frame.shape[1], specification.n_components
+    span, _ = la.qr(parameters.loadings[:rank], mode="economic")
+    combinations = frame @ span
+    inside = Parameters(
+        np.vstack([span.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
+        np.concatenate([span.T @ parameters.mean[:rank], parameters.mean[rank:]]),
+        parameters.noise_variance,
+    )
+    inside = canonical(inside, specification.resized((k, *specification.sizes[1:])))
+    signs = column_signs(combinations @ inside.loadings[:k])
+    return DualSolution(combinations, inside._replace(loadings=inside.loadings * signs), np.asarray(span))
+
+
+def outside_log_likelihoods(outside: Array, noise: float, features: int) -> Array:
+    """What the features outside the span of the loadings add to log p of each row: isotropic noise (n,).
+
+    Parameters: `outside` (n,), the squared distance from the mean there; `features`, their number M − K.
+    """
+    return np.asarray(-0.5 * (features * (LOG_2PI + np.log(noise)) + outside / noise))

@@ -1,0 +1,196 @@
+"""Kernels between blocks of rows, dense or sparse, and their centring.
+
+    linear ⟨x, x'⟩   polynomial (γ⟨x, x'⟩ + c)^d   rbf exp(−γ‖x − x'‖²)   laplacian exp(−γ‖x − x'‖₁)
+    cosine ⟨x, x'⟩ / (‖x‖ ‖x'‖)
+
+A kernel is the inner product of features φ(x) that are never written down.  Sparse rows are not densified: a product
+of two sparse blocks is as large as the block of the kernel that it becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+import scipy.linalg as la
+import scipy.sparse as sp
+from scipy.spatial.distance import cdist
+
+from dlatent.arrays import Array, Features
+from dlatent.errors import DataError
+
+KernelFunction = Callable[[Features, Features], Array]
+"""Rows (n, D) and (m, D) → k (n, m); symmetric and positive semi-definite, and picklable for a cluster."""
+
+NAMES = ("linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed")
+NEGLIGIBLE = 1e-11
+"""A direction of landmarks with less than this part of the largest energy is rounding."""
+OWN_ROWS = 64
+"""Rows of which a callable kernel is asked at a time for its diagonal."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel by its name ("callable" with `function`), and its numbers.
+
+    `shift` (D,) is taken off dense rows by the linear kernel: centred kernels do not change, and rows far from zero
+    keep their digits.
+    """
+
+    name: str
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 1.0
+    function: KernelFunction | None = field(default=None, repr=False)
+    shift: Array | None = field(default=None, repr=False)
+
+    def __call__(self, x: Features, y: Features) -> Array:
+        """The kernel between rows x (n, D) and y (m, D): (n, m); O(nmD), or the products of stored entries.
+
+        Errors: DataError where a callable gives another shape, or values that are not finite.
+        """
+        if self.function is not None:
+            return _checked(self.function(x, y), (x.shape[0], y.shape[0]))
+        if self.name == "laplacian":
+            return np.asarray(np.exp(-self.gamma * manhattan_distances(x, y)))
+        if self.name == "rbf":
+            return np.asarray(np.exp(-self.gamma * squared_distances(x, y)))
+        if self.name == "cosine":
+            return _over(inner_products(x, y), _norms(x)[:, None] * _norms(y))
+        product = inner_products(self._moved(x), self._moved(y))
+        return product if self.name == "linear" else np.asarray((self.gamma * product + self.coef0) ** self.degree)
+
+    def diagonal(self, x: Features) -> Array:
+        """k(x, x) of each row (n,)."""
+        if self.function is not None:
+            parts = [x[at : at + OWN_ROWS] for at in range(0, x.shape[0], OWN_ROWS)]
+            return np.concatenate([np.diag(self(part, part)) for part in parts])
+        if self.name in ("rbf", "laplacian"):
+            return np.ones(x.shape[0])
+        squares = squared_norms(self._moved(x))
+        if self.name == "cosine":
+            return (squares > 0.0).astype(np.float64)
+        return squares if self.name == "linear" else np.asarray((self.gamma * squares + self.coef0) ** self.degree)
+
+    def dimension(self, features: int) -> int | None:
+        """Number of features φ where it is finite and known: D, or the monomials of the polynomial kernel."""
+        if self.name in ("linear", "cosine"):
+            return features
+        if self.name == "polynomial":
+            return comb(features + self.degree, self.degree) - 1  # the constant monomial vanishes when centred
+        return None
+
+    def _moved(self, x: Features) -> Features:
+        return x if self.shift is None or sp.issparse(x) else x - self.shift
+
+
+def _checked(values: Array, shape: tuple[int, int]) -> Array:
+    found = np.asarray(values, dtype=np.float64)
+    if found.shape != shape:
+        raise DataError(f"the kernel function gave an array of shape {found.shape} for {shape[0]} and {shape[1]} rows")
+    if not np.isfinite(found).all():
+        raise DataError("the kernel function gave values that are not finite")
+    return found
+
+
+def _over(values: Array, scale: Array) -> Array:
+    """Values by scale, 0 where the scale is: a row of zeros has no direction."""
+    return np.asarray(np.divide(values, scale, out=np.zeros_like(values), where=scale > 0.0))
+
+
+def inner_products(x: Features, y: Features) -> Array:
+    """⟨x, y⟩ of all pairs of rows (n, m), in float64."""
+    if isinstance(x, sp.csr_array) or isinstance(y, sp.csr_array):
+        product = x.astype(np.float64) @ y.astype(np.float64).T
+        return np.asarray(product.toarray() if sp.issparse(product) else product)
+    return np.asarray(x.astype(np.float64, copy=False) @ y.astype(np.float64, copy=False).T)
+
+
+def squared_norms(x: Features) -> Array:
+    """‖x‖² of each row (n,), in float64."""
+    if isinstance(x, sp.csr_array):
+        entries = x.astype(np.float64)
+        squares: Array = np.asarray(entries.multiply(entries).sum(axis=1), dtype=np.float64).ravel()
+        return squares
+    wide = x.astype(np.float64, copy=False)
+    return np.asarray(np.einsum("ij,ij->i", wide, wide))
+
+
+def _norms(x: Features) -> Array:
+    return np.asarray(np.sqrt(squared_norms(x)))
+
+
+def squared_distances(x: Features, y: Features) -> Array:
+    """‖x − y‖² of all pairs of rows (n, m); dense rows are moved to near zero first, which keeps their digits."""
+    if not sp.issparse(x) and not sp.issparse(y):
+        centre = np.asarray(y, dtype=np.float64).mean(axis=0)
+        x, y = x - centre, y - centre
+    found = inner_products(x, y)
+    found *= -2.0
+    found += squared_norms(x)[:, None]
+    found += squared_norms(y)
+    return np.maximum(found, 0.0, out=found)
+
+
+def manhattan_distances(x: Features, y: Features) -> Array:
+    """‖x − y‖₁ of all pairs of rows (n, m)."""
+    if sp.issparse(x) or sp.issparse(y):
+        from sklearn.metrics.pairwise import manhattan_distances as sparse_distances
+
+        return np.asarray(sparse_distances(sp.csr_matrix(x), sp.csr_matrix(y)), dtype=np.float64)
+    return np.asarray(cdist(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), "cityblock"))
+
+
+def median_gamma(name: str, sample: Features) -> float:
+    """γ from a sample of rows, at which the kernel is neither flat nor a spike.
+
+    rbf: 1 / (2 m²), m² the median of ‖x − x'‖² over pairs of different rows; laplacian: 1 / m, m that of ‖x − x'‖₁;
+    polynomial: 1 over the median of ‖x‖².  Errors: DataError where most rows are equal.
+    """
+    if name == "polynomial":
+        middle = float(np.median(squared_norms(sample)))
+    elif name in ("rbf", "laplacian"):
+        distances = squared_distances if name == "rbf" else manhattan_distances
+        between = distances(sample, sample)
+        middle = (2.0 if name == "rbf" else 1.0) * float(np.median(between[np.triu_indices(len(between), 1)]))
+    else:
+        return 1.0
+    if not middle > 0.0:
+        raise DataError("gamma='median' finds no distance between rows: they are (nearly) constant; give a number")
+    return 1.0 / middle
+
+
+def centred_kernel(kernel: Array) -> Array:
+    """HKH with H = I − 11ᵀ/N: the inner products (N, N) of features about their mean (SPPCA (27))."""
+    columns = kernel.mean(axis=0)
+    return np.asarray(kernel - columns - kernel.mean(axis=1)[:, None] + columns.mean())
+
+
+@dataclass(frozen=True)
+class LandmarkMap:
+    """Rows as coordinates in the span of the features of landmarks: c(x) = Rᵀ k(landmarks, x), with RᵀK_LL R = I.
+
+    The projection is exact: c(x)ᵀc(x') is the Nyström approximation of k(x, x').
+    """
+
+    kernel: Kernel
+    landmarks: Features
+    root: Array
+
+    @classmethod
+    def of(cls, kernel: Kernel, landmarks: Features) -> LandmarkMap:
+        """The map of given landmarks (m, D); directions of rounding are left out, so that it has r ≤ m columns."""
+        values, vectors = la.eigh(kernel(landmarks, landmarks))
+        used = values > NEGLIGIBLE * values[-1]
+        return cls(kernel, landmarks, np.ascontiguousarray((vectors[:, used] / np.sqrt(values[used]))[:, ::-1]))
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates r."""
+        return int(self.root.shape[1])
+
+    def __call__(self, x: Features) -> Array:
+        """Coordinates (n, r) of rows (n, D)."""
+        return np.asarray(self.kernel(x, self.landmarks) @ self.root)

@@ -1,0 +1,130 @@
+"""A symmetric matrix at rest: its upper triangle in panels, one for each block of rows, written tile by tile.
+
+A panel holds the rows of a block from the block's own columns on, so that every pair of blocks is stored once.  Each
+panel has one writer at a time (the pass over pairs meets a block with the others in order), so that no two processes
+write one chunk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from dlatent.arrays import Array, DataSource, Features
+from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
+from dlatent.stores.chunked import WRITE_ALL, read_rows
+from dlatent.stores.location import child_location, zarr_location
+from dlatent.stores.rows import Rows
+
+KIND = "kernel"
+CHUNK_ROWS = 64
+"""Few, so that rows which are loaded at a time are whole chunks."""
+CHUNK_COLUMNS = 512
+MOST_COLUMNS = 2048
+LOADED_BYTES = 16 * 2**20
+"""Wanted size of the rows that are loaded at a time."""
+
+
+@dataclass(frozen=True)
+class TileSink:
+    """A picklable writer of the upper triangle of an (N, N) matrix whose blocks of rows begin at `edges`; tiles that
+    begin at multiples of `columns` from the edge of their panel are written without reading."""
+
+    target: str
+    location: str
+    edges: tuple[int, ...]
+    dtype: str
+    columns: int
+    overwrite: bool
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], edges: Sequence[int], *, dtype: npt.DTypeLike, overwrite: bool = False
+    ) -> TileSink:
+        """Begin a store; `edges` 0 … N are the first rows of the blocks, and N.
+
+        Errors: StoreError where the path is taken.
+        """
+        location = begin(path, kind=KIND, version=STORE_VERSION, overwrite=overwrite)
+        columns = chunk_columns(edges)
+        sink = cls(zarr_location(path), location, tuple(map(int, edges)), np.dtype(dtype).str, columns, overwrite)
+        root = zarr.open_group(location, mode="r+", use_consolidated=False)
+        root.attrs["edges"] = list(sink.edges)
+        for start, stop in pairwise(sink.edges):
+            shape = (stop - start, sink.edges[-1] - start)
+            chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
+            # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
+            root.create_array(
+                panel_name(start), shape=shape, dtype=sink.dtype, chunks=chunks, compressors=None, config=WRITE_ALL
+            )
+        return sink
+
+    def write(self, row: int, column: int, tile: Array) -> int:
+        """Write a tile that begins at (row, column), inside one panel; again after a failure, too.
+
+        Returns: the number of values.
+        """
+        start = self.edges[int(np.searchsorted(self.edges, row, side="right")) - 1]
+        panel = zarr.open_array(child_location(self.location, panel_name(start)), mode="r+", config=WRITE_ALL)
+        at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
+        panel[at] = tile.astype(self.dtype, copy=False)
+        return int(tile.size)
+
+    def finish(self) -> None:
+        """Make the store visible under its path."""
+        finish(self.location, self.target, overwrite=self.overwrite)
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        abandon(self.location)
+
+
+def chunk_columns(edges: Sequence[int]) -> int:
+    """Columns of a chunk: a divisor of the blocks' sizes where one is near, so that no tile shares a chunk with the
+    next."""
+    common = gcd(*edges[:-1]) or edges[-1]
+    fitting = [n for n in range(CHUNK_COLUMNS // 4, MOST_COLUMNS + 1) if common % n == 0]
+    return min(fitting, key=lambda n: abs(n - CHUNK_COLUMNS), default=CHUNK_COLUMNS)
+
+
+def panel_name(start: int) -> str:
+    """The array of the rows of the block that begins at `start`."""
+    return f"rows-{start}"
+
+
+@dataclass(eq=False)
+class PanelRows(Rows):
+    """Rows `[start, stop)` of a panel, from the first column of the panel on."""
+
+    panel: Any
+    first: int
+
+    def load(self) -> Features:
+        """Read the rows (stop − start, N − first)."""
+        return read_rows(self.panel, self.start - self.first, self.stop - self.first)
+
+
+def open_tiles(path: str | os.PathLike[str]) -> DataSource:
+    """The stored triangle as blocks of rows, each from the first column of its panel on."""
+    root = zarr.open_group(zarr_location(path), mode="r", use_consolidated=False)
+    edges: list[int] = list(root.attrs["edges"])  # type: ignore[arg-type]
+    count, blocks = edges[-1], list[PanelRows]()
+    for first, last in pairwise(edges):
+        panel = root[panel_name(first)]
+        row_bytes = (count - first) * panel.dtype.itemsize  # type: ignore[union-attr]
+        step = max(1, LOADED_BYTES // row_bytes)
+        step = step // CHUNK_ROWS * CHUNK_ROWS or step
+        for start in range(first, last, step):
+            stop = min(start + step, last)
+            blocks.append(PanelRows(start, stop, (stop - start) * row_bytes, panel, first))
+    dtype = np.dtype(root[panel_name(0)].dtype)  # type: ignore[union-attr]
+    return DataSource((count, count), dtype, tuple(blocks), uuid4().hex, description=f"kernel {root.store_path}")

@@ -1,0 +1,211 @@
+"""Passes over pairs: equal to dense algebra, and to the last bit on every engine, whatever befalls the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from engine_cases import COLUMNS, FailingRows, drawn, held
+
+from dlatent.arrays import DataSource
+from dlatent.engine.connect import connect
+from dlatent.errors import DataError, EngineError
+from dlatent.stores.sink import RowSink
+
+SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 15]
+GROUPS = 6
+ROWS = sum(SIZES)
+THIN = np.random.default_rng(5).normal(size=(ROWS, 3)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def fewer_groups(groups_as_of_large_data, monkeypatch):
+    """A tree of two levels, and not a task for each of 16 × 16 pairs of groups."""
+    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", GROUPS)
+
+
+class Request(NamedTuple):
+    """Thin rows of all instances, and where to write."""
+
+    thin: np.ndarray
+    sink: RowSink | None = None
+    flag: str = ""
+
+
+def multiply(own, other, request):
+    """(X Xᵀ R) of the own rows, in float32, so that another order of adding shows in the bits."""
+    kernel = own.features @ other.features.T
+    return kernel @ request.thin[other.start : other.start + other.rows]
+
+
+def spell(own, other, _request):
+    return f"{own.index}·{other.index}"
+
+
+def nest(left, right):
+    return f"({left} {right})"
+
+
+def energy(own, value, request):
+    return float((value * request.thin[own.start : own.start + own.rows]).sum())
+
+
+def write(own, value, request):
+    return request.sink.write(own.start, value)
+
+
+def products(engine, **options):
+    return np.concatenate(engine.gather_pairs(multiply, Request(THIN), **options))
+
+
+def serial(source):
+    with connect(source, client="serial") as engine:
+        return products(engine)
+
+
+def all_rows(source):
+    rows = [block.load() for block in source.blocks]
+    return np.vstack([part.toarray() if sp.issparse(part) else part for part in rows]).astype(np.float64)
+
+
+@pytest.fixture(params=["threads", "one_worker", "two_processes", "seven_workers"])
+def client(request):
+    return None if request.param == "threads" else request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_every_block_meets_every_block(sparse):
+    source = drawn(SIZES, sparse=sparse)
+    x = all_rows(source)
+    expected = x @ (x.T @ THIN)
+    np.testing.assert_allclose(serial(source), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("cache_bytes", [4000, None])
+def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
+    source = drawn(SIZES, sparse=sparse)
+    expected = serial(source).tobytes()
+    with connect(source, client=client, cache_bytes=cache_bytes) as engine:
+        for _ in range(2):
+            assert products(engine).tobytes() == expected
+
+
+@pytest.mark.parametrize("cache_bytes", [0, None], ids=["computed every pass", "held"])
+def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes):
+    expected = serial(drawn(SIZES)).tobytes()
+    with connect(drawn(SIZES, delayed=True), client=client, cache_bytes=cache_bytes) as engine:
+        for _ in range(2):
+            assert products(engine).tobytes() == expected
+
+
+def test_same_bits_as_serial_for_arrays_in_memory(client):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
+    source = held(values, SIZES)
+    with connect(source, client=client) as engine:
+        assert products(engine).tobytes() == serial(source).tobytes()
+        assert [record.bytes_read for record in engine.passes] == [values.nbytes]
+
+
+@pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
+def test_values_join_in_the_order_of_the_blocks(client, blocks):
+    expected = []
+    for own in range(blocks):
+        text = f"{own}·0"
+        for other in range(1, blocks):
+            text = f"({text} {own}·{other})"
+        expected.append(text)
+    with connect(drawn([1] * blocks), client=client) as engine:
+        assert engine.gather_pairs(spell, None, along=nest) == tuple(expected)
+
+
+def test_results_may_be_added_up(client):
+    source = drawn(SIZES)
+    x = all_rows(source)
+    with connect(source, client="serial") as engine:
+        expected = engine.gather_pairs(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b)
+    np.testing.assert_allclose(expected, ((x.T @ THIN) ** 2).sum(), rtol=1e-4)
+    with connect(source, client=client) as engine:
+        assert engine.gather_pairs(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b) == expected
+
+
+def test_a_task_may_write_its_rows(client, tmp_path):
+    import zarr
+
+    source = drawn(SIZES)
+    starts = [block.start for block in source.blocks]
+    sink = RowSink.create(tmp_path / "rows.zarr", (ROWS, 3), starts=starts, dtype=np.float32)
+    with connect(source, client=client) as engine:
+        assert sum(engine.gather_pairs(multiply, Request(THIN, sink), finish=write)) == ROWS
+    sink.finish()
+    stored = np.asarray(zarr.open_array(f"{tmp_path}/rows.zarr/scores", mode="r")[...])
+    assert stored.tobytes() == serial(source).tobytes()
+
+
+def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
+    source = drawn(SIZES, key="killed among pairs")
+    expected = serial(source).tobytes()
+    with connect(source, client=two_processes) as engine:
+        workers = set(two_processes.run(os.getpid).values())
+        request = Request(THIN, flag=str(tmp_path / "flag"))
+        found = np.concatenate(engine.gather_pairs(kill_once, request))
+        assert found.tobytes() == expected
+    two_processes.wait_for_workers(2)
+    assert set(two_processes.run(os.getpid).values()) != workers
+
+
+def kill_once(own, other, request):
+    if (own.index, other.index) == (18, 12) and not Path(request.flag).exists():
+        Path(request.flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return multiply(own, other, request)
+
+
+def test_values_that_alias_the_data_are_not_changed(client):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
+    before = values.copy()
+    with connect(held(values, SIZES), client=client) as engine:
+        sums = engine.gather_pairs(lambda own, _other, _parameters: own.features, None)
+    np.testing.assert_array_equal(values, before)
+    np.testing.assert_allclose(np.concatenate(sums), len(SIZES) * values, rtol=1e-12)
+
+
+def test_errors_reach_the_caller_and_leave_the_engine_usable(client):
+    def refuse(*_values):
+        raise DataError("this pair fails")
+
+    with connect(drawn(SIZES), client=client) as engine:
+        for stage in ({"meet": refuse}, {"meet": multiply, "finish": refuse}):
+            with pytest.raises(DataError, match="this pair fails"):
+                engine.gather_pairs(parameters=Request(THIN), **stage)
+        assert products(engine).tobytes() == serial(drawn(SIZES)).tobytes()
+
+
+def test_a_damaged_block_is_named(client):
+    whole = drawn(SIZES, key="damaged pairs")
+    blocks = (*whole.blocks[:5], FailingRows(whole.blocks[5].start, whole.blocks[5].stop), *whole.blocks[6:])
+    source = DataSource(whole.shape, whole.dtype, blocks, "damaged pairs")
+    with connect(source, client=client) as engine, pytest.raises(DataError, match="rows 58 to 65 is damaged"):
+        products(engine)
+
+
+@pytest.mark.parametrize(("sizes", "groups"), [(SIZES, GROUPS), ([5], 1)])
+def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, groups):
+    seen = []
+    with connect(drawn(sizes), client=client, on_progress=lambda *counts: seen.append(counts)) as engine:
+        engine.gather_pairs(spell, None, along=nest)
+        (record,) = engine.passes
+    assert max(seen) == (groups**2, groups**2)
+    assert record.blocks == (2 * groups - 1) * len(sizes)
+
+
+def test_a_closed_engine_meets_no_more():
+    engine = connect(drawn(SIZES), client="serial")
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        products(engine)

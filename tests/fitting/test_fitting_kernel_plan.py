@@ -1,0 +1,105 @@
+"""Where the planner puts a kernel, and when it takes the dual of a linear model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_fitting_planner import GIB, MIB, Host, problem
+
+from dlatent import PPCA, KernelPPCA, PlanError, SupervisedPPCA
+from dlatent.fitting.kernel_plan import plan_kernel, plan_landmarks
+from dlatent.fitting.planner import EXPECTED_PASSES, make_plan
+
+WIDE = ("moments", "krylov", "dual")
+
+
+def with_dual(*shape, **options):
+    return replace(problem(*shape, **options), routes=WIDE)
+
+
+DUAL = {
+    "faces": (with_dual(400, 1024, in_memory=True), "dual"),
+    "expression": (with_dual(200, 20_000, itemsize=4), "dual"),
+    "images": (with_dual(800, 50_000, itemsize=4), "krylov"),
+    "many wide rows": (with_dual(20_000, 50_000), "krylov"),
+    "text": (with_dual(18_000, 26_000, nnz=2_000_000), "krylov"),
+    "nearly square": (with_dual(290, 300, k=2), "moments"),
+}
+
+
+@pytest.mark.parametrize("name", DUAL)
+def test_the_dual_is_taken_where_it_is_cheaper(name):
+    given, route = DUAL[name]
+    plan = make_plan(given, Host())
+    assert plan.route == route
+    assert ("estimated cost" in plan.reason) or plan.reason.count("does not fit") == 2
+    assert plan.passes == {"dual": 2, "moments": 1, "krylov": EXPECTED_PASSES}[route]
+
+
+def test_the_dual_needs_fewer_instances_than_features():
+    with pytest.raises(PlanError, match="route 'dual' is none for this model and these data"):
+        PPCA(2, route="dual").plan(np.random.default_rng(0).standard_normal((30, 8)))
+
+
+def test_inner_products_that_do_not_fit_leave_the_others():
+    many = with_dual(60_000, 90_000, block=8 * MIB)
+    with pytest.raises(PlanError, match="route dual needs"):
+        make_plan(many, Host(), route="dual")
+    assert make_plan(many, Host()).route == "krylov"
+
+
+def test_a_plan_of_the_dual_can_be_read():
+    text = str(SupervisedPPCA(2).plan(np.random.default_rng(0).standard_normal((30, 400)), np.arange(30) % 2))
+    assert "route     dual: estimated cost" in text
+    assert "about 2, " in text
+
+
+KERNELS = {
+    "small": (problem(2_000, 50), {}, "memory"),
+    "larger than the driver": (problem(20_000, 50), {}, "recomputed"),
+    "with a place": (problem(20_000, 500), {"stored": True}, "stored"),
+    "quick to compute": (replace(problem(20_000, 2), tasks=4), {"stored": True}, "recomputed"),
+    "given": (problem(20_000, 20_000), {"given": True}, "recomputed"),
+    "asked for": (problem(2_000, 50), {"route": "recomputed"}, "recomputed"),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_where_a_kernel_is(name):
+    given, options, route = KERNELS[name]
+    plan = plan_kernel(given, Host(), **{"kernel": "rbf", **options})
+    assert plan.route == route
+    assert "kernel of" in plan.reason
+    assert all(word in plan.reason for word in ("memory", "recomputed"))
+    if "stored" not in plan.reason:
+        assert route == "memory" or "kernel_store=" in plan.reason
+
+
+def test_the_driver_holds_no_square_of_a_large_kernel():
+    """N = 20,000: K has 3.2 GB, the plan stays below 1 GiB."""
+    for stored in (False, True):
+        plan = plan_kernel(problem(20_000, 50, block=4 * MIB), Host(driver_memory=GIB), kernel="rbf", stored=stored)
+        assert max(plan.driver_memory, plan.worker_memory) < GIB
+
+
+def test_refusals_name_the_way_out():
+    with pytest.raises(PlanError, match="landmarks=1000"):
+        plan_kernel(problem(2_000_000, 50), Host(worker_memory=GIB), kernel="rbf")
+    with pytest.raises(PlanError, match=r"memory needs .*landmarks"):
+        plan_kernel(problem(100_000, 50), Host(), kernel="rbf", whole=True)
+
+
+def test_a_plan_by_landmarks_counts_their_moments():
+    plan = plan_landmarks(problem(1_000_000, 50), Host(), kernel="rbf", landmarks=500)
+    assert plan.route == "moments"
+    assert "500 landmarks" in str(plan)
+    more = plan_landmarks(problem(1_000_000, 50), Host(), kernel="rbf", landmarks=1500)
+    assert more.driver_memory > plan.driver_memory
+
+
+def test_a_kernel_is_planned_before_the_rows_are_read():
+    rows = np.full((50, 3), np.nan)
+    text = str(KernelPPCA(2).plan(rows))
+    assert "route     memory: kernel of 19.5 KiB" in text
