@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     )
     from dlatent.estimators.base import Watch
     from dlatent.estimators.choice import choose_components
+    from dlatent.estimators.correspondence_lle import CorrespondenceLLE, self_correspondence
     from dlatent.estimators.factor_analysis import FactorAnalysis
+    from dlatent.estimators.local_linear import LocallyLinearEmbedding
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
     from dlatent.estimators.saved import load
@@ -31,11 +33,13 @@ __version__ = "0.1.0"
 __all__ = [
     "PPCA",
     "ConvergenceWarning",
+    "CorrespondenceLLE",
     "DataError",
     "DataWarning",
     "DlatentError",
     "EngineError",
     "FactorAnalysis",
+    "LocallyLinearEmbedding",
     "NoiseFloorWarning",
     "NotFittedError",
     "PlanError",
@@ -47,9 +51,13 @@ __all__ = [
     "Watch",
     "choose_components",
     "load",
+    "self_correspondence",
 ]
 
 _ROOMS = {
+    "CorrespondenceLLE": "dlatent.estimators.correspondence_lle",
+    "LocallyLinearEmbedding": "dlatent.estimators.local_linear",
+    "self_correspondence": "dlatent.estimators.correspondence_lle",
     "choose_components": "dlatent.estimators.choice",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",

@@ -104,3 +104,14 @@ def _by_labels(names: Sequence[str], rows: Sequence[int], labels: Sequence[npt.N
     for view, column in enumerate(columns):
         table[column, view] = np.arange(len(column))
     return table
+
+
+def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+    """The instance of each row of each view."""
+    places = []
+    for view, count in enumerate(rows):
+        place = np.empty(count, dtype=np.int64)
+        present = np.flatnonzero(table[:, view] >= 0)
+        place[table[present, view]] = present
+        places.append(place)
+    return places
