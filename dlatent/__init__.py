@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     )
     from dlatent.estimators.base import Watch
     from dlatent.estimators.choice import choose_components
+    from dlatent.estimators.correspondence_lle import CorrespondenceLLE, self_correspondence
     from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.kernel import KernelPPCA, KernelSupervisedPPCA
+    from dlatent.estimators.local_linear import LocallyLinearEmbedding
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
     from dlatent.estimators.saved import load
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "PPCA",
     "ConvergenceWarning",
+    "CorrespondenceLLE",
     "DataError",
     "DataWarning",
     "DlatentError",
@@ -39,6 +42,7 @@ __all__ = [
     "FactorAnalysis",
     "KernelPPCA",
     "KernelSupervisedPPCA",
+    "LocallyLinearEmbedding",
     "NoiseFloorWarning",
     "NotFittedError",
     "PlanError",
@@ -50,9 +54,13 @@ __all__ = [
     "Watch",
     "choose_components",
     "load",
+    "self_correspondence",
 ]
 
 _ROOMS = {
+    "CorrespondenceLLE": "dlatent.estimators.correspondence_lle",
+    "LocallyLinearEmbedding": "dlatent.estimators.local_linear",
+    "self_correspondence": "dlatent.estimators.correspondence_lle",
     "choose_components": "dlatent.estimators.choice",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "KernelPPCA": "dlatent.estimators.kernel",

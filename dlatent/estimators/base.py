@@ -207,7 +207,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         plan = self._make_plan(source, specification, client, links)
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
-        shift, passes = _pilot(source, client, plan.route)
+        shift, passes = pilot_shift(source, client, plan.route)
         if plan.route == "rows":
             shift = np.concatenate([shift, np.zeros(sum(specification.sizes[1:]))])
         engine = connect(
@@ -241,7 +241,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self._publish(outcome, fitted.passes)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
-            warnings.warn(words, WARNINGS[kind], stacklevel=_outside())
+            warnings.warn(words, WARNINGS[kind], stacklevel=outside())
 
     def _solve(
         self,
@@ -313,7 +313,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level, seen from the caller of this function, of the user's line that led into the library."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
@@ -324,7 +324,7 @@ def _outside() -> int:
 PILOT = "pilot"
 
 
-def _pilot(source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
+def pilot_shift(source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
     """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes); on
     route rows the mean of the observed entries."""
     if source.sparse and route != "rows":

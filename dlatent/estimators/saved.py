@@ -12,6 +12,7 @@ import xarray as xr
 from dlatent.arrays import AxisLabels
 from dlatent.engine.gather import PassRecord
 from dlatent.errors import StoreError
+from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.factor_analysis import FactorAnalysis
 from dlatent.estimators.kernel import KernelModel, KernelPPCA, KernelSupervisedPPCA
@@ -152,14 +153,17 @@ def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, over
     save_stored(path, kind=type(model).__name__, attributes=attributes, variables=variables, overwrite=overwrite)
 
 
-def load(path: str | os.PathLike[str]) -> PPCA:
+def load(path: str | os.PathLike[str]) -> Any:
     """Open a saved model: what it computes is equal, to the last bit, to what the saved one did.
 
     Errors: StoreError where the path is no complete model, or one of a newer version.
     """
     stored = load_stored(path)
+    if stored.kind in saved_local_linear.KINDS:
+        return saved_local_linear.load_local_linear(stored)
     if stored.kind not in KINDS:
-        raise StoreError(f"{os.fspath(path)} holds a {stored.kind!r}; this version of dlatent knows {', '.join(KINDS)}")
+        known = ", ".join([*KINDS, *saved_local_linear.KINDS])
+        raise StoreError(f"{os.fspath(path)} holds a {stored.kind!r}; this version of dlatent knows {known}")
     values = {name: v.values for name, v in stored.variables.items()}
     attributes = stored.attributes
     model = KINDS[stored.kind](**attributes["parameters"])

@@ -1,0 +1,181 @@
+"""Locally linear embedding of several data sets with instances in correspondence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from dlatent.arrays import Array, Features
+from dlatent.errors import DataError
+from dlatent.estimators.base import Watch
+from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.correspondence import Table, instance_table, named_views
+from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
+from dlatent.fitting.local_linear import LocalPlan
+from dlatent.local_linear.embedding import Reference, interpolated
+
+
+class CorrespondenceLLE(LocalLinearModel):
+    """Locally linear embedding of several data sets at once, in which instances in correspondence have one place.
+
+    min Σ_v Σ_i ‖y_i − Σ_j W^v_ij y_j‖²,  Y over the n distinct instances, with YᵀY = nI and Σ y_i = 0.
+
+    Parameters: as LocallyLinearEmbedding; neighbours are sought in each view by itself.
+
+    Attributes
+    ----------
+    embedding_ : Y (n, K), the distinct instances, in the order of `instances_`.
+    instances_ : (n, views), the row of each instance in each view, −1 where it is absent.
+    view_names_ : names of the views.
+    Others as LocallyLinearEmbedding.
+
+    Source: Ham, Lee and Saul (2003), section 3; errata 20 in this documentation.
+    """
+
+    def plan(self, views: Any) -> dict[str, LocalPlan]:
+        """What the passes over each view will cost, from metadata alone.
+
+        Parameters: `views` as in `fit`. Returns: a plan for each. Errors: DataError for data that cannot be embedded.
+        """
+        self._check_hyperparameters()
+        return {name: self._plan(open_input(data)[0]) for name, data in named_views(views).items()}
+
+    def fit(
+        self,
+        views: Mapping[str, Any] | Sequence[Any],
+        y: Any = None,
+        *,
+        correspondence: Any = None,
+        on: str | None = None,
+        client: Any = None,
+        watch: Watch | None = None,
+    ) -> Self:
+        """Embed all views together.
+
+        Parameters: `views`, data sets (N_v, D_v) of any kind, by name or in order; `correspondence` (m, views), integer
+        pairs of rows for two views, or a row of each view, −1 where absent, others being instances of their own; or
+        `on="label"`, rows with equal labels; `y` is ignored; `client` and `watch` as in PPCA.fit.
+        Errors: DataError for contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
+        """
+        self._check_hyperparameters()
+        named = named_views(views)
+        sources = [open_input(data)[0] for data in named.values()]
+        rows = [source.shape[0] for source in sources]
+        labels = [source.labels.instances for source in sources]
+        table = instance_table(list(named), rows, labels, correspondence, on)
+        self._fit(list(named), sources, table, client, watch or Watch())
+        return self
+
+    @property
+    def instances_(self) -> Table:
+        """The row of each instance in each view (n, views), −1 where it is absent."""
+        self._require_fitted()
+        return self._table
+
+    @property
+    def view_names_(self) -> list[str]:
+        """Names of the views."""
+        self._require_fitted()
+        return [view.name for view in self._views]
+
+    def embedding_of(self, view: str | int) -> Array:
+        """The embedding of the training rows of a view (N_v, K), in their order."""
+        self._require_fitted()
+        return self._coordinates(self._number(view))
+
+    def transform(
+        self,
+        X: Any,
+        view: str | int = 0,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """Coordinates of new instances that are known by one view, as LocallyLinearEmbedding.transform.
+
+        Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory.
+        Returns: (n, K) in the kind of the input, or the path.
+        Errors: NotFittedError; DataError for an unknown view, or another number of features.
+        """
+        self._require_fitted()
+        return self._transform(X, self._number(view), out, overwrite, client)
+
+    def reconstruct(
+        self, X: Any = None, *, from_view: str | int = 0, to_view: str | int = 1, client: Any = None
+    ) -> Any:
+        """One view of instances from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
+
+        Parameters: `X` (n, D_from) new instances, or None for the training rows of `from_view` at their own places;
+        `to_view`, the view that is wanted; `client` as in `fit`.
+        Returns: (n, D_to) in the kind of the input. Errors: as `transform`.
+        """
+        self._require_fitted()
+        source, target = self._number(from_view), self._number(to_view)
+        rows = self._reference(target, None)
+        latent = Reference(self._coordinates(target), rows.instances, rows.k, rows.regularisation)
+        if X is None:
+            return interpolated(self._coordinates(source), latent)
+        first = self._reference(source, self._coordinates(source))
+        width, labels = self._views[target].shape[1], self._views[target].features
+        return by_rows(
+            X,
+            partial(_reconstructed_rows, first=first, second=latent),
+            self._views[source].shape[1],
+            columns="feature",
+            names=np.arange(width) if labels is None else labels,
+            name="reconstruction",
+            client=client,
+        )
+
+    def _number(self, view: str | int) -> int:
+        names = self.view_names_
+        if isinstance(view, str) and view in names:
+            return names.index(view)
+        if isinstance(view, (int, np.integer)) and -len(names) <= view < len(names):
+            return int(view) % len(names)
+        raise DataError(f"there is no view {view!r}; the views are {', '.join(map(repr, names))}")
+
+
+def self_correspondence(
+    X: Any, parts: int = 2, overlap: float = 0.6, *, random_state: Any = 0, client: Any = None, **options: Any
+) -> CorrespondenceLLE:
+    """Embed one data set as several overlapping subsets of itself.
+
+    Parameters: `X` (N, D) in memory; `parts`, number of subsets; `overlap`, part of the instances that all of them have
+    (the others have one subset each); `random_state`, seed of the division; `options` of CorrespondenceLLE.
+    Returns: the fitted model; its `embedding_` has the order of X.
+    Errors: DataError for other numbers of parts or overlaps.
+    Source: Ham, Lee and Saul (2003), section 3 and figure 4.
+    """
+    if not isinstance(parts, (int, np.integer)) or parts < 2:
+        raise DataError(f"parts is {parts!r}; expected an integer of at least 2")
+    if not 0 < overlap < 1:
+        raise DataError(f"overlap is {overlap!r}; expected a part of the instances, above 0 and below 1")
+    model = CorrespondenceLLE(**options)
+    source, _ = open_input(X)
+    rows = rows_of(source)
+    if rows is None:
+        raise DataError(f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB; embed it as one")
+    table = divided(source.shape[0], int(parts), overlap, random_state)
+    views = {f"part_{part}": rows[np.flatnonzero(table[:, part] >= 0)] for part in range(parts)}
+    return model.fit(views, correspondence=table, client=client)
+
+
+def divided(instances: int, parts: int, overlap: float, random_state: Any) -> Table:
+    """The row of each instance in each of some overlapping subsets (instances, parts), −1 where it is absent."""
+    order = np.random.default_rng(random_state).permutation(instances)
+    shared = round(overlap * instances)
+    member = np.zeros((instances, parts), dtype=bool)
+    member[order[:shared]] = True
+    for part, own in enumerate(np.array_split(order[shared:], parts)):
+        member[own, part] = True
+    return np.where(member, np.cumsum(member, axis=0) - 1, -1)
+
+
+def _reconstructed_rows(features: Features, _targets: Any, first: Reference, second: Reference) -> Array:
+    return interpolated(interpolated(features, first), second)

@@ -1,0 +1,327 @@
+"""Locally linear embedding, of one data set or of several with correspondences."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import xarray as xr
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from dlatent.arrays import Array, DataSource, Features
+from dlatent.engine.blas import pinned
+from dlatent.engine.connect import connect
+from dlatent.engine.gather import PassRecord
+from dlatent.engine.order import groups
+from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
+from dlatent.estimators.base import PILOT, Watch, history_dataset, outside, pilot_shift
+from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.correspondence import Table, places_of
+from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
+from dlatent.local_linear.approximate import approximate_neighbours
+from dlatent.local_linear.embedding import Reference, interpolated
+
+REFERENCE_BYTES = 2**30
+"""Training rows are kept for new instances up to this size."""
+FACTOR_SHARE = 0.4
+"""Part of the driver's memory that the factors of the eigenvectors may have."""
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class FittedView:
+    """A view as it was fitted: its name, training rows (None where they are too many), and its feature labels."""
+
+    name: str
+    shape: tuple[int, int]
+    rows: Features | None
+    features: npt.NDArray[Any] | None
+
+
+class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The common part of LocallyLinearEmbedding and CorrespondenceLLE."""
+
+    _views: tuple[FittedView, ...]
+    _table: Table
+
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 5,
+        n_components: int = 2,
+        reg: float = 1e-3,
+        eigen_solver: Literal["auto", "direct", "iterative"] = "auto",
+        neighbors: Literal["exact", "approximate"] = "exact",
+        disconnected: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.reg = reg
+        self.eigen_solver = eigen_solver
+        self.neighbors = neighbors
+        self.disconnected = disconnected
+
+    def _check_hyperparameters(self) -> None:
+        for name in ("n_neighbors", "n_components"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise DataError(f"{name} is {value!r}; expected an integer of at least 1")
+        if not isinstance(self.reg, (int, float, np.number)) or not 0 < self.reg < np.inf:
+            raise DataError(f"reg is {self.reg!r}; expected a positive part of the trace, such as 1e-3")
+        for name, values in (
+            ("eigen_solver", ("auto", "direct", "iterative")),
+            ("neighbors", ("exact", "approximate")),
+            ("disconnected", ("refuse", "keep")),
+        ):
+            if getattr(self, name) not in values:
+                raise DataError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(map(repr, values))}")
+
+    def _plan(self, source: DataSource) -> LocalPlan:
+        rows = source.shape[0]
+        if self.n_neighbors >= rows:
+            raise DataError(
+                f"n_neighbors is {self.n_neighbors}, but the {source.description} has {rows} instances, which allow at "
+                f"most {rows - 1}; ask for fewer"
+            )
+        sizes = [block.nbytes for block in source.blocks]
+        cut = [sum(sizes[group.start : group.stop]) for group in groups(sizes)]
+        per_row = source.shape[1] if not source.sparse else (source.nnz or source.nbytes / 12) / rows
+        return make_local_plan(source.shape, cut, int(self.n_neighbors), per_row, source.description)
+
+    def _fit(
+        self, names: Sequence[str], sources: Sequence[DataSource], table: Table, client: Any, watch: Watch
+    ) -> None:
+        if self.n_components >= len(table) - 1:
+            raise DataError(
+                f"n_components is {self.n_components}, but {len(table)} instances allow at most {len(table) - 2}"
+            )
+        plans = [self._plan(source) for source in sources]
+        views = tuple(
+            FittedView(name, source.shape, rows_of(source), source.labels.features)
+            for name, source in zip(names, sources, strict=True)
+        )
+        passes: tuple[PassRecord, ...] = ()
+        graphs, recalls, memory = [], [], 0
+        for view, source, plan in zip(views, sources, plans, strict=True):
+            graph, found, recall, memory = self._graph(view, source, plan, client, watch)
+            graphs.append(graph)
+            recalls.append(recall)
+            passes += found
+        self._views, self._table = views, table
+        with pinned():
+            embedded = embed(
+                graphs,
+                places_of(table, [source.shape[0] for source in sources]),
+                len(table),
+                int(self.n_components),
+                memory=FACTOR_SHARE * memory,
+                solver=self.eigen_solver,
+                check=self._check_joined,
+            )
+        self._publish(embedded, passes, recalls)
+        if not self.converged_:
+            warnings.warn(
+                f"the eigenvectors are known to {self.eigen_residual_:.1e} of their eigenvalues only "
+                f"({self.eigen_solver_}); install pyamg (dlatent[neighbours]), or use eigen_solver='direct' where "
+                f"memory allows",
+                ConvergenceWarning,
+                stacklevel=outside(),
+            )
+
+    def _graph(
+        self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, watch: Watch
+    ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
+        shift, passes = pilot_shift(source, client, "moments")
+        engine = connect(source, client=client, on_pass=watch.on_pass, on_progress=watch.on_group)
+        neighbours, recall = None, 1.0
+        with engine, pinned():
+            if self.neighbors == "approximate":
+                if view.rows is None:
+                    raise DataError(
+                        f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB, and approximate "
+                        "neighbours are found in memory; use neighbors='exact'"
+                    )
+                neighbours, recall = approximate_neighbours(view.rows, plan.n_neighbors, shift)
+            graph = make_graph(engine.gather, engine.gather_pairs, shift, plan, float(self.reg), neighbours)
+            return graph, passes + tuple(engine.passes), recall, engine.resources.driver_memory
+
+    def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
+        if len(separate) == 1:
+            return
+        sizes = ", ".join(str(len(members)) for members in separate[:SHOWN])
+        more = ", …" if len(separate) > SHOWN else ""
+        examples = ", ".join(self._described(int(row)) for row in separate[-1][:SHOWN])
+        bridges = ", or give correspondences between them" if self._table.shape[1] > 1 else ""
+        text = (
+            f"the graph of {self.n_neighbors} neighbours has {len(separate)} sets of instances without neighbours "
+            f"outside (of {sizes}{more}; the last holds {examples}), and the smallest eigenvectors would do no more "
+            f"than tell them apart; raise n_neighbors, embed the sets one by one{bridges}"
+        )
+        if self.disconnected == "refuse":
+            raise DataError(f"{text}; or see them all the same with disconnected='keep'")
+        warnings.warn(text, DataWarning, stacklevel=outside())
+
+    def _described(self, instance: int) -> str:
+        if len(self._views) == 1:
+            return f"row {instance}"
+        view = int(np.flatnonzero(self._table[instance] >= 0)[0])
+        return f"row {self._table[instance, view]} of {self._views[view].name!r}"
+
+    def _publish(self, embedded: Embedded, passes: tuple[PassRecord, ...], recalls: Sequence[float]) -> None:
+        """The fitted attributes in scikit-learn's manner."""
+        self.embedding_ = embedded.coordinates
+        self.eigenvalues_ = embedded.eigen.values
+        self.reconstruction_error_ = float(embedded.eigen.values.sum())
+        self.eigen_solver_, self.eigen_residual_ = embedded.eigen.solver, embedded.eigen.residual
+        self.predicted_fill_ = embedded.eigen.fill
+        self.converged_ = embedded.converged
+        self.separate_sets_ = embedded.separate
+        self.neighbor_recall_ = tuple(recalls)
+        self.n_samples_ = len(self._table)
+        self.n_passes_ = sum(record.name != PILOT for record in passes)
+        self.history_ = history_dataset((), passes)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "embedding_"):
+            name = type(self).__name__
+            raise NotFittedError(
+                f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
+            )
+
+    def _reference(self, view: int, values: Any) -> Reference:
+        """The training rows of a view, with values for each."""
+        own = self._views[view]
+        if own.rows is None:
+            raise DataError(
+                f"the training rows of {own.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, so "
+                "that new instances have no neighbours among them; embed all instances together"
+            )
+        return Reference(own.rows, values, int(self.n_neighbors), float(self.reg))
+
+    def _transform(self, X: Any, view: int, out: Any, overwrite: bool, client: Any) -> Any:
+        self._require_fitted()
+        function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
+        names = np.arange(self.embedding_.shape[1])
+        width = self._views[view].shape[1]
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        return by_rows(X, function, width, columns="component", names=names, name="embedding", **options)
+
+    def _coordinates(self, view: int) -> Array:
+        """The embedding of the rows of a view, in their order."""
+        return np.asarray(self.embedding_[places_of(self._table, [v.shape[0] for v in self._views])[view]])
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Save the fitted model, its training rows included, as a Zarr store; whole or not at all.
+
+        Errors: StoreError where the path is taken and `overwrite` is False; NotFittedError.
+        """
+        from dlatent.estimators.saved_local_linear import save_local_linear
+
+        self._require_fitted()
+        save_local_linear(self, path, overwrite=overwrite)
+
+    @property
+    def result_(self) -> xr.Dataset:
+        """The fitted model as an xarray Dataset: `embedding` (instance, component) and what belongs to it."""
+        from dlatent.estimators.saved_local_linear import local_linear_dataset
+
+        self._require_fitted()
+        return local_linear_dataset(self)
+
+
+class LocallyLinearEmbedding(LocalLinearModel):
+    """Locally linear embedding: coordinates in which each instance is still the same mixture of its neighbours.
+
+    min Σ_i ‖y_i − Σ_j W_ij y_j‖²  with YᵀY = NI and Σ y_i = 0,  W_ij the barycentric weights of the data.
+
+    Parameters
+    ----------
+    n_neighbors : k, neighbours of each instance, found exactly.
+    n_components : K, dimensions of the embedding.
+    reg : regularisation of the weights, as a part of the trace of each Gram matrix.
+    eigen_solver : "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" by what the factors will cost.
+    neighbors : "exact", or "approximate" by pynndescent, for data in memory; the recall is measured.
+    disconnected : "refuse" raises where the graph falls apart, "keep" warns and embeds all the same.
+
+    Attributes
+    ----------
+    embedding_ : Y (N, K), mean 0 and mean square 1 in each column; scikit-learn's is Y/√N.
+    eigenvalues_ : (K,), the smallest eigenvalues of M but that of the constant, increasing.
+    reconstruction_error_ : their sum.
+    eigen_solver_, eigen_residual_ : how they were found, and the largest ‖Mv − λv‖/λ.
+    converged_ : whether that is below a thousandth.
+    separate_sets_ : instances by set, where the graph falls apart; one set where it does not.
+    neighbor_recall_ : (1.0,) for exact neighbours, else the part that was found, on a sample.
+    n_samples_, n_features_in_, n_passes_ : instances, features, and passes over the data.
+    history_ : Dataset with a line for each pass.
+
+    Source: Roweis and Saul (2000); Saul and Roweis (2003).
+    """
+
+    def plan(self, X: Any, y: Any = None) -> LocalPlan:
+        """What the passes of `fit` will cost, from metadata alone.
+
+        Parameters: `X` (N, D) as in `fit`; `y` is ignored.
+        Returns: the plan; `str(plan)` is a page to read. Errors: DataError for data that cannot be embedded.
+        """
+        self._check_hyperparameters()
+        return self._plan(open_input(X)[0])
+
+    def fit(self, X: Any, y: Any = None, *, client: Any = None, watch: Watch | None = None) -> Self:
+        """Embed instances × features of any kind that `dlatent.stores.open` takes.
+
+        Parameters: `X` (N, D); `y` is ignored; `client` and `watch` as in PPCA.fit.
+        Errors: DataError naming row, column and block, or the sets into which the graph falls apart; warns
+        ConvergenceWarning, DataWarning.
+        """
+        self._check_hyperparameters()
+        source, _ = open_input(X)
+        table = np.arange(source.shape[0])[:, None]
+        self._fit(["X"], [source], table, client, watch or Watch())
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
+        """Embed, and return the embedding of the instances themselves (N, K)."""
+        return self.fit(X, y, **options).embedding_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features D."""
+        self._require_fitted()
+        return self._views[0].shape[1]
+
+    def transform(
+        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
+    ) -> Any:
+        """Coordinates of new instances: Σ_a w_a y_a, with the barycentric weights of the nearest training instances.
+
+        Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory.
+        Returns: (n, K) in the kind of the input (numpy, lazy dask, xarray), or the path.
+        Errors: NotFittedError; DataError for another number of features.
+        """
+        return self._transform(X, 0, out, overwrite, client)
+
+
+def rows_of(source: DataSource) -> Features | None:
+    """All rows of the data, for new instances, where they are not too many."""
+    if source.nbytes > REFERENCE_BYTES:
+        return None
+    loaded: list[Any] = [block.load() for block in source.blocks]
+    if source.sparse:
+        return sp.csr_array(sp.vstack(loaded, format="csr"))
+    return np.concatenate(loaded)
+
+
+def _interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:
+    return interpolated(features, reference)

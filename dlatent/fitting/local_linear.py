@@ -1,0 +1,222 @@
+"""From data to an embedding: bounds, neighbours and weights in passes, then the smallest eigenvectors on the driver."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block
+from dlatent.fitting.plan import size
+from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
+from dlatent.local_linear.embedding import coordinates
+from dlatent.local_linear.neighbours import (
+    Bounds,
+    NeighbourRequest,
+    Neighbours,
+    block_bounds,
+    block_neighbours,
+    merged,
+    single_is_enough,
+)
+from dlatent.local_linear.smallest import LOOSE, SLOW, Eigenpairs, smallest
+from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
+
+P = TypeVar("P")
+V = TypeVar("V")
+
+COLLECTED_BYTES = 512 * 2**20
+"""Coordinates of neighbours that a task collects at a time."""
+NEIGHBOUR_BYTES = 8 * 2 + 12
+"""Bytes of a neighbour on the driver: its distance and number, and its place in the matrix of weights."""
+
+
+class GatherBlocks(Protocol):
+    """One pass over the data (see the engine's protocol)."""
+
+    def __call__(
+        self, function: Callable[[Block, P], V], parameters: P, *, combine: Callable[[V, V], V], name: str = "pass"
+    ) -> V:
+        """`function(block, parameters)` of all blocks, combined."""
+        ...
+
+
+class GatherPairs(Protocol):
+    """One pass in which every block meets every block (see the engine's protocol)."""
+
+    def __call__(
+        self,
+        meet: Callable[[Block, Block, P], V],
+        parameters: P,
+        *,
+        along: Callable[[V, V], V],
+        finish: Callable[[Block, V, P], Any] | None = None,
+        name: str = "pairs",
+    ) -> Any:
+        """The results of the blocks, in their order."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """What locally linear embedding of one data set will cost before the eigenvectors; their price shows only when the
+    graph is known.
+
+    Parameters
+    ----------
+    instances, features, n_neighbors : of the data and the graph.
+    description : the input in words.
+    passes : passes over the data: bounds, neighbours and weights.
+    parts : passes in which the weights are made, a part of the instances in each.
+    operations : multiplications of the comparison of all pairs.
+    bytes_read : bytes of blocks that the passes go through.
+    worker_memory, driver_memory : projected peaks in bytes without libraries, the eigenvectors left out.
+    """
+
+    instances: int
+    features: int
+    n_neighbors: int
+    description: str
+    passes: int
+    parts: int
+    operations: float
+    bytes_read: int
+    worker_memory: int
+    driver_memory: int
+
+    def __str__(self) -> str:
+        shape = f"{self.instances:,} × {self.features:,}"
+        return "\n".join(
+            [
+                f"data      {self.description}: {shape}, {self.n_neighbors} neighbours each",
+                f"passes    {self.passes}: bounds, neighbours, and {self.parts} for the weights",
+                f"pairs     {self.operations:.1e} multiplications; {size(self.bytes_read)} of blocks, from the cache "
+                "where they fit",
+                f"worker    {size(self.worker_memory)} projected for blocks and coordinates of neighbours",
+                f"driver    {size(self.driver_memory)} projected for the graph; the eigenvectors are planned with it",
+            ]
+        )
+
+
+def make_local_plan(
+    shape: tuple[int, int], group_bytes: Sequence[int], n_neighbors: int, per_row: float, description: str
+) -> LocalPlan:
+    """The plan of a data set, of which groups of blocks have these bytes; `per_row` are stored entries of a row."""
+    groups, total, largest = len(group_bytes), sum(group_bytes), max(group_bytes)
+    parts = max(1, -(-n_neighbors * largest // COLLECTED_BYTES))
+    collected = -(-n_neighbors * largest // parts)
+    return LocalPlan(
+        *shape,
+        n_neighbors,
+        description,
+        2 + parts,
+        parts,
+        float(shape[0]) ** 2 * per_row,
+        total * (1 + (1 + parts) * (2 * groups - 1)),
+        2 * largest + 2 * collected,
+        shape[0] * n_neighbors * NEIGHBOUR_BYTES * 3,
+    )
+
+
+class Graph(NamedTuple):
+    """Neighbours of each instance (N, k), their squared distances, the weights W (N, N), and a few directions of the
+    data (N, d)."""
+
+    neighbours: Neighbours
+    weights: sp.csr_array
+    slow: Array
+
+
+def find_neighbours(
+    gather: GatherBlocks, gather_pairs: GatherPairs, k: int, shift: Array, given: Neighbours | None = None
+) -> tuple[Neighbours, Array]:
+    """The exact k nearest neighbours of all instances, and coordinates along a few random directions (N, d).
+
+    A first pass over the blocks bounds the distances, so that the pass over pairs has few candidates to look at twice.
+    """
+    random = np.random.default_rng(0)
+    directions = random.standard_normal((len(shift), min(SLOW, len(shift)))) / np.sqrt(len(shift))
+    request = NeighbourRequest(k, shift, directions=directions)
+    found: tuple[Bounds, ...] = gather(block_bounds, request, name="bounds", combine=operator.add)
+    slow = np.concatenate([part.slow for part in found])
+    if given is not None:
+        return given, slow
+    bounds = np.concatenate([part.bounds for part in found])
+    largest = max(part.largest for part in found)
+    single = single_is_enough(bounds, largest, len(shift))
+    request = NeighbourRequest(k, shift, bounds, single)
+    parts = gather_pairs(block_neighbours, request, along=merged, name="neighbours")
+    neighbours = Neighbours(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    return neighbours, slow
+
+
+def find_weights(gather_pairs: GatherPairs, indices: npt.NDArray[np.int64], regularisation: float, parts: int) -> Array:
+    """The barycentric weights of all instances (N, k), a part of the instances in each pass."""
+    found = np.empty(indices.shape)
+    for part in range(parts):
+        request = WeightRequest(indices, regularisation, part, parts)
+        rows = gather_pairs(block_coordinates, request, along=both, finish=block_weights, name="weights")
+        found[part::parts] = np.concatenate(rows)
+    return found
+
+
+def make_graph(
+    gather: GatherBlocks,
+    gather_pairs: GatherPairs,
+    shift: Array,
+    plan: LocalPlan,
+    regularisation: float,
+    given: Neighbours | None = None,
+) -> Graph:
+    """Neighbours (exact ones, where none are given) and weights of one data set."""
+    neighbours, slow = find_neighbours(gather, gather_pairs, plan.n_neighbors, shift, given)
+    found = find_weights(gather_pairs, neighbours.indices, regularisation, plan.parts)
+    return Graph(neighbours, weight_matrix(neighbours.indices, found, plan.instances), slow)
+
+
+class Embedded(NamedTuple):
+    """Coordinates (n, K) with YᵀY = nI, the eigenpairs, and the sets of instances that the graph does not join."""
+
+    coordinates: Array
+    eigen: Eigenpairs
+    separate: tuple[npt.NDArray[np.int64], ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the eigenvectors are known to a thousandth."""
+        return bool(self.eigen.residual <= LOOSE)
+
+
+def separate_sets(graphs: Sequence[Graph], residual: sp.csr_array) -> tuple[npt.NDArray[np.int64], ...]:
+    """The sets of instances that have null vectors of their own, the largest first; one where all are joined."""
+    label = components(residual)
+    if label.max() > 0:
+        return tuple(np.flatnonzero(label == number) for number in range(label.max() + 1))
+    return tuple(closed_sets(graphs[0].weights)) if len(graphs) == 1 else (np.arange(residual.shape[1]),)
+
+
+def embed(
+    graphs: Sequence[Graph],
+    places: Sequence[npt.NDArray[np.int64]],
+    instances: int,
+    n_components: int,
+    *,
+    memory: float,
+    solver: str,
+    check: Callable[[tuple[npt.NDArray[np.int64], ...]], None],
+) -> Embedded:
+    """The joint embedding of data sets, row i of view v being the distinct instance `places[v][i]`.
+
+    `check` gets the separate sets before the eigenvectors are sought, and raises or warns.
+    """
+    residual = residual_matrix([graph.weights for graph in graphs], places, instances)
+    separate = separate_sets(graphs, residual)
+    check(separate)
+    slow = graphs[0].slow if len(graphs) == 1 else None
+    pairs = smallest(residual, n_components, memory=memory, coordinates=slow, solver=solver)
+    return Embedded(coordinates(pairs.vectors), pairs, separate)

@@ -1,0 +1,1 @@
+"""Mathematics of locally linear embedding: exact neighbours, barycentric weights, and the smallest eigenvectors."""
