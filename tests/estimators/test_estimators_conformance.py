@@ -18,6 +18,10 @@ OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng
 LINKS = power_law_graph(len(X), 2 * len(X), random_state=2)
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
+WIDE = plain_features(20, 60)
+TWO = WIDE[:, :1] + np.random.default_rng(3).standard_normal((20, 1))
+DUAL = ("dual", "krylov")
+
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
@@ -27,10 +31,16 @@ PRESETS = [
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
     Preset("semi-supervised, regression", partial(SupervisedPPCA, n_components=2), X, hide(OUTPUTS, LABELLED)),
     Preset("semi-supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.where(LABELLED, CLASSES, -1)),
+    Preset("ppca, dual", partial(PPCA, n_components=3), WIDE, routes=DUAL),
+    Preset("supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, TWO, routes=DUAL),
+    Preset(
+        "semi-supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, hide(TWO, np.arange(20) % 2 == 0),
+        routes=DUAL,
+    ),
     Preset("relational", partial(RelationalPPCA, n_components=3), X, links=LINKS),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, links=0.3 * LINKS),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], links=LINKS),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=str)
