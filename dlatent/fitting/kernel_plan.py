@@ -20,6 +20,7 @@ from dlatent.fitting.planner import (
     excess,
     group_number,
     make_plan,
+    paired_memory,
     placed,
     stays,
     subspace_bound,
@@ -80,7 +81,8 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     square = 8 * count**2
     seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
     seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
-    held = worker_memory(problem, machine, 2 * square // group_number(problem), 0) + machine.threads * TILES
+    held = worker_memory(problem, machine, 2 * square // group_number(problem), 0)
+    held += machine.threads * TILES + paired_memory(problem, machine)
     copies = 8 if count <= FULL_EIGEN else 3  # with few instances all combinations are taken at once
     return placed("memory", 2, seconds, 0, held, BASE_MEMORY + copies * square, machine)
 
@@ -88,7 +90,7 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
 def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Route:
     """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
     thin = 8 * problem.instances * _columns(problem)
-    held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES
+    held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES + paired_memory(problem, machine)
     cache = cache_room(problem, machine, held)
     if pairs and not stays(problem, machine, cache):
         each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
