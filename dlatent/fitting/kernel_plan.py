@@ -29,12 +29,12 @@ from dlatent.fitting.planner import (
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
-VALUE_RATE = 0.15e9
+VALUE_RATE = 0.2e9
 """Values of a kernel that a thread makes of inner products in a second (exponentials)."""
 DIFFERENCE_RATE = 1.0e9
 """Absolute differences that a thread adds up in a second."""
-STORE_RATE = 1.0e9
-"""Bytes per second and thread of values that are stored as they are."""
+STORE_RATE = 0.4e9
+"""Bytes per second and thread of values that are stored as they are (measured with Zarr's chunks of half a MB)."""
 TILES = 48 * MIB
 """A tile of the kernel and what it is made of, for one thread."""
 
