@@ -40,8 +40,8 @@ NOT_FOR_WORDS = ("kernel-s2ppca-laplacian",)
 
 
 def prepare(folder: Path, scale: float) -> Row:
-    """The faces as in the case `faces`, and 20 Newsgroups as in the case `newsgroups`."""
-    return {"faces": faces.prepare(folder, scale), **newsgroups.prepare(folder, scale)}
+    """The faces as in the case `faces`, and all of 20 Newsgroups as in `newsgroups`: the scale is one of splits."""
+    return {"faces": faces.prepare(folder, scale), **newsgroups.prepare(folder, 1.0)}
 
 
 def splits(data: str, classes: npt.NDArray[Any], count: int) -> Iterator[npt.NDArray[np.bool_]]:

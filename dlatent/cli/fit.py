@@ -78,6 +78,7 @@ def _summary(model: PPCA, links: Links | None, path: str, seconds: float, texts:
         "log_likelihood": model.log_likelihood_,
         "noise_variance": model.noise_variance_,
         "target_noise_variance": getattr(model, "target_noise_variance_", None),
+        "trace_error": getattr(model, "trace_error_", None) or None,
         "converged": model.converged_,
         "iterations": model.n_iter_,
         "passes": model.n_passes_,
@@ -96,7 +97,7 @@ def _noise(variance: Any) -> str:
 
 def _print(found: dict[str, Any]) -> None:
     settled = "converged" if found["converged"] else "NOT converged"
-    targets, links = found["target_noise_variance"], found["links"]
+    targets, links, error = found["target_noise_variance"], found["links"], found["trace_error"]
     show.facts(
         f"{found['model']} written",
         {
@@ -106,6 +107,7 @@ def _print(found: dict[str, Any]) -> None:
             "log-likelihood": f"{show.likelihood(found['log_likelihood'], linked=links is not None)}, {settled}",
             "noise variance": _noise(found["noise_variance"]),
             "of the labels": None if targets is None else f"{targets:.6g}",
+            "landmarks": None if error is None else f"trace error {error:.3g}",
             "passes": f"{found['passes']} over the data, {found['bytes_read'] / 1e6:,.1f} MB read",
             "seconds": f"{found['seconds']:.1f}",
         },

@@ -46,6 +46,8 @@ def choose_components(
         raise DataError(f"held_out is {held_out!r}; expected a part of the cells, above 0 and below 1")
     if not candidates:
         raise DataError("there are no numbers of components to choose from")
+    if "missing" not in model.get_params():
+        raise DataError(f"{type(model).__name__} has no missing entries to score; choose by prediction (GridSearchCV)")
     source, _ = open_input(X)
     if source.sparse and model.missing != "unstored":
         raise DataError(

@@ -45,17 +45,48 @@ class _Absent:
 NO_PREIMAGE = "a kernel does not lead back from its features to rows"
 
 
-class KernelModel(PPCA):
-    """What the two kernel models share; see KernelPPCA."""
+class KernelPPCA(PPCA):
+    """Probabilistic PCA of features φ(x) that a kernel makes: φ(x) = Wz + μ + ε, k(x, x') = φ(x)ᵀφ(x').
 
-    kernel: str | KernelFunction
-    gamma: float | str
-    degree: int
-    coef0: float
-    feature_dimension: int | None
-    landmarks: int | None
-    kernel_store: str | os.PathLike[str] | None
-    kernel_dtype: str
+    Parameters
+    ----------
+    n_components : K, the number of latent variables.
+    kernel : "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian"
+        exp(−γ‖x − x'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of
+        rows, (n, D) and (m, D) → (n, m).
+    gamma : γ, or "median": 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the
+        laplacian kernel; 1 over the median of ‖x‖² for the polynomial one.
+    degree : d of the polynomial kernel.
+    coef0 : c of the polynomial kernel.
+    feature_dimension : M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance
+        and, with targets, the weight of the features beside them.  None takes D for the linear and the cosine kernel,
+        whose features are so many, and for the others N − 1, what N instances about their mean can span.
+    landmarks : a number of random rows in whose span the loadings are looked for (Nyström); None takes all rows.
+    kernel_store : where K may be kept while a fit runs, a path that all workers reach; it is removed afterwards.
+    kernel_dtype : of values kept there, "float64" or "float32".
+    tol : as in PPCA.
+    max_iter : as in PPCA.
+    random_state : seed of the first directions, of the landmarks and of the rows for the median.
+    solver : as in PPCA.
+    route : where K is: "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or "auto".
+    noise_floor : as in PPCA.
+    suspect_data : as in PPCA.
+
+    Attributes
+    ----------
+    dual_components_ : Aᵀ (K, N), loadings as combinations of the centred features of the training rows, W = ΦᵀA;
+        with landmarks (K, m), of theirs.
+    noise_variance_ : σ², in units of the kernel.
+    explained_variance_ : (K,), variance along each component, noise included.
+    gamma_ : γ that was used.
+    feature_dimension_ : M that was used.
+    trace_error_ : with landmarks, the part of Σ k(x, x) that is outside their span; 0 without.
+
+    The others are those of PPCA; there are no `components_` and no `mean_`, as features are never written down.
+
+    Source: Yu, Yu, Tresp, Kriegel and Wu (2006), (21)–(28) without targets; Tipping and Bishop (1999).
+    """
+
     _map: KernelMap
     _route_names = ("auto", "memory", "recomputed", "stored")
     missing: Literal["refuse", "nan", "unstored"] = "refuse"
@@ -65,6 +96,43 @@ class KernelModel(PPCA):
     impute: Any = _Absent(NO_PREIMAGE)
     impute_variance: Any = _Absent(NO_PREIMAGE)
     get_covariance: Any = _Absent("its features are too many, or have no number")
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: KernelName | KernelFunction = "rbf",
+        gamma: float | Literal["median"] = "median",
+        degree: int = 3,
+        coef0: float = 1.0,
+        feature_dimension: int | None = None,
+        landmarks: int | None = None,
+        kernel_store: str | os.PathLike[str] | None = None,
+        kernel_dtype: Literal["float64", "float32"] = "float64",
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "memory", "recomputed", "stored"] = "auto",
+        noise_floor: float = 1e-6,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.feature_dimension = feature_dimension
+        self.landmarks = landmarks
+        self.kernel_store = kernel_store
+        self.kernel_dtype = kernel_dtype
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.route: Any = route
+        self.noise_floor = noise_floor
+        self.suspect_data = suspect_data
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
@@ -216,87 +284,7 @@ class KernelModel(PPCA):
         return KernelRows(self._map, inner, distances=True)
 
 
-class KernelPPCA(KernelModel):
-    """Probabilistic PCA of features φ(x) that a kernel makes: φ(x) = Wz + μ + ε, k(x, x') = φ(x)ᵀφ(x').
-
-    Parameters
-    ----------
-    n_components : K, the number of latent variables.
-    kernel : "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian"
-        exp(−γ‖x − x'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of
-        rows, (n, D) and (m, D) → (n, m).
-    gamma : γ, or "median": 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the
-        laplacian kernel; 1 over the median of ‖x‖² for the polynomial one.
-    degree : d of the polynomial kernel.
-    coef0 : c of the polynomial kernel.
-    feature_dimension : M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance
-        and, with targets, the weight of the features beside them.  None takes D for the linear and the cosine kernel,
-        whose features are so many, and for the others N − 1, what N instances about their mean can span.
-    landmarks : a number of random rows in whose span the loadings are looked for (Nyström); None takes all rows.
-    kernel_store : where K may be kept while a fit runs, a path that all workers reach; it is removed afterwards.
-    kernel_dtype : of values kept there, "float64" or "float32".
-    tol : as in PPCA.
-    max_iter : as in PPCA.
-    random_state : seed of the first directions, of the landmarks and of the rows for the median.
-    solver : as in PPCA.
-    route : where K is: "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or "auto".
-    noise_floor : as in PPCA.
-    suspect_data : as in PPCA.
-
-    Attributes
-    ----------
-    dual_components_ : Aᵀ (K, N), loadings as combinations of the centred features of the training rows, W = ΦᵀA;
-        with landmarks (K, m), of theirs.
-    noise_variance_ : σ², in units of the kernel.
-    explained_variance_ : (K,), variance along each component, noise included.
-    gamma_ : γ that was used.
-    feature_dimension_ : M that was used.
-    trace_error_ : with landmarks, the part of Σ k(x, x) that is outside their span; 0 without.
-
-    The others are those of PPCA; there are no `components_` and no `mean_`, as features are never written down.
-
-    Source: Yu, Yu, Tresp, Kriegel and Wu (2006), (21)–(28) without targets; Tipping and Bishop (1999).
-    """
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: KernelName | KernelFunction = "rbf",
-        gamma: float | Literal["median"] = "median",
-        degree: int = 3,
-        coef0: float = 1.0,
-        feature_dimension: int | None = None,
-        landmarks: int | None = None,
-        kernel_store: str | os.PathLike[str] | None = None,
-        kernel_dtype: Literal["float64", "float32"] = "float64",
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "memory", "recomputed", "stored"] = "auto",
-        noise_floor: float = 1e-6,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.feature_dimension = feature_dimension
-        self.landmarks = landmarks
-        self.kernel_store = kernel_store
-        self.kernel_dtype = kernel_dtype
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.solver = solver
-        self.route: Any = route
-        self.noise_floor = noise_floor
-        self.suspect_data = suspect_data
-
-
-class KernelSupervisedPPCA(KernelModel, SupervisedPPCA):
+class KernelSupervisedPPCA(KernelPPCA, SupervisedPPCA):
     """Supervised PPCA of features that a kernel makes: φ(x) = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y.
 
     With every row labelled the best maximum is found from eigenvectors and a search over the two noises (Theorem 3);
@@ -331,24 +319,24 @@ class KernelSupervisedPPCA(KernelModel, SupervisedPPCA):
         target_noise_floor: float = 1e-3,
         suspect_data: Literal["refuse", "keep"] = "refuse",
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.feature_dimension = feature_dimension
-        self.landmarks = landmarks
-        self.kernel_store = kernel_store
-        self.kernel_dtype = kernel_dtype
+        KernelPPCA.__init__(
+            self,
+            n_components,
+            kernel=kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
+            feature_dimension=feature_dimension,
+            landmarks=landmarks,
+            kernel_store=kernel_store,
+            kernel_dtype=kernel_dtype,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            solver=solver,
+            route=route,
+            noise_floor=noise_floor,
+            suspect_data=suspect_data,
+        )
         self.target_type = target_type
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.solver = solver
-        self.route: Any = route
-        self.noise_floor = noise_floor
         self.target_noise_floor = target_noise_floor
-        self.suspect_data = suspect_data
-
-
-__all__ = ["KernelPPCA", "KernelSupervisedPPCA"]

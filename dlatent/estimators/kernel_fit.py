@@ -177,7 +177,8 @@ def fitted_landmarks(task: KernelTask, kernel: Kernel, count: int) -> tuple[Outc
     """Fit inside the span of the features of some random rows (Nyström)."""
     with task.connected(task.source) as engine:
         landmarks = survey(engine, task, count)
-        inside = LandmarkMap.of(resolved(kernel, landmarks[:SAMPLE]), landmarks)
+        own = resolved(kernel, landmarks[:: -(-landmarks.shape[0] // SAMPLE)])
+        inside = LandmarkMap.of(own, landmarks)
         dimension = task.dimension(inside.kernel)
         fitted = fit_landmarks(engine.gather, inside, dimension, task.specification, task.options, task.report)
     solution, mean = fitted.solution, fitted.mean

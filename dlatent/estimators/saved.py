@@ -15,7 +15,7 @@ from dlatent.errors import StoreError
 from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.factor_analysis import FactorAnalysis
-from dlatent.estimators.kernel import KernelModel, KernelPPCA, KernelSupervisedPPCA
+from dlatent.estimators.kernel import KernelPPCA, KernelSupervisedPPCA
 from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
@@ -56,7 +56,7 @@ def _variables(model: PPCA, *, whole: bool) -> dict[str, Variable]:
         "view": Variable(("view",), np.array([view.name for view in model._specification.views])),
         "component": Variable(("component",), model.component_names_),
     }
-    if fitted.labels.features is not None and (whole or not isinstance(model, KernelModel)):
+    if fitted.labels.features is not None and (whole or not isinstance(model, KernelPPCA)):
         found["feature"] = Variable(("feature",), np.asarray(fitted.labels.features))
     for name, array in model.history_.data_vars.items():
         found[str(name)] = Variable(tuple(str(d) for d in array.dims), array.values)
@@ -66,7 +66,7 @@ def _variables(model: PPCA, *, whole: bool) -> dict[str, Variable]:
 
 
 def _loading_variables(model: PPCA, *, whole: bool) -> dict[str, Variable]:
-    if isinstance(model, KernelModel):
+    if isinstance(model, KernelPPCA):
         return kernel_variables(model, rows=whole)
     parameters, own = model._parameters, model._specification.slices[0]
     return {
@@ -147,7 +147,7 @@ def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, over
     """Write a fitted model; see `LatentVariableModel.save`."""
     assert isinstance(model, PPCA)
     attributes = _attributes(model)
-    if isinstance(model, KernelModel):
+    if isinstance(model, KernelPPCA):
         attributes["features"] = kernel_attributes(model)
     variables = _variables(model, whole=True)
     save_stored(path, kind=type(model).__name__, attributes=attributes, variables=variables, overwrite=overwrite)
@@ -199,7 +199,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     problem = Problem(**plan["problem"])
     model._parameters, model._specification = parameters, specification
     model._fitted = Fitted(outcome, passes, labels, Plan(**{**plan, "problem": problem, "alternatives": ()}))
-    if isinstance(model, KernelModel):
+    if isinstance(model, KernelPPCA):
         model._map = restored_map(values, attributes["features"])
         model.n_features_in_ = attributes["features"]["columns"]
     model._publish(outcome, passes)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Features
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
-from dlatent.estimators.kernel import KernelModel
+from dlatent.estimators.kernel import KernelPPCA
 from dlatent.estimators.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import Kernel
@@ -22,7 +22,7 @@ PART = 0.5
 """Part of the driver's memory that training rows may fill while they are saved."""
 
 
-def kernel_variables(model: KernelModel, *, rows: bool) -> dict[str, Variable]:
+def kernel_variables(model: KernelPPCA, *, rows: bool) -> dict[str, Variable]:
     """The variables of the features; with `rows` also the training rows, which a saved model needs and `result_` not.
 
     Errors: StoreError where these do not fit in memory.
@@ -62,7 +62,7 @@ def _rows(features: KernelMap) -> dict[str, Variable]:
     return found | {"training_rows": Variable(("training", "feature"), np.asarray(values))}
 
 
-def kernel_attributes(model: KernelModel) -> dict[str, Any]:
+def kernel_attributes(model: KernelPPCA) -> dict[str, Any]:
     """The numbers of the kernel. Errors: StoreError for a kernel that is a function, which no store can keep."""
     features = model._map
     if features.kernel.function is not None:

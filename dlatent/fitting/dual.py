@@ -35,7 +35,7 @@ from dlatent.linear_gaussian.rayleigh_ritz import orthonormal
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
 
-TIGHT = 1e-15
+TIGHT = 1e-13
 """Tolerance where K is in memory: further products cost no pass."""
 
 

@@ -20,6 +20,7 @@ from dlatent.fitting.planner import (
     excess,
     group_number,
     make_plan,
+    paired_memory,
     placed,
     stays,
     subspace_bound,
@@ -28,16 +29,14 @@ from dlatent.fitting.planner import (
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
-VALUE_RATE = 0.15e9
+VALUE_RATE = 0.2e9
 """Values of a kernel that a thread makes of inner products in a second (exponentials)."""
 DIFFERENCE_RATE = 1.0e9
 """Absolute differences that a thread adds up in a second."""
-STORE_RATE = 1.0e9
-"""Bytes per second and thread of values that are stored as they are."""
+STORE_RATE = 0.4e9
+"""Bytes per second and thread of values that are stored as they are (measured with Zarr's chunks of half a MB)."""
 TILES = 48 * MIB
 """A tile of the kernel and what it is made of, for one thread."""
-LARGEST_MATRIX = 6000
-"""Instances up to which the driver works on K itself."""
 
 
 def kernel_routes(
@@ -82,14 +81,16 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     square = 8 * count**2
     seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
     seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
-    held = worker_memory(problem, machine, 2 * square // group_number(problem), 0) + machine.threads * TILES
-    return placed("memory", 2, seconds, 0, held, BASE_MEMORY + 6 * square, machine)
+    held = worker_memory(problem, machine, 2 * square // group_number(problem), 0)
+    held += machine.threads * TILES + paired_memory(problem, machine)
+    copies = 8 if count <= FULL_EIGEN else 3  # with few instances all combinations are taken at once
+    return placed("memory", 2, seconds, 0, held, BASE_MEMORY + copies * square, machine)
 
 
 def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Route:
     """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
     thin = 8 * problem.instances * _columns(problem)
-    held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES
+    held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES + paired_memory(problem, machine)
     cache = cache_room(problem, machine, held)
     if pairs and not stays(problem, machine, cache):
         each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
@@ -109,7 +110,7 @@ def plan_kernel(
     given: bool = False,
     whole: bool = False,
 ) -> Plan:
-    """Choose where K is: in memory where it fits and is small, else the cheaper way; PlanError where none fits.
+    """Choose where K is, the cheapest way that fits; PlanError where none fits.
 
     Parameters: `stored`, whether there is a place to store K; `given`, whether the data are K; `whole`, whether the
     solver needs K in memory.
@@ -124,8 +125,6 @@ def plan_kernel(
     if route not in ("auto", *routes):
         raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
     wanted = {route: routes[route]} if route != "auto" else dict(routes)
-    if route == "auto" and problem.instances > LARGEST_MATRIX and not whole:
-        wanted.pop("memory")
     if whole:
         wanted = {name: r for name, r in wanted.items() if name == "memory"}
     usable = [r for r in wanted.values() if excess(r, machine) is None]
@@ -135,7 +134,7 @@ def plan_kernel(
             f"the kernel of {problem.instances:,} instances does not fit: {needs}. Ways out: landmarks=1000 for an "
             "approximation; more memory for the driver or the workers; smaller row chunks of the data."
         )
-    best = usable[0] if usable[0].name == "memory" else min(usable, key=lambda r: r.seconds)
+    best = min(usable, key=lambda r: r.seconds)
     square = problem.instances**2
     return Plan(
         route=best.name,

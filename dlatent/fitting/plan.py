@@ -106,7 +106,7 @@ class Plan:
 
     Parameters
     ----------
-    route : "moments", "krylov" or "rows".
+    route : "moments", "krylov", "rows" or "dual"; of kernel models "memory", "recomputed" or "stored".
     reason : why this one.
     passes : passes that are expected, or with solver="em" the most.
     bytes_per_pass : bytes of the blocks that a pass goes through.

@@ -76,6 +76,11 @@ def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters
     return held
 
 
+def paired_memory(problem: Problem, machine: Machine) -> int:
+    """The group of blocks that a thread holds while it meets others, in a pass over pairs."""
+    return machine.threads * -(-problem.nbytes // group_number(problem))
+
+
 def cache_room(problem: Problem, machine: Machine, held: int) -> int:
     """Bytes of blocks that a worker may keep beside what it needs."""
     if problem.in_memory:
@@ -247,7 +252,7 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
         driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
     square = 8 * count**2
     share = -(-square // groups)
-    held = worker_memory(problem, machine, 2 * share, 8 * count * columns) + machine.threads * problem.largest_block
+    held = worker_memory(problem, machine, 2 * share, 8 * count * columns) + paired_memory(problem, machine)
     cache = cache_room(problem, machine, held)
     visits = 1 if stays(problem, machine, cache) else groups
     threads = machine.workers * machine.threads

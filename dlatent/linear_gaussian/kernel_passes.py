@@ -54,7 +54,12 @@ def meet_kernel(own: Block, other: Block, request: KernelRequest) -> tuple[Array
     """K(own, other) (n, m), to be put beside those of the other blocks. Checks the own rows once."""
     if own.index == other.index:
         check_features(own, refuse_zero_rows=request.refuse_zero_rows)
-    return (request.kernel(own.features, other.features),)
+    found = np.empty((own.rows, other.rows))
+    for a in range(0, own.rows, TILE):
+        for b in range(0, other.rows, TILE):
+            rows, columns = slice(a, a + TILE), slice(b, b + TILE)
+            found[rows, columns] = request.kernel(own.features[rows], other.features[columns])
+    return (found,)
 
 
 def side_by_side(block: Block, tiles: tuple[Array, ...], request: KernelRequest) -> Array:

@@ -26,11 +26,11 @@ from dlatent.stores.location import child_location, zarr_location
 from dlatent.stores.rows import Rows
 
 KIND = "kernel"
-CHUNK_ROWS = 64
+CHUNK_ROWS = 128
 """Few, so that rows which are loaded at a time are whole chunks."""
 CHUNK_COLUMNS = 512
 MOST_COLUMNS = 2048
-LOADED_BYTES = 16 * 2**20
+LOADED_BYTES = 24 * 2**20
 """Wanted size of the rows that are loaded at a time."""
 
 

@@ -33,6 +33,7 @@ def test_a_supervised_kernel_model_is_used_and_shown(run, store: Path, tmp_path:
     model, words = tmp_path / "m.zarr", ["-k", "2", "--landmarks", "40", "--feature-dimension", "500"]
     said = run("fit", "kernel-supervised", store, *words, "-o", model, "--quiet")
     assert said.status == 0, said.err
+    assert "trace error 0." in said.out
     shown = run("inspect", model)
     assert "kernel" in shown.out
     assert "500 features; trace error of the landmarks" in shown.out

@@ -21,6 +21,9 @@ CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
 GAPS = np.where(np.random.default_rng(4).random(OUTPUTS.shape) < 0.3, np.nan, OUTPUTS)
 BY_ROWS = {"routes": ("rows", "rows")}
+WIDE = plain_features(20, 60)
+TWO = WIDE[:, :1] + np.random.default_rng(3).standard_normal((20, 1))
+DUAL = ("dual", "krylov")
 
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
@@ -38,10 +41,16 @@ PRESETS = [
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
     Preset("semi-supervised, regression", partial(SupervisedPPCA, n_components=2), X, hide(OUTPUTS, LABELLED)),
     Preset("semi-supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.where(LABELLED, CLASSES, -1)),
+    Preset("ppca, dual", partial(PPCA, n_components=3), WIDE, routes=DUAL),
+    Preset("supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, TWO, routes=DUAL),
+    Preset(
+        "semi-supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, hide(TWO, np.arange(20) % 2 == 0),
+        routes=DUAL,
+    ),
     Preset("relational", partial(RelationalPPCA, n_components=3), X, links=LINKS),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, links=0.3 * LINKS),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], links=LINKS),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=str)

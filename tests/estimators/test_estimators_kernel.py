@@ -143,6 +143,14 @@ def test_a_saved_model_knows_its_rows(tmp_path, sparse, landmarks):
     assert set(model.result_.dims) >= {"training", "coordinate", "component"}
 
 
+def test_a_saved_model_of_a_given_kernel_needs_no_rows(tmp_path):
+    model = KernelSupervisedPPCA(2, kernel="precomputed").fit(square(X, X), PARTLY)
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(square(NEW, X)), model.predict(square(NEW, X)))
+    assert again._map.rows == ()
+
+
 def test_a_function_cannot_be_saved(tmp_path):
     with pytest.raises(StoreError, match="is a function cannot be saved"):
         KernelPPCA(2, kernel=square).fit(X).save(tmp_path / "m.zarr")

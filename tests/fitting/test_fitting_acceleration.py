@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.acceleration import accelerate, settle
 
 
 @dataclass(frozen=True)
@@ -114,3 +114,21 @@ def test_values_that_are_not_numbers_are_given_up():
     found = accelerate(step, Vector(np.zeros(12)), tolerance=1e-12, max_evaluations=500)
     assert np.isfinite(found.value)
     assert found.value > linear(Vector(np.zeros(12)))[1]
+
+
+def test_settling_goes_to_the_fixed_point_itself():
+    """The value is flat to rounding at a distance of 1e-8; the point is found to many more digits."""
+    near = Vector(FIXED + 1e-8)
+    found = settle(linear, near, tolerance=1e-14, max_evaluations=60)
+    assert abs(found.values - FIXED).max() < 1e-10
+    assert abs(near.values - FIXED).max() > 1e-9
+
+
+def test_settling_never_leads_away():
+    """A map that drives points apart: the start is the best there is."""
+    start = Vector(FIXED + 1e-3)
+    found = settle(lambda p: (Vector(FIXED + 1e4 * (p.values - FIXED) ** 3 + p.values * 1e9), 0.0), start, **SETTLING)
+    np.testing.assert_array_equal(found.values, start.values)
+
+
+SETTLING = {"tolerance": 1e-14, "max_evaluations": 20}

@@ -1,0 +1,67 @@
+"""The cases with kernels, on small made data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from benchmarks.cases import kernel_memory, kernels
+from benchmarks.task import Check
+
+
+def test_rows_of_a_class_lie_on_a_closed_curve() -> None:
+    rows, classes = kernel_memory.rows_and_classes(3000)
+    assert rows.shape == (3000, kernel_memory.FEATURES)
+    own = rows[classes == 0]
+    values = np.linalg.eigvalsh(np.cov(own, rowvar=False))[::-1]
+    assert values[1] > 5 * values[2] > 0, "two strong directions, the plane of the curve"
+    assert abs(np.linalg.norm(own - own.mean(axis=0), axis=1).std()) > 0
+    np.testing.assert_array_equal(rows, kernel_memory.rows_and_classes(3000)[0])
+
+
+def test_five_rows_of_each_class_are_labelled(tmp_path) -> None:
+    np.save(tmp_path / "classes.npy", np.arange(500) % kernel_memory.CLASSES)
+    labels = kernel_memory.labels_of(tmp_path)
+    assert np.bincount(labels[labels >= 0]).tolist() == [kernel_memory.PER_CLASS] * kernel_memory.CLASSES
+
+
+def test_sparse_rows_have_the_neighbours_of_dense_ones() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random((40, 9)) * (rng.random((40, 9)) < 0.5) + 1e-3
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    classes, labelled = np.arange(40) % 3, np.arange(40) < 12
+    dense = kernels.nearest_error(rows, classes, labelled)
+    assert kernels.nearest_error(sp.csr_array(rows), classes, labelled) == dense
+    assert 0 < dense < 1
+
+
+def test_every_model_is_measured_at_every_number_of_components() -> None:
+    names = [task.name for task in kernels.tasks(1.0)]
+    assert len(names) == len(set(names)) == 2 * (1 + 7 * 3) + (1 + 6 * 3)
+    assert "newsgroups/kernel-s2ppca-laplacian-5" not in names
+
+
+def row(task: str, **values: object) -> dict[str, object]:
+    plan = {"worker_memory": 100}
+    cap = {"limit": kernel_memory.CAP, "oom_kills": 0}
+    base = {"task": task, "status": "ok", "run": 0, "fit_seconds": 2.0, "peak_worker_rss": 50, "plan": plan, "cap": cap}
+    return base | {"log_likelihood": 1000.0, "left_behind": False, "passes": 8} | values
+
+
+REQUIREMENTS = {
+    "hard cap": {"cap": {"limit": kernel_memory.CAP, "oom_kills": 1}},
+    "plan's projection": {"peak_worker_rss": 101},
+    "one likelihood": {"log_likelihood": 1000.1},
+    "left behind": {"left_behind": True},
+}
+
+
+@pytest.mark.parametrize("words", REQUIREMENTS)
+def test_requirements_can_fail(words: str) -> None:
+    good = [row("limit-compute"), row("limit-read"), row("kernel-ppca/recomputed"), row("kernel-ppca/stored")]
+    assert all(check.passed for check in kernel_memory.summarise(good).checks)
+    bad = [*good[:3], row("kernel-ppca/stored", **REQUIREMENTS[words])]
+    failed: list[Check] = [check for check in kernel_memory.summarise(bad).checks if not check.passed]
+    assert len(failed) == 1
+    assert words in failed[0].text
