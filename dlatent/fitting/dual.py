@@ -19,7 +19,15 @@ from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.routes import em_on_moments, finished, make_outcome
 from dlatent.fitting.subspace import Climb, first_directions, grow, require_variation
 from dlatent.linear_gaussian.canonical import canonical
-from dlatent.linear_gaussian.dual import DualData, DualSolution, DualSpace, dual_data, dual_solution, span_solution
+from dlatent.linear_gaussian.dual import (
+    DualData,
+    DualSolution,
+    DualSpace,
+    dual_data,
+    dual_solution,
+    leading,
+    span_solution,
+)
 from dlatent.linear_gaussian.kernel_passes import (
     KernelRequest,
     LandmarkRequest,
@@ -88,9 +96,12 @@ def fit_dual(
     count = data.instances
     if kernel.matrix is not None and solver != "em":
         options = replace(options, tolerance=min(options.tolerance, TIGHT), max_iterations=options.max_iterations + 300)
-    if kernel.matrix is not None and (solver == "em" or (len(specification.views) == 1 and count <= FULL_EIGEN)):
-        means = kernel.matrix.mean(axis=0)
-        directions, products = np.eye(count), centred_kernel(kernel.matrix)
+    exact = kernel.matrix is not None and len(specification.views) == 1 and count <= FULL_EIGEN
+    if kernel.matrix is not None and (solver == "em" or exact):
+        means, centred_matrix = kernel.matrix.mean(axis=0), centred_kernel(kernel.matrix)
+        directions, products = np.eye(count), centred_matrix
+        if solver != "em":
+            directions, products = leading(centred_matrix, specification.n_components, data.dimension)
     else:
         directions = first_directions(count, specification.n_components, options)
         directions = orthonormal(_centred(directions))
@@ -101,7 +112,9 @@ def fit_dual(
     if solver == "em":
         return DualFit(*_by_em(space, specification, options, report), means)
     state = Climb(space, specification, options)
-    converged = grow(state, lambda fresh: _centred(kernel.times(_centred(fresh))), report)
+    if exact:
+        state.record(state.solve(), report)
+    converged = exact or grow(state, lambda fresh: _centred(kernel.times(_centred(fresh))), report)
     solution = dual_solution(state.space, state.solution, state.specification)
     outcome = finished(state, solution.parameters, options, converged, None)
     return DualFit(solution, replace(outcome, parameters=solution.parameters), means)

@@ -130,12 +130,8 @@ class DualSpace:
         views = len(specification.views)
         spare_size, spare_energy = np.zeros(views), np.zeros(views)
         flat = rows.ravel()
+        require_dimension(self.rank, self.data.dimension)
         spare_size[0] = self.data.dimension - self.rank
-        if spare_size[0] < 0:
-            raise DataError(
-                f"the features of the instances span {self.rank} dimensions, more than the {self.data.dimension} that "
-                "feature_dimension allows; leave it None, or give a larger number"
-            )
         spare_energy[0] = max(self.data.energy - float(flat @ flat), 0.0)
         width = self.rank + sum(specification.sizes[1:])
         return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
@@ -171,13 +167,39 @@ def extended_frame(frame: Array, inner: Array) -> Array:
     rest = fresh.T @ inner @ fresh
     values, vectors = la.eigh((rest + rest.T) / 2)
     largest = float(la.eigvalsh(inner, subset_by_index=(size - 1, size - 1))[0])
-    if values[0] < -INDEFINITE * largest:
-        raise DataError(
-            f"the kernel is not positive semi-definite: it has an eigenvalue of about {values[0]:.3g} beside "
-            f"{largest:.3g}; take another kernel, or other parameters of it"
-        )
+    require_semidefinite(values[0], largest)
     used = values > NEGLIGIBLE * largest
     return np.hstack([start, (fresh @ vectors[:, used] / np.sqrt(values[used]))[:, ::-1]])
+
+
+def require_semidefinite(lowest: float, largest: float) -> None:
+    """Refuse a matrix that no features have for their inner products, by its extreme eigenvalues."""
+    if lowest < -INDEFINITE * largest:
+        raise DataError(
+            f"the kernel is not positive semi-definite: it has an eigenvalue of about {lowest:.3g} beside "
+            f"{largest:.3g}; take another kernel, or other parameters of it"
+        )
+
+
+def require_dimension(rank: int, dimension: int) -> None:
+    """Refuse a number of features below that of the dimensions that the instances span."""
+    if rank > dimension:
+        raise DataError(
+            f"the features of the instances span {rank} dimensions, more than the {dimension} that feature_dimension "
+            "allows; leave it None, or give a larger number"
+        )
+
+
+def leading(kernel: Array, count: int, dimension: int) -> tuple[Array, Array]:
+    """The leading eigenvectors (N, count) of a centred kernel, and their products with it: all that one view needs.
+
+    Errors: DataError where the kernel has a clearly negative eigenvalue, or a higher rank than features.
+    """
+    values, vectors = la.eigh(kernel)
+    require_semidefinite(float(values[0]), float(values[-1]))
+    require_dimension(int((values > NEGLIGIBLE * values[-1]).sum()), dimension)
+    directions = np.ascontiguousarray(vectors[:, ::-1][:, :count])
+    return directions, directions * values[::-1][:count]
 
 
 def posterior_rows(coordinates: Array, data: DualData, parameters: Parameters, specification: Specification) -> Array:
