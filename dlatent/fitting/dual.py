@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.inner import solve
-from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Report
 from dlatent.fitting.planner import FULL_EIGEN
-from dlatent.fitting.routes import em_on_moments, finished, make_outcome
-from dlatent.fitting.subspace import Climb, first_directions, grow, require_variation
+from dlatent.fitting.routes import em_on_moments, finished, gram_products, make_outcome
+from dlatent.fitting.subspace import Climb, climb, first_directions, grow
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.dual import (
     DualData,
@@ -37,9 +36,9 @@ from dlatent.linear_gaussian.kernel_passes import (
     meet_kernel,
     side_by_side,
 )
-from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred, view_variances
+from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.rayleigh_ritz import orthonormal
+from dlatent.linear_gaussian.rayleigh_ritz import lifted, orthonormal
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
 
@@ -95,7 +94,7 @@ def fit_dual(
     """Fit by products with a kernel; the first view of `specification` has K features, the span of the loadings."""
     count = data.instances
     if kernel.matrix is not None and solver != "em":
-        options = replace(options, tolerance=min(options.tolerance, TIGHT), max_iterations=options.max_iterations + 300)
+        options = _tight(options)
     exact = kernel.matrix is not None and len(specification.views) == 1 and count <= FULL_EIGEN
     if kernel.matrix is not None and (solver == "em" or exact):
         means, centred_matrix = kernel.matrix.mean(axis=0), centred_kernel(kernel.matrix)
@@ -118,6 +117,11 @@ def fit_dual(
     solution = dual_solution(state.space, state.solution, state.specification)
     outcome = finished(state, solution.parameters, options, converged, None)
     return DualFit(solution, replace(outcome, parameters=solution.parameters), means)
+
+
+def _tight(options: Options) -> Options:
+    """Options for products that cost no pass."""
+    return replace(options, tolerance=min(options.tolerance, TIGHT), max_iterations=options.max_iterations + 300)
 
 
 def _centred(rows: Array) -> Array:
@@ -161,23 +165,21 @@ def fit_landmarks(
     spare_size[0], spare_energy[0] = dimension - width, max(energy - inside, 0.0)
     moments = Moments(found, np.zeros(width + sum(wide.sizes[1:])), spare_size, spare_energy)
     middle = centred(moments, wide.sizes, wide.patterns)
-    variances = require_variation(view_variances(middle, wide.sizes, wide.patterns))
-    floored = wide.with_floors(np.array(options.floor_parts) * variances)
-    best, warm = solve(moments, floored, thorough=True)
-    line = Progress(1, best.log_likelihood, float("nan"), 0.0, width)
-    if report is not None:
-        report(line)
+    tight, spare = _tight(options), dimension - width
+    state, converged = climb(gram_products(middle, wide), wide, np.zeros(width), tight, report, spare=spare)
+    best = lifted(state.solution, state.space)
     # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
-    mean = best.parameters.mean[:width]
-    about = np.concatenate([np.zeros(width), best.parameters.mean[width:]])
-    solution = span_solution(landmarks.root, best.parameters._replace(mean=about), floored)
+    mean = middle.shift + best.mean
+    about = np.concatenate([np.zeros(width), mean[width:]])
+    solution = span_solution(landmarks.root, best._replace(mean=about), state.specification)
+    own = state.specification.resized((specification.n_components, *specification.sizes[1:]))
+    variances = state.variances(state.specification)
     outcome = make_outcome(
-        solution.parameters, specification.with_floors(floored.floors), (line,), options, variances, moments,
-        converged=warm.converged,
-    )  # fmt: skip
+        solution.parameters, own, tuple(state.history), options, variances, moments, converged=converged
+    )
     outcome = replace(outcome, parameters=solution.parameters)
     error = max(1.0 - inside / energy, 0.0)
-    return LandmarkFit(solution, outcome, mean, error, dimension)
+    return LandmarkFit(solution, outcome, mean[:width], error, dimension)
 
 
 def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options) -> Array:

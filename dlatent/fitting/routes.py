@@ -100,7 +100,7 @@ def by_moments(
         options.precision,
     )
     state, converged = climb(
-        _gram_products(middle, specification), specification, middle.shift[: len(shift)], tight, report
+        gram_products(middle, specification), specification, middle.shift[: len(shift)], tight, report
     )
     parameters = lifted(state.solution, state.space)
     parameters = parameters._replace(mean=parameters.mean + _only_targets(middle.shift, len(shift)))
@@ -126,21 +126,25 @@ def _only_targets(shift: Array, features: int) -> Array:
     return np.concatenate([np.zeros(features), shift[features:]])
 
 
-def _gram_products(moments: Moments, specification: Specification) -> Products:
-    """The data's products from its Gram matrices."""
+def gram_products(moments: Moments, specification: Specification) -> Products:
+    """The data's products from its Gram matrices; the energy outside the moments goes to the first pattern."""
     width = specification.sizes[0]
+    outside = [float(moments.spare_energy[0]), *[0.0] * (len(moments.patterns) - 1)]
 
     def products(directions: Array, sums: bool) -> tuple[PatternProducts, ...]:
-        return tuple(_gram_product(found, directions, width, sums=sums) for found in moments.patterns)
+        parts = zip(moments.patterns, outside, strict=True)
+        return tuple(_gram_product(found, directions, width, energy, sums=sums) for found, energy in parts)
 
     return products
 
 
-def _gram_product(found: PatternMoments, directions: Array, width: int, *, sums: bool) -> PatternProducts:
+def _gram_product(
+    found: PatternMoments, directions: Array, width: int, outside: float, *, sums: bool
+) -> PatternProducts:
     product = found.gram[:width, :width] @ directions
     if not sums:
         return PatternProducts(product, None)
-    energy = float(np.trace(found.gram[:width, :width]))
+    energy = outside + float(np.trace(found.gram[:width, :width]))
     parts = PatternSums(
         found.instances,
         found.total[:width],

@@ -179,13 +179,21 @@ def extra_directions(n_components: int) -> int:
 
 
 def climb(
-    products: Products, specification: Specification, shift: Array, options: Options, report: Report | None = None
+    products: Products,
+    specification: Specification,
+    shift: Array,
+    options: Options,
+    report: Report | None = None,
+    *,
+    spare: int = 0,
 ) -> tuple[Climb[Subspace], bool]:
-    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it
-    is."""
+    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
+
+    `spare` features more than the directions have share the noise; their energy is in that of the sums.
+    """
     features, k = specification.sizes[0], specification.n_components
     directions = first_directions(features, k, options)
-    state = Climb(ritz.begin(directions, products(directions, True), shift), specification, options)
+    state = Climb(ritz.begin(directions, products(directions, True), shift, spare), specification, options)
     return state, grow(state, lambda fresh: products(fresh, False), report)
 
 

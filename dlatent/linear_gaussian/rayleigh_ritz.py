@@ -8,7 +8,7 @@ and one view it is the block Krylov method for the leading eigenvectors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg as la
@@ -28,13 +28,17 @@ DEPENDENT = 1e-13
 
 @dataclass(frozen=True)
 class Subspace:
-    """Q (D, r), and per pattern P = Σ(x−s)((x−s)ᵀQ) (D, r), QᵀP (r, r) and the sums; s is the shift (D,)."""
+    """Q (D, r), and per pattern P = Σ(x−s)((x−s)ᵀQ) (D, r), QᵀP (r, r) and the sums; s is the shift (D,).
+
+    `spare` is the number of further features, of which only the energy is known: it is in that of the sums.
+    """
 
     basis: Array
     products: tuple[Array, ...]
     inner: tuple[Array, ...]
     sums: tuple[PatternSums, ...]
     shift: Array
+    spare: int = 0
 
     @property
     def rank(self) -> int:
@@ -106,11 +110,11 @@ def _symmetric(matrix: Array) -> Array:
     return (matrix + matrix.T) / 2
 
 
-def begin(directions: Array, found: tuple[PatternProducts, ...], shift: Array) -> Subspace:
+def begin(directions: Array, found: tuple[PatternProducts, ...], shift: Array, spare: int = 0) -> Subspace:
     """The subspace after the first pass, which asked for the sums too."""
     sums = tuple(part.sums for part in found if part.sums is not None)
     products = tuple(part.product for part in found)
-    return Subspace(directions, products, tuple(_symmetric(directions.T @ p) for p in products), sums, shift)
+    return Subspace(directions, products, tuple(_symmetric(directions.T @ p) for p in products), sums, shift, spare)
 
 
 def extend(space: Subspace, directions: Array, found: tuple[PatternProducts, ...]) -> Subspace:
@@ -120,14 +124,14 @@ def extend(space: Subspace, directions: Array, found: tuple[PatternProducts, ...
         side = space.basis.T @ new.product
         inner.append(np.block([[old, side], [side.T, _symmetric(directions.T @ new.product)]]))
     products = tuple(appended(old, new.product) for old, new in zip(space.products, found, strict=True))
-    return Subspace(appended(space.basis, directions), products, tuple(inner), space.sums, space.shift)
+    return replace(space, basis=appended(space.basis, directions), products=products, inner=tuple(inner))
 
 
 def restarted(space: Subspace, keep: Array) -> Subspace:
     """Thick restart: the subspace Q·keep for orthonormal `keep` (r, r'), with no access to the data."""
     products = tuple(p @ keep for p in space.products)
     inner = tuple(_symmetric(keep.T @ g @ keep) for g in space.inner)
-    return Subspace(space.basis @ keep, products, inner, space.sums, space.shift)
+    return replace(space, basis=space.basis @ keep, products=products, inner=inner)
 
 
 def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
@@ -167,7 +171,7 @@ def reduced_moments(space: Subspace, specification: Specification) -> Moments:
     outside = sum(s.energy for s in space.sums) - sum(float(np.trace(inner)) for inner in space.inner)
     outside -= space.instances * float(offset @ offset - np.sum((space.basis.T @ offset) ** 2))
     spare_size, spare_energy = np.zeros(views), np.zeros(views)
-    spare_size[0], spare_energy[0] = len(space.basis) - rank, max(outside, 0.0)
+    spare_size[0], spare_energy[0] = len(space.basis) - rank + space.spare, max(outside, 0.0)
     width = rank + sum(specification.sizes[1:])
     return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
 
