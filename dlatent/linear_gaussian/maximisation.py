@@ -93,7 +93,8 @@ def maximise(
         loadings[own], mean[own] = solution[:, :k], solution[:, k]
     if expand:
         loadings, mean = _expand(latent, loadings, mean)
-    return Parameters(loadings, mean, np.maximum(variance, specification.floors))
+    floors = specification.floors
+    return Parameters(loadings, mean, floors.copy() if specification.fixed else np.maximum(variance, floors))
 
 
 def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Step:
