@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from dlatent.estimators.base import Watch
     from dlatent.estimators.choice import choose_components
+    from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
     from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.ppca import PPCA
     from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
@@ -31,6 +32,8 @@ __version__ = "0.1.0"
 __all__ = [
     "PPCA",
     "ConvergenceWarning",
+    "CorrespondenceFactorAnalysis",
+    "CorrespondencePPCA",
     "DataError",
     "DataWarning",
     "DlatentError",
@@ -51,6 +54,8 @@ __all__ = [
 
 _ROOMS = {
     "choose_components": "dlatent.estimators.choice",
+    "CorrespondenceFactorAnalysis": "dlatent.estimators.correspondence",
+    "CorrespondencePPCA": "dlatent.estimators.correspondence",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",
     "RelationalPPCA": "dlatent.estimators.relational",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
@@ -11,8 +12,9 @@ from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.inner import solve
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.textbook import add_line, group_variances
+from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.factor_analysis import factors
-from dlatent.linear_gaussian.maximisation import em_step
+from dlatent.linear_gaussian.maximisation import em_step, slope
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
@@ -21,8 +23,11 @@ SMALLEST_NOISE = 0.05
 """Part of a feature's variance that a start leaves to the noise at least."""
 START_FLOOR = 1e-3
 START_TOLERANCE = 1e-6
-TOLERANCE = 1e-13
-MAX_EVALUATIONS = 5000
+TOLERANCE = 1e-12
+MAX_EVALUATIONS = 300
+GRADIENT = 1e-10
+"""Largest derivative of the log-likelihood per instance at which the search ends."""
+MAX_STEPS = 3000
 
 
 def by_factors(middle: Moments, specification: Specification, options: Options, report: Report | None) -> Outcome:
@@ -34,16 +39,21 @@ def by_factors(middle: Moments, specification: Specification, options: Options, 
         found = factors(middle, floored, lambda value: add_line(history, value, report))
         parameters, converged = found.solution.parameters, found.converged
     else:
-        parameters, converged = _by_patterns(middle, floored, variances, history, report)
+        parameters, converged = _by_patterns(middle, floored, variances, history, report, options.tolerance)
     parameters = parameters._replace(mean=parameters.mean + middle.shift)
     return make_outcome(parameters, floored, tuple(history), options, variances, middle, converged=converged)
 
 
 def _by_patterns(
-    middle: Moments, specification: Specification, variances: Array, history: list[Progress], report: Report | None
+    middle: Moments,
+    specification: Specification,
+    variances: Array,
+    history: list[Progress],
+    report: Report | None,
+    tolerance: float,
 ) -> tuple[Parameters, bool]:
-    """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread; the start
-    has one noise variance for each view."""
+    """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread, then
+    quasi-Newton steps, which also settle noise variances at their floors; the start has one for each view."""
     spread = np.sqrt(np.maximum(variances, specification.floors))
     scaled = Moments(_scaled(middle, specification, spread), np.zeros(len(spread)), *(middle[2:]))
     floors = specification.floors / spread**2
@@ -65,11 +75,40 @@ def _by_patterns(
         project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
         steer=note,
     )
-    if not history or run.value + jacobian != history[-1].log_likelihood:
-        add_line(history, run.value + jacobian, report)
-    point = run.point
+    point, value, converged = _settled(run.point, scaled, standard)
+    # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
+    converged = converged or value - run.value <= tolerance * abs(value + jacobian)
+    if value + jacobian > history[-1].log_likelihood:
+        add_line(history, value + jacobian, report)
     restored = Parameters(point.loadings * spread[:, None], point.mean * spread, point.noise_variance * spread**2)
-    return restored, run.converged
+    return restored, converged or run.converged
+
+
+def _settled(start: Parameters, moments: Moments, specification: Specification) -> tuple[Parameters, float, bool]:
+    """The maximum near a point, from the gradient; the point, its log-likelihood, and whether the search ended."""
+    count = sum(found.instances for found in moments.patterns)
+
+    def objective(vector: Array) -> tuple[float, Array]:
+        point = start.unflatten(vector)
+        latent = expect_moments(point, moments, specification)
+        value = sum(part.log_likelihood for part in latent)
+        return -value / count, -slope(latent, point, specification) / count
+
+    low = np.full(len(start.flatten()), -np.inf)
+    low[-len(start.noise_variance) :] = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
+    best = opt.minimize(
+        objective,
+        np.maximum(start.flatten(), low),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=opt.Bounds(low, np.inf),
+        options={"ftol": 0.0, "gtol": GRADIENT, "maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS, "maxcor": 30},
+    )
+    free = best.x > low
+    settled = bool(np.abs(best.jac[free]).max(initial=0.0) <= 1e3 * GRADIENT)
+    found = start.unflatten(best.x)
+    found = found._replace(noise_variance=np.maximum(found.noise_variance, specification.floors))
+    return found, -float(best.fun) * count, bool(best.success) or settled
 
 
 def _scaled(middle: Moments, specification: Specification, spread: Array) -> tuple[PatternMoments, ...]:

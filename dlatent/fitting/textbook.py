@@ -21,7 +21,9 @@ def stacked_shift(shift: Array, specification: Specification) -> Array:
 
 
 def group_variances(middle: Moments, specification: Specification) -> Array:
-    """Mean variance per feature of each noise group, from moments about the mean."""
+    """Mean variance per feature of each noise group, from moments about the mean of all features."""
+    none = np.zeros(len(specification.group_sizes))
+    middle = middle._replace(spare_size=none, spare_energy=none)
     return require_variation(view_variances(middle, specification.group_sizes, specification.group_patterns))
 
 

@@ -43,11 +43,17 @@ class Moments(NamedTuple):
     spare_energy: Array
 
 
-def require_finite(block: Block, sums: Array) -> None:
-    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
-    if np.isfinite(sums).all():
-        return
-    x = block.features
+class BadEntry(NamedTuple):
+    """The first entry that is not finite, and how many there are."""
+
+    row: int
+    column: int
+    value: float
+    all: int
+
+
+def bad_entry(x: Features) -> BadEntry | None:
+    """The first NaN or infinity of some rows."""
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[Any]
     if isinstance(x, sp.csr_array):
@@ -57,15 +63,24 @@ def require_finite(block: Block, sums: Array) -> None:
     else:
         rows, columns = np.nonzero(~np.isfinite(x))
         values = x[rows, columns]
-    if not len(values):
+    return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
+
+
+def require_finite(block: Block, sums: Array) -> None:
+    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
+    if np.isfinite(sums).all():
+        return
+    x = block.features
+    bad = bad_entry(x)
+    if bad is None:
         raise DataError(
             f"the sum of a column overflows {x.dtype} in block {block.index} "
             f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
         )
-    row, column = int(rows[0]), int(columns[0])
     raise DataError(
-        f"row {block.start + row}, column {column} (block {block.index}, row {row} of it) is {values[0]}, and "
-        f"{len(values)} entries of the block are not finite; fill or remove them, or fit around NaN with missing='nan'"
+        f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
+        f"and {bad.all} entries of the block are not finite; fill or remove them, or fit around NaN with "
+        "missing='nan'"
     )
 
 
@@ -76,9 +91,8 @@ def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
         require_nonzero_rows(block)
 
 
-def require_nonzero_rows(block: Block) -> None:
-    """Refuse rows without a single non-zero entry: usually an empty document or a failed measurement."""
-    x = block.features
+def empty_rows(x: Features) -> npt.NDArray[np.intp]:
+    """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
     if isinstance(x, sp.csr_array):
         filled = np.diff(x.indptr) > 0
         if not x.data.all():
@@ -87,7 +101,12 @@ def require_nonzero_rows(block: Block) -> None:
         # Few rows begin with a zero: look at the whole of those only.
         filled = np.asarray(x[:, 0] != 0)
         filled[~filled] = x[~filled].any(axis=1)
-    empty = np.flatnonzero(~filled)
+    return np.flatnonzero(~filled)
+
+
+def require_nonzero_rows(block: Block) -> None:
+    """Refuse rows of zeros."""
+    empty = empty_rows(block.features)
     if len(empty):
         raise DataError(
             f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block "
