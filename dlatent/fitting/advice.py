@@ -37,12 +37,20 @@ def noise_floors(specification: Specification, variances: Array, mean: Array, op
             constant[noise] = variances[noise] <= (CONSTANT * mean[own]) ** 2
     if constant.any() and options.refuse_zero_rows:
         raise DataError(
-            f"feature {int(np.flatnonzero(constant)[0])} is constant, and {int(constant.sum())} of {len(constant)} "
-            "are: their noise variance would be 0 and the likelihood unbounded; drop them, or fit them all the same "
-            "with suspect_data='keep'"
+            f"{_feature(specification, int(np.flatnonzero(constant)[0]))} is constant, and {int(constant.sum())} of "
+            f"{len(constant)} are: their noise variance would be 0 and the likelihood unbounded; drop them, or fit "
+            "them all the same with suspect_data='keep'"
         )
     parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
     return np.asarray(parts * np.where(constant, variances.mean(), variances))
+
+
+def _feature(specification: Specification, number: int) -> str:
+    """A feature by its number in its view."""
+    own = zip(specification.views, specification.slices, strict=True)
+    view, at = next((view, at) for view, at in own if number < at.stop)
+    beside = "" if len(specification.views) == 1 else f" of the view {view.name!r}"
+    return f"feature {number - at.start}{beside}"
 
 
 def at_floors(parameters: Parameters, specification: Specification) -> tuple[bool, ...]:

@@ -81,7 +81,7 @@ def by_moments(
     middle = centred(moments, specification.sizes, specification.patterns)
     if not specification.views[0].shared:
         return by_factors(middle, specification, options, report)
-    small = specification.sizes[0] <= FULL_EIGEN
+    small = sum(specification.sizes[view] for view in growing) <= FULL_EIGEN
     if len(specification.views) == 1 and small:
         variances = group_variances(middle, specification)
         floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
@@ -101,7 +101,9 @@ def by_moments(
         options.precision,
     )
     products = partial(_gram_products, middle, specification)
-    state, converged = climb(products, specification, middle.shift, tight, report, growing=growing)
+    # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
+    whole = small and len(growing) > 1
+    state, converged = climb(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
     return finished(state, lifted(state.solution, state.space), options, converged, moments)
 
 

@@ -174,14 +174,16 @@ def climb(
     report: Report | None = None,
     *,
     growing: tuple[int, ...] = (0,),
+    whole: bool = False,
 ) -> tuple[Climb, bool]:
     """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
 
     `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
+    With `whole` all are: nothing is left to grow.
     """
     extra = extra_directions(specification.n_components)
     width = specification.n_components + extra
-    first = _first_directions(specification, width, growing, options)
+    first = _first_directions(specification, width, () if whole else growing, options)
     space = ritz.begin(specification.patterns, first, products(first, True), shift)
     state = Climb(space, specification, options, growing)
     converged = False
