@@ -6,6 +6,9 @@ from benchmarks.cases import (
     beyond_memory,
     citations,
     comparison,
+    correspondence_images,
+    correspondence_scale,
+    correspondence_words,
     exactness,
     faces,
     graph,
@@ -35,5 +38,8 @@ CASES: dict[str, Case] = {
         nan_speed.LARGE,
         nan_speed.MEMORY,
         ratings.CASE,
+        correspondence_images.CASE,
+        correspondence_words.CASE,
+        correspondence_scale.CASE,
     )
 }
