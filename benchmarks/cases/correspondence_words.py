@@ -152,7 +152,7 @@ def summarise(rows: list[Row]) -> Summary:
 
 CASE = Case(
     "correspondence-words",
-    "20 Newsgroups: two vocabularies of 1,000 words from different documents, 90 of them shared, a fifth of these held out",
+    "20 Newsgroups: vocabularies of 1,000 words from different documents, 90 of them shared, a fifth of these held out",
     "benchmarks.cases.correspondence_words:prepare",
     tasks,
     summarise,
