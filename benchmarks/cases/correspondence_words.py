@@ -1,9 +1,9 @@
 """Two vocabularies described by different documents: the counterpart of a word that both have, among its neighbours.
 
 After figure 5 of Ham, Lee and Saul (2003).  The words of the first vocabulary are described by their counts in one half
-of the 20 newsgroups' articles, those of the second by their counts in the other half, so that no document is common:
-all that connects them are the shared words.  A fifth of these are held out in turn, and looked for among all words of
-the other vocabulary.  Needs DLATENT_DATA with newsgroups20.npz.
+of the 20 newsgroups' articles, those of the second by their counts in the other half, so that no document is common: all
+that connects them are the shared words.  A fifth of these are held out in turn, and looked for among all words of the
+other vocabulary but those that are known to be the counterparts of others.  Needs DLATENT_DATA with newsgroups20.npz.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
 WORDS, SHARED, FOLDS = 1000, 90, 5
 NEAREST = (1, 5, 10)
-COMPONENTS = (10, 20, 40)
+COMPONENTS = (5, 10, 20)
 RIDGE = 1e-2
 """Of the regression, in units of the squared length of a row, which is 1."""
+
+
+Found = dict[str, list[np.ndarray]]
+"""Ranks of counterparts, by the space that words are compared in."""
 
 
 def prepare(folder: Path, scale: float) -> Row:
@@ -50,34 +54,40 @@ def folds() -> list[np.ndarray]:
     return np.array_split(np.random.default_rng(1).permutation(SHARED), FOLDS)
 
 
-def ranks(found: Any, candidates: Any, wanted: np.ndarray) -> np.ndarray:
-    """How many candidates are nearer by angle to each row found than the wanted one is."""
+def ranks(found: Any, candidates: Any, wanted: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """How many candidates are nearer by angle to each row found than the wanted one is, those known apart."""
 
     def unit(rows: Any) -> Any:
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
 
     near = unit(found) @ unit(candidates).T
+    near[:, known] = -np.inf
     return np.asarray((near > near[np.arange(len(near)), wanted][:, None]).sum(axis=1))
 
 
-def latent(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.ndarray) -> list[np.ndarray]:
-    """Ranks of the counterparts in the shared coordinates, from either side."""
+def latent(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.ndarray) -> Found:
+    """Ranks of the counterparts from either side: by the angle between scores, and by that between what the model says
+    of all documents of both halves for them, W E[z | one view]."""
     from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 
     make = {
-        "PPCA": lambda: CorrespondencePPCA(k, route="krylov", tol=1e-8),
-        "PCA, no noise": lambda: CorrespondencePPCA(k, route="krylov", noise="zero", tol=1e-8),
-        "factor analysis": lambda: CorrespondenceFactorAnalysis(k, route="rows", tol=1e-8, suspect_data="keep"),
+        "PPCA": lambda: CorrespondencePPCA(k, route="krylov", tol=1e-7),
+        "PCA, no noise": lambda: CorrespondencePPCA(k, route="krylov", noise="zero", tol=1e-7),
+        "factor analysis": lambda: CorrespondenceFactorAnalysis(k, route="rows", tol=1e-7, suspect_data="keep"),
     }[model]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = make().fit({"a": a, "b": b}, correspondence=known)
     one, other = fitted.transform({"a": a}), fitted.transform({"b": b})
+    weights = np.linalg.cholesky(sum(own @ own.T for own in fitted.components_.values()))
     places = held - (WORDS - SHARED)
-    return [ranks(one[held], other, places), ranks(other[places], one, held)]
+    found: Found = {}
+    for name, x, y in (("scores", one, other), ("reconstructions", one @ weights, other @ weights)):
+        found[name] = [ranks(x[held], y, places, known[:, 1]), ranks(y[places], x, held, known[:, 0])]
+    return found
 
 
-def regression(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.ndarray) -> list[np.ndarray]:
+def regression(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.ndarray) -> Found:
     """Ranks of the counterparts among the words of the other vocabulary, near what ridge regression predicts."""
     places = held - (WORDS - SHARED)
     found = []
@@ -89,8 +99,8 @@ def regression(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.n
         inner = x[rows].toarray() - x_mean
         weights = np.linalg.solve(inner @ inner.T + RIDGE * np.eye(len(rows)), inner @ (x[own].toarray() - x_mean).T)
         guess = weights.T @ (y[others].toarray() - y_mean)
-        found.append(ranks(guess, y.toarray() - y_mean, wanted))
-    return found
+        found.append(ranks(guess, y.toarray() - y_mean, wanted, others))
+    return {"predictions": found}
 
 
 METHODS = {
@@ -105,21 +115,16 @@ def run(folder: Path, scale: float, method: str, k: int) -> Row:
     """How often the counterpart is among the nearest, over all shared words and both directions."""
     a, b = (sp.csr_array(sp.load_npz(folder / f"{name}.npz")) for name in "ab")
     shared = np.arange(WORDS - SHARED, WORDS)
-    found = []
+    each: Found = {}
     with Stopwatch() as watch:
         for fold in folds():
             known = np.delete(shared, fold)
             pairs = np.column_stack([known, known - (WORDS - SHARED)])
-            found += METHODS[method](method, k, a, b, pairs, shared[fold])
-    each = np.concatenate(found)
-    hits = {str(n): float((each < n).mean()) for n in NEAREST}
-    return {
-        "fit_seconds": watch.seconds,
-        "fit_cpu_seconds": watch.cpu_seconds,
-        "hits": hits,
-        "k": k,
-        "words": len(each),
-    }
+            for space, found in METHODS[method](method, k, a, b, pairs, shared[fold]).items():
+                each.setdefault(space, []).extend(found)
+    joined = {space: np.concatenate(found) for space, found in each.items()}
+    hits = {space: {str(n): float((own < n).mean()) for n in NEAREST} for space, own in joined.items()}
+    return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "hits": hits, "k": k}
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
@@ -133,21 +138,16 @@ def tasks(scale: float) -> tuple[Task, ...]:
 
 def summarise(rows: list[Row]) -> Summary:
     """The shares of words found, beside chance."""
-    lines: list[tuple[Any, ...]] = [("chance", *(n / WORDS for n in NEAREST), None)]
-    done = grouped(finished(rows), lambda row: row["task"])
-    for task, own in done.items():
-        lines.append((task, *(own[-1]["hits"][str(n)] for n in NEAREST), middle(own, "fit_cpu_seconds")))
-    heads = ("method, components", *(f"among {n} nearest" for n in NEAREST), "processor s, 5 fits")
+    candidates = WORDS - SHARED + SHARED // FOLDS
+    lines: list[tuple[Any, ...]] = [("chance", None, *(n / candidates for n in NEAREST), None)]
+    for task, own in grouped(finished(rows), lambda row: row["task"]).items():
+        for space, hits in own[-1]["hits"].items():
+            lines.append((task, space, *(hits[str(n)] for n in NEAREST), middle(own, "fit_cpu_seconds")))
+    heads = ("method, components", "angles between", *(f"among {n} nearest" for n in NEAREST), "processor s, 5 fits")
     text = markdown(heads, lines) + "\n\n" + not_run(rows)
-    checks = []
-    ours = [own[-1]["hits"]["10"] for task, own in done.items() if task.startswith("PPCA")]
-    if ours and "linear regression" in done:
-        best, theirs = max(ours), done["linear regression"][-1]["hits"]["10"]
-        checks = [
-            Check(f"PPCA finds counterparts among 10 of 1,000 far above chance ({best:.3f})", best > 5 * 10 / WORDS),
-            Check(f"and more of them than linear regression ({theirs:.3f})", best > theirs),
-        ]
-    return Summary(text.rstrip(), tuple(checks))
+    ours = [line[4] for line in lines if str(line[0]).startswith("PPCA")]
+    said = f"PPCA finds counterparts among 10 of {candidates} far above chance"
+    return Summary(text.rstrip(), (Check(said, min(ours) > 50 / candidates),) if ours else ())
 
 
 CASE = Case(
