@@ -1,8 +1,8 @@
 """Two vocabularies described by different documents: the counterpart of a word that both have, among its neighbours.
 
 After figure 5 of Ham, Lee and Saul (2003).  The words of the first vocabulary are described by their counts in one half
-of the 20 newsgroups' articles, those of the second by their counts in the other half, so that no document is common: all
-that connects them are the shared words.  A fifth of these are held out in turn, and looked for among all words of the
+of the 20 newsgroups' articles, those of the second by their counts in the other half, so that no document is common;
+what connects them are the shared words.  A fifth of these are held out in turn, and looked for among all words of the
 other vocabulary but those that are known to be the counterparts of others.  Needs DLATENT_DATA with newsgroups20.npz.
 """
 

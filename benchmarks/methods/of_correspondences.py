@@ -46,7 +46,9 @@ def neural_network(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) -> 
     from sklearn.neural_network import MLPRegressor
 
     options: dict[str, Any] = {"solver": "adam", "alpha": 1e-2, "max_iter": 500, "random_state": 0}
-    return _regressed(x, y, known, lambda rows: MLPRegressor((32,), learning_rate_init=3e-3, **options))
+    return _regressed(
+        x, y, known, lambda rows: MLPRegressor(hidden_layer_sizes=(32,), learning_rate_init=3e-3, **options)
+    )
 
 
 def _fitted(model: Any, x: Array, y: Array, known: npt.NDArray[np.int64]) -> tuple[Array, Array]:
