@@ -47,7 +47,9 @@ def joined_rows(correspondence: Any, on: Any, data: Mapping[str, Any], sources: 
     _check_table(listed, names, lengths)
     rest = []
     for view, length in enumerate(lengths):
-        alone = np.setdiff1d(np.arange(length), listed[:, view])
+        known = np.zeros(length, dtype=bool)
+        known[listed[listed[:, view] >= 0, view]] = True
+        alone = np.flatnonzero(~known)
         lines = np.full((len(alone), len(names)), -1, dtype=np.int64)
         lines[:, view] = alone
         rest.append(lines)
@@ -93,10 +95,9 @@ def _check_table(table: Table, names: list[str], lengths: list[int]) -> None:
             raise DataError(
                 f"line {line} of the correspondence names row {column[line]} of view {name!r}, which has {length} rows"
             )
-        rows, counts = np.unique(column, return_counts=True)
-        twice = np.flatnonzero((counts > 1) & (rows >= 0))
+        twice = np.flatnonzero(np.bincount(column[column >= 0]) > 1)
         if len(twice):
-            row = int(rows[twice[0]])
+            row = int(twice[0])
             lines = np.flatnonzero(column == row)[:2].tolist()
             raise DataError(
                 f"view {name!r}, row {row} is in two correspondences (lines {lines[0]} and {lines[1]}): a row is one "

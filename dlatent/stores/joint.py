@@ -58,10 +58,12 @@ def joint(
     the rows of its first view, whose blocks are not split but for size; it has about `block_bytes` (None: as `open`).
     """
     sources, has = list(views.values()), table >= 0
-    found, number = np.unique(has, axis=0, return_inverse=True)
-    patterns = _patterns(found)
-    rank = np.array([patterns.index(_pattern(row)) for row in found])
-    pattern_of = rank[number.ravel()]
+    # A number for each set of views: sorting numbers is much faster than sorting rows.
+    codes = has @ (1 << np.arange(has.shape[1]))
+    _, examples, number = np.unique(codes, return_index=True, return_inverse=True)
+    patterns = _patterns(has[examples])
+    rank = np.array([patterns.index(_pattern(row)) for row in has[examples]])
+    pattern_of = rank[number]
     lead = table[np.arange(len(table)), has.argmax(axis=1)]
     order = np.lexsort((lead, pattern_of))
     edges = np.searchsorted(pattern_of[order], np.arange(len(patterns) + 1)).tolist()
