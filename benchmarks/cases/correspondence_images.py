@@ -47,6 +47,11 @@ def normalised_error(found: Array, wanted: Array, mean: Array) -> float:
     return float(((found - wanted) ** 2).sum() / ((wanted - mean) ** 2).sum())
 
 
+def grey_levels(image: Array) -> list[int]:
+    """Whole numbers from 0 to 255."""
+    return [int(level) for level in np.clip(np.rint(255 * image), 0, 255)]
+
+
 def run(folder: Path, scale: float, method: str) -> Row:
     """Errors of one method for all pairs of objects, numbers of known angles, draws and directions."""
     objects, errors, drawn = np.load(folder / "objects.npy"), [], {}
@@ -64,8 +69,8 @@ def run(folder: Path, scale: float, method: str) -> Row:
                         errors.append({"pair": f"{one}-{other}", "known": count, "way": way, "error": error})
                     if seed == 0 and count == SHOWN[0]:
                         at = int(held[np.abs(held - SHOWN[1]).argmin()])
-                        drawn[f"{one}-{other}"] = {"angle": at, "image": to_y[at].round(3).tolist()}
-                        drawn[f"{one}-{other}"] |= {"from": x[at].round(3).tolist(), "true": y[at].round(3).tolist()}
+                        shown = {"from": x[at], "true": y[at], "image": to_y[at]}
+                        drawn[f"{one}-{other}"] = {name: grey_levels(image) for name, image in shown.items()}
     return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "errors": errors, "drawn": drawn}
 
 
@@ -116,6 +121,10 @@ def _checks(found: dict[str, dict[int, list[float]]]) -> list[Check]:
     return [Check(said, ours < theirs)]
 
 
+def _image(levels: list[int]) -> Array:
+    return np.array(levels) / 255
+
+
 def draw(rows: list[Row], folder: Path) -> list[Path]:
     """Errors against the number of known angles, and one image that each method reconstructed."""
     from benchmarks.pictures import curves, images
@@ -127,8 +136,8 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     panels: dict[str, dict[str, Array]] = {}
     for row in finished(rows):
         for pair, own in row["drawn"].items():
-            line = panels.setdefault(f"objects {pair}", {"given": np.array(own["from"]), "true": np.array(own["true"])})
-            line[row["task"]] = np.array(own["image"])
+            line = panels.setdefault(f"objects {pair}", {"given": _image(own["from"]), "true": _image(own["true"])})
+            line[row["task"]] = _image(own["image"])
     shape = (32, 32)
     note = f"an angle without counterpart, {SHOWN[0]} of {VIEWS} known"
     made.append(images(panels, shape, folder / "correspondence-images-reconstructed.png", note))
