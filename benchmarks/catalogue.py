@@ -6,6 +6,9 @@ from benchmarks.cases import (
     beyond_memory,
     citations,
     comparison,
+    correspondence_images,
+    correspondence_scale,
+    correspondence_words,
     exactness,
     faces,
     factors,
@@ -41,5 +44,8 @@ CASES: dict[str, Case] = {
         ratings.CASE,
         kernels.CASE,
         kernel_memory.CASE,
+        correspondence_images.CASE,
+        correspondence_words.CASE,
+        correspondence_scale.CASE,
     )
 }

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlatent.arrays import Array
+from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Report
 from dlatent.fitting.planner import FULL_EIGEN
-from dlatent.fitting.routes import em_on_moments, finished, gram_products, make_outcome
+from dlatent.fitting.routes import finished, gram_products
 from dlatent.fitting.subspace import Climb, climb, first_directions, grow
+from dlatent.fitting.textbook import em_on_moments
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.dual import (
     DualData,
@@ -102,7 +104,7 @@ def fit_dual(
         if solver != "em":
             directions, products = leading(centred_matrix, specification.n_components, data.dimension)
     else:
-        directions = first_directions(count, specification.n_components, options)
+        directions = first_directions(count, specification.n_components, np.random.default_rng(options.random_state))
         directions = orthonormal(_centred(directions))
         found = kernel.times(np.column_stack([directions, np.full(count, 1.0 / count)]))
         means, products = found[:, -1], _centred(found[:, :-1])
@@ -113,7 +115,7 @@ def fit_dual(
     state = Climb(space, specification, options)
     if exact:
         state.record(state.solve(), report)
-    converged = exact or grow(state, lambda fresh: _centred(kernel.times(_centred(fresh))), report)
+    converged = exact or grow(state, lambda fresh: _centred(kernel.times(_centred(fresh[0]))), report)
     solution = dual_solution(state.space, state.solution, state.specification)
     outcome = finished(state, solution.parameters, options, converged, None)
     return DualFit(solution, replace(outcome, parameters=solution.parameters), means)
@@ -166,7 +168,7 @@ def fit_landmarks(
     moments = Moments(found, np.zeros(width + sum(wide.sizes[1:])), spare_size, spare_energy)
     middle = centred(moments, wide.sizes, wide.patterns)
     tight, spare = _tight(options), dimension - width
-    state, converged = climb(gram_products(middle, wide), wide, np.zeros(width), tight, report, spare=spare)
+    state, converged = climb(gram_products(middle, wide), wide, np.zeros(sum(wide.sizes)), tight, report, spare=spare)
     best = lifted(state.solution, state.space)
     # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
     mean = middle.shift + best.mean

@@ -13,17 +13,20 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.fitting.advice import noise_floors
+from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.outcome import Gather, GatherLinked, Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.routes import add_line, by_moments, em_on_moments, em_start, fit, make_outcome, settled
+from dlatent.fitting.routes import by_moments, fit
 from dlatent.fitting.routes import finished as finished_climb
 from dlatent.fitting.subspace import climb, require_variation
+from dlatent.fitting.textbook import add_line, em_on_moments, em_start, settled, stacked_shift
 from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import PatternProducts, PatternSums
+from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.rayleigh_ritz import lifted
 from dlatent.linear_gaussian.relational import (
+    CentredSums,
     LinkedProducts,
     LinkedRequest,
     LinkedSums,
@@ -37,6 +40,7 @@ from dlatent.linear_gaussian.relational import (
     linked_sums,
     moment_rows,
     own_share,
+    pattern_products,
     product_rows,
     sums_about,
 )
@@ -63,16 +67,21 @@ class LinkedData:
         self._shift, self._refuse = shift, options.refuse_zero_rows
         self.known: LinkedSums | None = None
 
-    def products(self, directions: Array, sums: bool) -> tuple[PatternProducts, ...]:
-        """NHV (D, b), and where asked the sums about the weighted mean; the products of `subspace.climb`."""
+    def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        """NHV of each view, and where asked the sums about the weighted mean; the products of `subspace.climb`."""
+        product = self.product(directions[0], sums)
+        assert self.known is not None
+        return (pattern_products(product, directions, self.known, sums=sums),)
+
+    def product(self, directions: Array, sums: bool) -> Array:
+        """NHV (D, b) of directions of the features; with `sums` those of the first pass are kept."""
         product, first, energy = self._products(directions, sums)
         if sums:
             self.known = linked_sums(first, energy, self._relation.rank)
         assert self.known is not None
-        product = centred_product(product, directions, self.known)
-        return (PatternProducts(product, self.known.sums if sums else None),)
+        return centred_product(product, directions, self.known)
 
-    def about(self, directions: Array, targets: Array) -> tuple[Array, PatternSums]:
+    def about(self, directions: Array, targets: Array) -> tuple[Array, CentredSums]:
         """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
         product, first, energy = self._products(directions, True)
         return product, sums_about(first, energy, self._relation.rank, targets)
@@ -171,14 +180,13 @@ def _start(begun: Parameters | None, mean: Array, relation: Relation) -> Paramet
 def _by_subspace(
     data: LinkedData, specification: Specification, shift: Array, options: Options, report: Report | None
 ) -> Outcome:
-    state, converged = climb(data.products, specification, shift, options, report)
+    state, converged = climb(data.products, specification, stacked_shift(shift, specification), options, report)
     assert data.known is not None
     parameters = lifted(state.solution, state.space)
     checked = None
     if options.verify:
         own = parameters.loadings[: len(shift)]
-        (found,) = data.products(own, False)
-        about = expect_linked(found.product, parameters, data.known.sums, state.specification)
+        about = expect_linked(data.product(own, False), parameters, data.known.sums, state.specification)
         checked = about.log_likelihood
     parameters = parameters._replace(mean=parameters.mean + data.known.offset)
     return finished_climb(state, parameters, options, converged, None, checked=checked)
@@ -195,20 +203,19 @@ def _em(
 ) -> Outcome:
     """EM (PRPCA (19)–(22), with the new W in (22), errata 15), one pass over the data and links per iteration."""
     width = len(shift)
-    data.products(np.zeros((width, 0)), True)
+    data.product(np.zeros((width, 0)), True)
     assert data.known is not None
     sums, offset = data.known.sums, data.known.offset
     energies = [sums.energy / (sums.instances * width)]
     energies += [float(np.trace(sums.target_gram)) / (sums.instances * n) for n in specification.sizes[1:]]
     variances = require_variation(np.array(energies))
-    mean = offset + np.concatenate([shift, np.zeros(len(offset) - width)])
+    mean = offset + stacked_shift(shift, specification)
     floored = specification.with_floors(noise_floors(specification, variances, mean, options))
     parameters = _start(begun, offset, relation) or em_start(floored, variances, options)
     history, converged = list[Progress](), False
     while not converged and len(history) < options.max_iterations:
         before = parameters
-        (found,) = data.products(parameters.loadings[:width], False)
-        latent = expect_linked(found.product, parameters, sums, floored)
+        latent = expect_linked(data.product(parameters.loadings[:width], False), parameters, sums, floored)
         parameters = maximise((latent,), floored, expand=False)
         add_line(history, latent.log_likelihood, report)
         converged = settled(history, options)

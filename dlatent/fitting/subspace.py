@@ -14,6 +14,7 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
+from dlatent.fitting.advice import view_floors
 from dlatent.fitting.inner import COARSE, TOLERANCE, Warm, solve
 from dlatent.fitting.outcome import Options, Progress, Report
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
@@ -23,17 +24,17 @@ from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.rayleigh_ritz import Subspace
 from dlatent.linear_gaussian.specification import Specification
 
-Products = Callable[[Array, bool], tuple[PatternProducts, ...]]
-"""Products of directions (D, b) per pattern, with the sums where the flag says so."""
+Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
+"""Products of directions (D_v, b_v) of each view per pattern, with the sums where the flag says so."""
 
 
 class Space(Protocol):
-    """A part of the features in which the loadings lie, and what the likelihood there depends on: directions of
-    features (`rayleigh_ritz.Subspace`), or combinations of instances (`dual.DualSpace`)."""
+    """A part of the features of each view in which the loadings lie, and what the likelihood there depends on:
+    directions of features (`rayleigh_ritz.Subspace`), or combinations of instances (`dual.DualSpace`)."""
 
     @property
-    def rank(self) -> int:
-        """Its dimensions r."""
+    def ranks(self) -> tuple[int, ...]:
+        """Its dimensions for each view."""
         ...
 
     @property
@@ -51,23 +52,25 @@ class Space(Protocol):
         """Whether there is nothing outside."""
         ...
 
-    def extended(self, directions: Array, products: Any) -> Self:
+    def extended(self, directions: tuple[Array, ...], products: Any) -> Self:
         """With more directions and their products with the data; earlier coordinates stay."""
         ...
 
-    def restarted(self, keep: Array) -> Self:
-        """Its part that the orthonormal columns of `keep` (r, r') span, without access to the data."""
+    def restarted(self, keep: tuple[Array, ...]) -> Self:
+        """Its part that the orthonormal columns of `keep` (r_v, r_v') span, without access to the data."""
         ...
 
     def moments(self, specification: Specification) -> Moments:
-        """Moments of the coordinates and the targets per pattern, and the energy outside."""
+        """Moments of the coordinates of all views per pattern, and the energy outside."""
         ...
 
-    def principal(self, loadings: Array, count: int) -> Array:
-        """The leading principal directions (r, count) outside the span of the loadings (r, K)."""
+    def principal(self, loadings: Array, count: int, view: int) -> Array:
+        """The leading principal directions (r_v, count) of a view outside the span of the loadings (r_v, K)."""
         ...
 
-    def growth(self, parameters: Parameters, specification: Specification, extra: int, *, first: bool) -> Array:
+    def growth(
+        self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
+    ) -> tuple[Array, ...]:
         """The directions that the next pass should bring, given the best parameters inside."""
         ...
 
@@ -75,29 +78,39 @@ class Space(Protocol):
 S = TypeVar("S", bound=Space)
 
 
-def require_variation(variances: Array) -> Array:
+def require_variation(
+    variances: Array, specification: Specification | None = None, growing: tuple[int, ...] = (0,)
+) -> Array:
     """Refuse constant data: without variance there is no likelihood to maximise."""
-    if not variances[0] > 0.0:
-        raise DataError("all instances are equal: the data are constant and have no principal components")
+    for view in growing:
+        if not variances[view] > 0.0:
+            name = (
+                "" if specification is None or len(growing) == 1 else f" of the view {specification.views[view].name!r}"
+            )
+            raise DataError(
+                f"all instances{name} are equal: the data{name} are constant and have no principal components"
+            )
     return variances
 
 
 class Climb(Generic[S]):
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
-    def __init__(self, space: S, specification: Specification, options: Options) -> None:
-        self.space, self.options = space, options
+    def __init__(
+        self, space: S, specification: Specification, options: Options, growing: tuple[int, ...] = (0,)
+    ) -> None:
+        self.space, self.options, self.growing = space, options, growing
         self.specification = self._with_floors(specification)
         self.history: list[Progress] = []
         self.warm: Warm | None = None
-        self.solved_rank = 0
+        self.solved_ranks = (0,) * len(space.ranks)
 
     def _with_floors(self, specification: Specification) -> Specification:
-        variances = require_variation(self.variances(specification))
-        return specification.with_floors(np.array(self.options.floor_parts) * variances)
+        variances = require_variation(self.variances(specification), specification, self.growing)
+        return specification.with_floors(view_floors(specification, variances, self.options))
 
     def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
-        return self.space.moments(specification), specification.resized((self.space.rank, *specification.sizes[1:]))
+        return self.space.moments(specification), specification.resized(self.space.ranks)
 
     def variances(self, specification: Specification) -> Array:
         """Mean variance per feature of each view."""
@@ -108,13 +121,13 @@ class Climb(Generic[S]):
     def solve(self, *, thorough: bool = False) -> float:
         """Solve the model inside the subspace and write a line of history; the log-likelihood."""
         moments, reduced = self._reduced(self.specification)
-        rank = self.space.rank
-        grown = rank - self.solved_rank
+        ranks = self.space.ranks
+        grown = tuple(new - old for new, old in zip(ranks, self.solved_ranks, strict=True))
         tolerance = TOLERANCE if thorough or self.space.whole else self._tolerance()
         solution, self.warm = solve(
-            moments, reduced, warm=self.warm, rank_grown=grown, thorough=thorough, tolerance=tolerance
+            moments, reduced, warm=self.warm, ranks_grown=grown, thorough=thorough, tolerance=tolerance
         )
-        self.solved_rank = rank
+        self.solved_ranks = ranks
         return solution.log_likelihood
 
     def _tolerance(self) -> float:
@@ -130,7 +143,9 @@ class Climb(Generic[S]):
         gain = value - before
         remaining = _remaining(gain, self.history[-1].gain if self.history else np.nan)
         scale = max(abs(value), self.space.instances)
-        line = Progress(len(self.history) + 1, value, gain, remaining / scale, self.space.rank)
+        line = Progress(
+            len(self.history) + 1, value, gain, remaining / scale, max(self.space.ranks[view] for view in self.growing)
+        )
         self.history.append(line)
         if report is not None:
             report(line)
@@ -142,25 +157,30 @@ class Climb(Generic[S]):
         assert self.warm is not None
         return self.warm.parameters
 
-    def directions(self, extra: int) -> Array:
-        """Where the subspace has to grow."""
+    def directions(self, extra: int) -> tuple[Array, ...]:
+        """Where the subspaces have to grow."""
         return self.space.growth(self.solution, self.specification, extra, first=len(self.history) == 1)
 
     def restart(self, width: int) -> None:
         """Thick restart: keep the loadings' span and the leading principal directions."""
-        rank = self.space.rank
-        used = la.orth(self.solution.loadings[:rank])
-        keep = np.hstack([used, self.space.principal(used, width - used.shape[1])])
-        parameters = self.solution
+        parameters, keep = self.solution, []
+        slices = self.specification.resized(self.space.ranks).slices
+        for view, (rank, at) in enumerate(zip(self.space.ranks, slices, strict=True)):
+            if view not in self.growing or rank <= width:
+                keep.append(np.eye(rank))
+                continue
+            used = la.orth(parameters.loadings[at])
+            keep.append(np.hstack([used, self.space.principal(used, width - used.shape[1], view)]))
+        pieces = list(zip(keep, slices, strict=True))
         inside = Parameters(
-            np.vstack([keep.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
-            np.concatenate([keep.T @ parameters.mean[:rank], parameters.mean[rank:]]),
+            np.vstack([k.T @ parameters.loadings[at] for k, at in pieces]),
+            np.concatenate([k.T @ parameters.mean[at] for k, at in pieces]),
             parameters.noise_variance,
         )
         assert self.warm is not None
         self.warm = Warm(inside, self.warm.noises, self.warm.converged)
-        self.space = self.space.restarted(keep)
-        self.solved_rank = keep.shape[1]
+        self.space = self.space.restarted(tuple(keep))
+        self.solved_ranks = self.space.ranks
 
 
 def _remaining(gain: float, before: float) -> float:
@@ -185,32 +205,45 @@ def climb(
     options: Options,
     report: Report | None = None,
     *,
+    growing: tuple[int, ...] = (0,),
+    whole: bool = False,
     spare: int = 0,
 ) -> tuple[Climb[Subspace], bool]:
-    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
+    """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
 
-    `spare` features more than the directions have share the noise; their energy is in that of the sums.
+    `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
+    With `whole` all are: nothing is left to grow.  `spare` features more than the directions of the first view have
+    share its noise; their energy is in that of the sums.
     """
-    features, k = specification.sizes[0], specification.n_components
-    directions = first_directions(features, k, options)
-    state = Climb(ritz.begin(directions, products(directions, True), shift, spare), specification, options)
+    first = _first_directions(specification, () if whole else growing, options)
+    space = ritz.begin(specification.patterns, first, products(first, True), shift, spare)
+    state = Climb(space, specification, options, growing)
     return state, grow(state, lambda fresh: products(fresh, False), report)
 
 
-def first_directions(size: int, n_components: int, options: Options) -> Array:
+def _first_directions(specification: Specification, growing: tuple[int, ...], options: Options) -> tuple[Array, ...]:
+    """Random directions of the views that grow, all of the others."""
+    rng, k = np.random.default_rng(options.random_state), specification.n_components
+    return tuple(
+        first_directions(size, k, rng) if view in growing else np.eye(size)
+        for view, size in enumerate(specification.sizes)
+    )
+
+
+def first_directions(size: int, n_components: int, rng: np.random.Generator) -> Array:
     """Random orthonormal directions (size, b) for the first pass, or all where these are few."""
     width = min(size, n_components + extra_directions(n_components))
     if size <= 2 * width:
         return np.eye(size)
-    rng = np.random.default_rng(options.random_state)
     return ritz.orthonormal(rng.standard_normal((size, width)))
 
 
-def grow(state: Climb[S], products: Callable[[Array], Any], report: Report | None = None) -> bool:
+def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: Report | None = None) -> bool:
     """Let the space of a climb grow by the products of one pass at a time; whether the maximum is reached."""
     options, k = state.options, state.specification.n_components
     extra = extra_directions(k)
     width = k + extra
+    most = max(options.max_rank, 3 * width)
     while True:
         line = state.record(state.solve(), report)
         whole = state.space.whole
@@ -223,9 +256,9 @@ def grow(state: Climb[S], products: Callable[[Array], Any], report: Report | Non
                 return True
         if len(state.history) >= options.max_iterations:
             return False
-        if state.space.rank + width > max(options.max_rank, 3 * width):
-            state.restart(max(options.max_rank, 3 * width) // 2)
+        if any(state.space.ranks[view] + width > most for view in state.growing):
+            state.restart(most // 2)
         fresh = state.directions(extra)
-        if not fresh.shape[1]:
+        if not any(v.shape[1] for v in fresh):
             return True
         state.space = state.space.extended(fresh, products(fresh))

@@ -10,6 +10,7 @@ noise).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -70,12 +71,18 @@ class DualSpace:
         """The space of the first directions (N, b) from their products with K̃."""
         nothing = np.zeros((len(directions), 0))
         empty = cls(nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)), data)
-        return empty.extended(directions, products)
+        return empty.extended((directions,), products)
 
     @property
     def rank(self) -> int:
         """Dimensions of features that the space spans, r'."""
         return int(self.frame.shape[1])
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The same for each view: targets are whole."""
+        targets = self.data.targets.shape[1]
+        return (self.rank, targets) if targets else (self.rank,)
 
     @property
     def instances(self) -> float:
@@ -97,22 +104,24 @@ class DualSpace:
         """The instances in the orthonormal directions ΦᵀES, TS (N, r')."""
         return np.asarray(self.products @ self.frame)
 
-    def extended(self, directions: Array, products: Array) -> Self:
-        """Add directions (N, b), orthonormal and orthogonal to E, and their products with K̃; the old frame stays."""
+    def extended(self, directions: Sequence[Array], products: Array) -> Self:
+        """Add directions (N, b) of the first view, orthonormal and orthogonal to E, and their products with K̃; the old
+        frame stays."""
         side = self.basis.T @ products
-        own = directions.T @ products
+        own = directions[0].T @ products
         inner = np.block([[self.inner, side], [side.T, (own + own.T) / 2]])
         return replace(
             self,
-            basis=appended(self.basis, directions),
+            basis=appended(self.basis, directions[0]),
             products=appended(self.products, products),
             inner=inner,
             frame=extended_frame(self.frame, inner),
         )
 
-    def restarted(self, keep: Array) -> Self:
-        """Thick restart: the space of the orthonormal directions of features ΦᵀES·keep, keep (r', k)."""
-        combination = self.frame @ keep
+    def restarted(self, keep: Sequence[Array]) -> Self:
+        """Thick restart: the space of the orthonormal directions of features ΦᵀES·keep, keep (r', k) of the first
+        view."""
+        combination = self.frame @ keep[0]
         # In an orthonormal basis of instances again, so that new directions stay clear of the old ones.
         left, upper = np.linalg.qr(combination)
         inner = left.T @ self.inner @ left
@@ -136,12 +145,15 @@ class DualSpace:
         width = self.rank + sum(specification.sizes[1:])
         return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
 
-    def principal(self, loadings: Array, count: int) -> Array:
-        """The `count` leading principal directions (r', count) outside the span of the loadings (r', K)."""
+    def principal(self, loadings: Array, count: int, view: int = 0) -> Array:
+        """The `count` leading principal directions (r', count) outside the span of the loadings (r', K); only the
+        first view grows."""
         rows = self.coordinates
         return principal_directions(rows.T @ rows, loadings, count)
 
-    def growth(self, parameters: Parameters, specification: Specification, extra: int, *, first: bool) -> Array:
+    def growth(
+        self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
+    ) -> tuple[Array, ...]:
         """Where the space has to grow, orthonormal (N, b): the gradient's combination of instances, E[z], and K̃ times
         the leading principal combinations that the loadings do not use yet."""
         rows = self.coordinates
@@ -150,7 +162,7 @@ class DualSpace:
         if first:
             candidates.append(self.data.targets)
         found = np.hstack(candidates)
-        return orthonormal(found - found.mean(axis=0), self.basis)
+        return (orthonormal(found - found.mean(axis=0), self.basis),)
 
 
 def extended_frame(frame: Array, inner: Array) -> Array:

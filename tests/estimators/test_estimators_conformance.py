@@ -7,10 +7,19 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dlatent import PPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
+from dlatent import (
+    PPCA,
+    CorrespondenceFactorAnalysis,
+    CorrespondencePPCA,
+    FactorAnalysis,
+    RelationalPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+)
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
 from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.simulators import hide
+from dlatent.testing.simulators import hide, simulate
+from dlatent.testing.views import ViewsPreset, some_views
 
 X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0
@@ -22,8 +31,14 @@ HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
 GAPS = np.where(np.random.default_rng(4).random(OUTPUTS.shape) < 0.3, np.nan, OUTPUTS)
 BY_ROWS = {"routes": ("rows", "rows")}
 WIDE = plain_features(20, 60)
-TWO = WIDE[:, :1] + np.random.default_rng(3).standard_normal((20, 1))
+OUTPUT = WIDE[:, :1] + np.random.default_rng(3).standard_normal((20, 1))
 DUAL = ("dual", "krylov")
+TWO, THREE = (6, 5), (5, 4, 6)
+PAIRS = simulate(70, TWO, 2, noise=(0.3, 0.5), offset=3.0, random_state=5).stacked
+TESTS = simulate(70, (7, 6), 2, noise=(0.4, 0.6), offset=3.0, random_state=0).stacked
+TRIPLES = simulate(90, THREE, 2, noise=(0.3, 0.4, 0.2), offset=3.0, random_state=6).stacked
+SOME, FEW = some_views(70, 2, random_state=7), some_views(90, 3, random_state=8)
+ALL = np.ones((70, 2), dtype=bool)
 
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
@@ -42,14 +57,25 @@ PRESETS = [
     Preset("semi-supervised, regression", partial(SupervisedPPCA, n_components=2), X, hide(OUTPUTS, LABELLED)),
     Preset("semi-supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.where(LABELLED, CLASSES, -1)),
     Preset("ppca, dual", partial(PPCA, n_components=3), WIDE, routes=DUAL),
-    Preset("supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, TWO, routes=DUAL),
+    Preset("supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, OUTPUT, routes=DUAL),
     Preset(
-        "semi-supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, hide(TWO, np.arange(20) % 2 == 0),
+        "semi-supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, hide(OUTPUT, np.arange(20) % 2 == 0),
         routes=DUAL,
     ),
     Preset("relational", partial(RelationalPPCA, n_components=3), X, links=LINKS),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, links=0.3 * LINKS),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], links=LINKS),
+    ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
+    ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),
+    ViewsPreset("complete views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=ALL),
+    ViewsPreset(
+        "factor analysis of two views",
+        partial(CorrespondenceFactorAnalysis, n_components=2),
+        TESTS,
+        sizes=(7, 6),
+        has=some_views(70, 2, random_state=0),
+        routes=("moments", "rows"),
+    ),
 ]  # fmt: skip
 
 

@@ -1,0 +1,182 @@
+"""Models of several views of which instances may lack some: correspondences between data sets."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array, DataSource, Links
+from dlatent.engine.base import PassEngine
+from dlatent.engine.connect import connect
+from dlatent.engine.gather import PassRecord
+from dlatent.errors import DataError
+from dlatent.estimators.base import PILOT, Watch
+from dlatent.estimators.joining import joined_rows
+from dlatent.estimators.targets import EncodedTargets
+from dlatent.estimators.view_results import ViewResults, Views, arrangement, opened
+from dlatent.fitting.outcome import Options, Outcome
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.routes import fit
+from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
+from dlatent.linear_gaussian.moments import representable
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.stores.joint import JointSource, joint
+
+
+class CorrespondenceModel(ViewResults):
+    """The common part of the models of several views: opening, planning and fitting; see CorrespondencePPCA."""
+
+    missing = "refuse"
+    noise = "ml"
+    _shared = True
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.noise not in ("ml", "zero"):
+            raise DataError(f"noise is {self.noise!r}; expected 'ml', or 'zero' for the limit of PCA")
+        if self.noise == "zero" and self.solver == "em":
+            raise DataError(
+                "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
+                "solver='auto'"
+            )
+
+    def _joint(self, views: Any, correspondence: Any, on: Any) -> JointSource:
+        """The joint instances of views to be fitted."""
+        data, sources = opened(views, on)
+        if len(sources) < 2:
+            raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
+        table = joined_rows(correspondence, on, data, sources)
+        return joint(sources, table, refuse_zero_rows=self.suspect_data == "refuse")
+
+    def _check_shape(self, source: DataSource) -> None:
+        rows, features = source.shape
+        if self.n_components >= min(rows, features):
+            raise DataError(
+                f"n_components is {self.n_components}, but {rows} instances × {features} features of all views allow "
+                f"at most {min(rows, features) - 1}; ask for fewer components"
+            )
+
+    def _routes(self, source: DataSource) -> tuple[str, ...]:
+        return ("moments", "krylov") if self._shared else ("moments", "rows")
+
+    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
+        assert isinstance(source, JointSource)
+        fixed = self.noise == "zero"
+        views = tuple(View(name, own.shape[1], shared=self._shared, fixed=fixed) for name, own in source.views.items())
+        return Specification(views, source.patterns, int(self.n_components))
+
+    def _seen(self, specification: Specification) -> dict[str, Any]:
+        return {"views": specification.sizes, "present": specification.patterns}
+
+    def _largest_block(self, source: DataSource) -> int:
+        assert isinstance(source, JointSource)
+        return max(block.nbytes for own in (source, *source.views.values()) for block in own.blocks)
+
+    def _floor_parts(self) -> tuple[float, ...]:
+        return (float(self.noise_floor),)
+
+    def _options(self, plan: Plan, source: DataSource) -> Options:
+        assert isinstance(source, JointSource)
+        options = super()._options(plan, source)
+        return Options(**{**vars(options), "floor_parts": options.floor_parts * len(source.views)})
+
+    def _pilot(self, source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
+        """The mean of each dense view over the first block that has it, zero for sparse ones."""
+        assert isinstance(source, JointSource)
+        about = arrangement(source, tuple(range(len(source.views))), source.sizes)
+        shift, passes = np.zeros(source.shape[1]), list[PassRecord]()
+        edges = np.cumsum([0, *source.sizes])
+        for view, (name, own) in enumerate(source.views.items()):
+            if own.sparse:
+                continue
+            pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
+            block = next(b for b in source.blocks if b.start == source.edges[pattern])
+            first = DataSource(source.shape, source.dtype, (block,), f"{source.key}-{name}", in_memory=source.in_memory)
+            with connect(first, client=client, cache_bytes=0) as engine:
+                mean = engine.gather(block_view_means, MeanRequest(source.patterns, about), name=PILOT)
+                passes += engine.passes
+            at = slice(edges[view], edges[view + 1])
+            shift[at] = representable(mean[at], own.dtype, sparse=False)
+        return shift, tuple(passes)
+
+    def _solve(
+        self,
+        engine: PassEngine,
+        specification: Specification,
+        plan: Plan,
+        shift: Array,
+        options: Options,
+        watch: Watch,
+        links: Links | None,
+    ) -> Outcome:
+        source = engine.source
+        assert isinstance(source, JointSource)
+        return fit(
+            engine.gather,
+            specification,
+            plan,
+            shift,
+            options,
+            solver=self.solver,
+            report=watch.on_iteration,
+            arrangement=arrangement(source, tuple(range(len(source.views))), source.sizes),
+        )
+
+    def plan(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Plan:
+        """What `fit` would do and cost, from metadata and the correspondence alone.
+
+        Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
+        Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
+        """
+        self._check_hyperparameters()
+        source = self._joint(views, correspondence, on)
+        self._check_shape(source)
+        return self._make_plan(source, self._make_specification(source, None), client)
+
+    def fit(
+        self,
+        views: Views,
+        y: Any = None,
+        *,
+        correspondence: Any = None,
+        on: Any = None,
+        client: Any = None,
+        watch: Watch | None = None,
+    ) -> Self:
+        """Fit the model to all instances: those of several views, and those that have only one.
+
+        Parameters: `views`, a mapping from names to data (N_v, D_v), or a list of them, each of any kind that
+        `dlatent.stores.open` takes; `y` is ignored; `correspondence`, pairs of rows (m, 2) for two views, or a table
+        (m, views) of rows, −1 where an instance lacks a view (an array, a data frame with a column for each view, a
+        DataArray): the other rows of a view are instances that have no other; `on`, instead, the name of labels that
+        the views share (an xarray coordinate, an index or a column), or a mapping from views to labels; `client`,
+        `watch` as in PPCA.
+        Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
+        """
+        self._check_hyperparameters()
+        source = self._joint(views, correspondence, on)
+        self._check_shape(source)
+        self._view_labels = {name: own.labels for name, own in source.views.items()}
+        self._fit(source, None, client, watch or Watch())
+        return self
+
+    def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
+        specification, parameters = outcome.specification, outcome.parameters
+        self.view_names_ = tuple(view.name for view in specification.views)
+        own = dict(zip(self.view_names_, specification.slices, strict=True))
+        noise = dict(zip(self.view_names_, specification.noise_slices, strict=True))
+        self.components_ = {name: parameters.loadings[at].T for name, at in own.items()}
+        self.mean_ = {name: parameters.mean[at] for name, at in own.items()}
+        self.noise_variance_ = {name: self._by_view(parameters.noise_variance[at]) for name, at in noise.items()}
+        self.at_floor_ = {name: self._by_view(np.array(outcome.at_floor)[at]) for name, at in noise.items()}
+        self.view_instances_ = dict(zip(self.view_names_, outcome.view_instances, strict=True))
+        self.n_features_in_ = len(parameters.mean)
+        at_floor = self.at_floor_
+        self._publish_course(outcome, passes)
+        self.at_floor_ = at_floor
+
+    def _by_view(self, values: npt.NDArray[Any]) -> Any:
+        """One number of a view whose features share it, else an array."""
+        return values[0].item() if self._shared else values
