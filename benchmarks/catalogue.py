@@ -9,6 +9,8 @@ from benchmarks.cases import (
     exactness,
     faces,
     graph,
+    lle_scale,
+    lle_sheets,
     nan_passes,
     nan_speed,
     newsgroups,
@@ -35,5 +37,7 @@ CASES: dict[str, Case] = {
         nan_speed.LARGE,
         nan_speed.MEMORY,
         ratings.CASE,
+        lle_sheets.CASE,
+        lle_scale.CASE,
     )
 }
