@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from dlatent.estimators.base import Watch
     from dlatent.estimators.choice import choose_components
+    from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
     from dlatent.estimators.correspondence_lle import CorrespondenceLLE, self_correspondence
     from dlatent.estimators.factor_analysis import FactorAnalysis
     from dlatent.estimators.local_linear import LocallyLinearEmbedding
@@ -33,7 +34,9 @@ __version__ = "0.1.0"
 __all__ = [
     "PPCA",
     "ConvergenceWarning",
+    "CorrespondenceFactorAnalysis",
     "CorrespondenceLLE",
+    "CorrespondencePPCA",
     "DataError",
     "DataWarning",
     "DlatentError",
@@ -59,6 +62,8 @@ _ROOMS = {
     "LocallyLinearEmbedding": "dlatent.estimators.local_linear",
     "self_correspondence": "dlatent.estimators.correspondence_lle",
     "choose_components": "dlatent.estimators.choice",
+    "CorrespondenceFactorAnalysis": "dlatent.estimators.correspondence",
+    "CorrespondencePPCA": "dlatent.estimators.correspondence",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
     "PPCA": "dlatent.estimators.ppca",
     "RelationalPPCA": "dlatent.estimators.relational",

@@ -145,13 +145,14 @@ class Links:
 
 
 def add(left: Statistic, right: Statistic) -> Statistic:
-    """Add two statistics: numbers and arrays by `+`, (named) tuples field by field, None with None.
+    """Add two statistics: numbers and arrays by `+`, (named) tuples field by field; None is nothing and adds nothing.
 
     Law: `add` is the only way in which statistics of different rows meet, so a statistic is additive over instances.
-    Arrays on the left are updated in place where they own their memory: the caller gives `left` up.
+    Arrays on the left are updated in place where they own their memory: the caller gives `left` up.  What takes the
+    place of None must therefore be an array of the block function's own.
     """
-    if left is None and right is None:
-        return left
+    if left is None or right is None:
+        return right if left is None else left
     if isinstance(left, tuple):
         parts = [add(a, b) for a, b in zip(left, cast(tuple[Any, ...], right), strict=True)]
         made = type(left)(*parts) if hasattr(left, "_fields") else tuple(parts)

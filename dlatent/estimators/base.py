@@ -33,6 +33,7 @@ from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import make_plan
 from dlatent.fitting.routes import fit
+from dlatent.fitting.textbook import stacked_shift
 from dlatent.linear_gaussian.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
@@ -150,11 +151,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         problem = Problem(
             instances=source.shape[0],
             features=source.shape[1],
-            targets=sum(specification.sizes[1:]),
+            targets=sum(specification.sizes) - source.shape[1],
             n_components=int(self.n_components),
             patterns=len(specification.patterns),
             nbytes=source.nbytes,
-            largest_block=max(sizes),
+            largest_block=self._largest_block(source),
             blocks=len(sizes),
             tasks=task_count(group_count(sizes)),
             itemsize=source.dtype.itemsize,
@@ -163,6 +164,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             description=source.description,
             in_memory=source.in_memory,
             routes=self._routes(source),
+            **self._seen(specification),
         )
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
         with connect(source, client=client, links=links) as engine:
@@ -170,6 +172,18 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 moved = engine.traffic()
                 problem = replace(problem, links=links.entries, travelling=moved.rows, reach=moved.reach)
             return make_plan(problem, engine.resources, route=self.route, em_passes=exact)
+
+    def _largest_block(self, source: DataSource) -> int:
+        """Bytes of the largest block that is loaded at a time."""
+        return max(block.nbytes for block in source.blocks)
+
+    def _seen(self, specification: Specification) -> dict[str, Any]:
+        """What a plan must know of views that instances lack."""
+        return {}
+
+    def _floor_parts(self) -> tuple[float, ...]:
+        """The floor of each view, as a part of its mean variance."""
+        return (float(self.noise_floor), *self._target_floors())
 
     def _options(self, plan: Plan, source: DataSource) -> Options:
         passes = MAX_ROW_PASSES if plan.route == "rows" else MAX_PASSES
@@ -179,7 +193,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             tolerance=float(self.tol),
             max_iterations=int(most),
             random_state=self.random_state,
-            floor_parts=(float(self.noise_floor), *self._target_floors()),
+            floor_parts=self._floor_parts(),
             max_rank=plan.max_rank,
             precision=float(np.finfo(np.float32 if single else np.float64).eps),
             refuse_zero_rows=self.suspect_data == "refuse",
@@ -197,9 +211,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         plan = self._make_plan(source, specification, client, links)
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
-        shift, passes = pilot_shift(source, client, plan.route)
+        shift, passes = self._pilot(source, client, plan.route)
         if plan.route == "rows":
-            shift = np.concatenate([shift, np.zeros(sum(specification.sizes[1:]))])
+            shift = stacked_shift(shift, specification)
         engine = connect(
             source,
             targets=rows,
@@ -218,7 +232,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self._publish(outcome, passes)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
-            warnings.warn(words, WARNINGS[kind], stacklevel=outside())
+            warnings.warn(words, WARNINGS[kind], stacklevel=_outside())
+
+    def _pilot(self, source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
+        """A shift near the mean of the features, and the passes that it took."""
+        return _pilot(source, client, route)
 
     def _solve(
         self,
@@ -236,15 +254,20 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
         own = outcome.specification.slices[0]
-        self.components_ = outcome.parameters.loadings[own].T
-        self.mean_ = outcome.parameters.mean[own]
+        self.components_: Any = outcome.parameters.loadings[own].T
+        self.mean_: Any = outcome.parameters.mean[own]
         self.noise_variance_: Any = float(outcome.parameters.noise_variance[0])
+        self.n_features_in_ = len(self.mean_)
+        self._publish_course(outcome, passes)
+
+    def _publish_course(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
+        """How the fit went."""
         self.log_likelihood_ = outcome.log_likelihood
         self.n_iter_ = outcome.iterations
         self.n_passes_ = sum(record.name != PILOT for record in passes)
         self.converged_ = outcome.converged
         self.at_floor_: Any = outcome.at_floor
-        self.n_samples_, self.n_features_in_ = outcome.instances, len(self.mean_)
+        self.n_samples_ = outcome.instances
         self.history_ = history_dataset(outcome.history, passes)
 
     @property
@@ -285,7 +308,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def outside() -> int:
+def _outside() -> int:
     """The stack level, seen from the caller of this function, of the user's line that led into the library."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
@@ -296,7 +319,7 @@ def outside() -> int:
 PILOT = "pilot"
 
 
-def pilot_shift(source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
+def _pilot(source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
     """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes); on
     route rows the mean of the observed entries."""
     if source.sparse and route != "rows":

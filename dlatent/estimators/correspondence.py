@@ -1,117 +1,118 @@
-"""Which rows of several data sets are the same instance: index pairs, a table, or labels that they share."""
+"""Correspondences between data sets: PPCA and factor analysis of views that few instances share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from dlatent.errors import DataError
-
-Table = npt.NDArray[np.int64]
-"""The row of each instance in each view (instances, views), −1 where it is absent."""
+from dlatent.estimators.views import CorrespondenceModel
 
 
-def named_views(views: Any) -> dict[str, Any]:
-    """Views by name, as given or numbered: "view_0", "view_1", …"""
-    if isinstance(views, Mapping):
-        return {str(name): data for name, data in views.items()}
-    if isinstance(views, (list, tuple)):
-        return {f"view_{number}": data for number, data in enumerate(views)}
-    raise DataError(f"the views are a {type(views).__name__}; give a mapping of names to data, or a list of data sets")
+class CorrespondencePPCA(CorrespondenceModel):
+    """PPCA of two or more views: x_v = W_v z + μ_v + ε_v with one z ~ N(0, I_K) for all views of an instance.
 
+    Each view has a noise variance of its own, ε_v ~ N(0, σ_v²I).  Instances in correspondence have several views, all
+    others one; all are fitted together by maximum likelihood, so that views are described in shared coordinates and one
+    is reconstructed from another.
 
-def instance_table(
-    names: Sequence[str],
-    rows: Sequence[int],
-    labels: Sequence[npt.NDArray[Any] | None],
-    correspondence: Any = None,
-    on: str | None = None,
-) -> Table:
-    """All instances of several views, those in correspondence once.
+    Parameters
+    ----------
+    n_components : K, the number of latent variables; less than the numbers of instances and of features of all views.
+    noise : "ml" finds the noise variances; "zero" is the limit without noise, in which each instance lies where its
+    views are reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of
+    variance.
+    tol : relative distance of the log-likelihood from its maximum at which a fit stops.
+    max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
+    random_state : seed of the first directions.
+    solver : "auto", or "em" for textbook EM from random loadings.
+    route : "moments" (one pass, numbers of the order of D² for each set of views that occurs), "krylov" (about ten
+    passes, D·K), or "auto", which lets the planner choose.
+    noise_floor : smallest noise variance of a view, as a part of the mean variance of its features.
+    suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
 
-    Parameters: names, numbers of rows and labels of the rows (or None) of the views; `correspondence`, integers (m,
-    views), pairs for two views, with −1 where an instance is absent: rows that it does not name are instances of their
-    own, after those that it names; or `on="label"`: rows with equal labels are the same instance.
-    Returns: the table (instances, views).
-    Errors: DataError naming the view and row for rows that do not exist or are named twice, for labels that are missing
-    or not unique, and where neither or both ways are given.
+    Attributes
+    ----------
+    view_names_ : names of the views.
+    components_ : for each view W_vᵀ (K, D_v), loadings in units of its features.
+    mean_ : for each view μ_v (D_v,).
+    noise_variance_ : for each view σ_v², in squared units of its features.
+    at_floor_ : for each view, whether its noise variance is at its floor.
+    view_instances_ : for each view the number of instances that have it.
+    log_likelihood_ : of all instances, in nats.
+    n_iter_, n_passes_, converged_, history_ : as in PPCA.
+    n_samples_ : number of instances N.
+    n_features_in_ : number of features of all views.
+
+    Source: Ham, Lee and Saul (2003), section 3.1, with the noise of errata 22; docs/models/correspondences.md.
     """
-    if (correspondence is None) == (on is None):
-        raise DataError(
-            "give the correspondence either as correspondence=…, integers (instances, views) with -1 where absent, or "
-            "by shared labels with on='label'"
-        )
-    if on is not None:
-        return _by_labels(names, rows, labels, on)
-    table = np.asarray(correspondence)
-    if table.ndim != 2 or table.shape[1] != len(names) or (table.dtype.kind not in "iu" and table.size):
-        raise DataError(
-            f"the correspondence has shape {table.shape} and dtype {table.dtype}; expected integers with a column for "
-            f"each of the {len(names)} views"
-        )
-    table = table.astype(np.int64)
-    for view, (name, count) in enumerate(zip(names, rows, strict=True)):
-        _check_column(table[:, view], name, count)
-    empty = np.flatnonzero((table < 0).all(axis=1))
-    if len(empty):
-        raise DataError(f"row {int(empty[0])} of the correspondence names no row of any view; leave it out")
-    return np.concatenate([table, *(_alone(table, view, count) for view, count in enumerate(rows))])
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        noise: Literal["ml", "zero"] = "ml",
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "moments", "krylov"] = "auto",
+        noise_floor: float = 1e-6,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_components = n_components
+        self.noise = noise
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.route = route
+        self.noise_floor = noise_floor
+        self.suspect_data = suspect_data
 
 
-def _check_column(column: Table, name: str, count: int) -> None:
-    outside = np.flatnonzero((column < -1) | (column >= count))
-    if len(outside):
-        at = int(outside[0])
-        raise DataError(
-            f"row {at} of the correspondence names row {int(column[at])} of view {name!r}, which has {count} rows; "
-            "rows count from 0, and -1 is absent"
-        )
-    named, counts = np.unique(column[column >= 0], return_counts=True)
-    twice = named[counts > 1]
-    if len(twice):
-        places = np.flatnonzero(column == twice[0])[:2].tolist()
-        raise DataError(
-            f"row {int(twice[0])} of view {name!r} is named twice by the correspondence, in rows {places[0]} and "
-            f"{places[1]}; a row is one instance"
-        )
+class CorrespondenceFactorAnalysis(CorrespondenceModel):
+    """Factor analysis of two or more views: as CorrespondencePPCA, with a noise variance for each feature.
 
+    Parameters
+    ----------
+    n_components : as in CorrespondencePPCA.
+    tol : as in CorrespondencePPCA.
+    max_iter : as in CorrespondencePPCA; most passes where the route is "rows" (300).
+    random_state : as in CorrespondencePPCA.
+    solver : as in CorrespondencePPCA.
+    route : "moments" (one pass, numbers of the order of D²), "rows" (accelerated EM with a pass for each iteration,
+    D·K numbers), or "auto".
+    noise_floor : smallest noise variance of a feature, as a part of its variance.
+    suspect_data : "refuse" raises for all-zero rows and constant features, "keep" fits them.
 
-def _alone(table: Table, view: int, count: int) -> Table:
-    """An instance for each row of a view that is in no correspondence."""
-    rest = np.setdiff1d(np.arange(count), table[:, view])
-    found = np.full((len(rest), table.shape[1]), -1, dtype=np.int64)
-    found[:, view] = rest
-    return found
+    Attributes
+    ----------
+    noise_variance_ : for each view ψ (D_v,), in squared units of its features.
+    at_floor_ : for each view (D_v,) truth values, Heywood cases.
 
+    All others are those of CorrespondencePPCA.
 
-def _by_labels(names: Sequence[str], rows: Sequence[int], labels: Sequence[npt.NDArray[Any] | None], on: str) -> Table:
-    if on != "label":
-        raise DataError(f"on is {on!r}; expected 'label', the labels of the rows")
-    known: dict[Any, int] = {}
-    columns = []
-    for name, count, own in zip(names, rows, labels, strict=True):
-        if own is None:
-            raise DataError(f"view {name!r} has no labels of its rows; give correspondence=… instead of on='label'")
-        values = own.tolist()
-        if len(set(values)) < count:
-            repeated = next(value for at, value in enumerate(values) if value in values[:at])
-            raise DataError(f"the label {repeated!r} stands for several rows of view {name!r}; make labels unique")
-        columns.append([known.setdefault(value, len(known)) for value in values])
-    table = np.full((len(known), len(names)), -1, dtype=np.int64)
-    for view, column in enumerate(columns):
-        table[column, view] = np.arange(len(column))
-    return table
+    Source: Ham, Lee and Saul (2003), section 3.2 and appendix A, corrected (errata 21).
+    """
 
+    _shared = False
 
-def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:
-    """The instance of each row of each view."""
-    places = []
-    for view, count in enumerate(rows):
-        place = np.empty(count, dtype=np.int64)
-        present = np.flatnonzero(table[:, view] >= 0)
-        place[table[present, view]] = present
-        places.append(place)
-    return places
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Any = 0,
+        solver: Literal["auto", "em"] = "auto",
+        route: Literal["auto", "moments", "rows"] = "auto",
+        noise_floor: float = 1e-6,
+        suspect_data: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        self.n_components = n_components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.route = route
+        self.noise_floor = noise_floor
+        self.suspect_data = suspect_data

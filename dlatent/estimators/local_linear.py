@@ -21,12 +21,12 @@ from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import groups
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
-from dlatent.estimators.base import PILOT, Watch, history_dataset, outside, pilot_shift
+from dlatent.estimators.base import PILOT, Watch, _outside, _pilot, history_dataset
 from dlatent.estimators.by_rows import by_rows, open_input
-from dlatent.estimators.correspondence import Table, places_of
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
+from dlatent.stores.joint import Table
 
 REFERENCE_BYTES = 2**30
 """Training rows are kept for new instances up to this size."""
@@ -132,13 +132,13 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 f"({self.eigen_solver_}); install pyamg (dlatent[neighbours]), or use eigen_solver='direct' where "
                 f"memory allows",
                 ConvergenceWarning,
-                stacklevel=outside(),
+                stacklevel=_outside(),
             )
 
     def _graph(
         self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, watch: Watch
     ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
-        shift, passes = pilot_shift(source, client, "moments")
+        shift, passes = _pilot(source, client, "moments")
         engine = connect(source, client=client, on_pass=watch.on_pass, on_progress=watch.on_group)
         neighbours, recall = None, 1.0
         with engine, pinned():
@@ -166,7 +166,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         )
         if self.disconnected == "refuse":
             raise DataError(f"{text}; or see them all the same with disconnected='keep'")
-        warnings.warn(text, DataWarning, stacklevel=outside())
+        warnings.warn(text, DataWarning, stacklevel=_outside())
 
     def _described(self, instance: int) -> str:
         if len(self._views) == 1:
@@ -321,6 +321,17 @@ def rows_of(source: DataSource) -> Features | None:
     if source.sparse:
         return sp.csr_array(sp.vstack(loaded, format="csr"))
     return np.concatenate(loaded)
+
+
+def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+    """The instance of each row of each view."""
+    places = []
+    for view, count in enumerate(rows):
+        place = np.empty(count, dtype=np.int64)
+        present = np.flatnonzero(table[:, view] >= 0)
+        place[table[present, view]] = present
+        places.append(place)
+    return places
 
 
 def _interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:

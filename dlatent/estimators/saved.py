@@ -14,12 +14,14 @@ from dlatent.engine.gather import PassRecord
 from dlatent.errors import StoreError
 from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel
+from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.estimators.factor_analysis import FactorAnalysis
 from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import TargetEncoding
+from dlatent.estimators.views import CorrespondenceModel
 from dlatent.fitting.outcome import Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.parameters import Parameters
@@ -28,20 +30,30 @@ from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import Variable
 
-KINDS: dict[str, type[PPCA]] = {
-    model.__name__: model for model in (PPCA, SupervisedPPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA)
+KINDS: dict[str, type[LatentVariableModel]] = {
+    model.__name__: model
+    for model in (
+        PPCA,
+        SupervisedPPCA,
+        FactorAnalysis,
+        RelationalPPCA,
+        RelationalSupervisedPPCA,
+        CorrespondencePPCA,
+        CorrespondenceFactorAnalysis,
+    )
 }
 ITERATION = ("log_likelihood", "gain", "remaining", "rank")
 PASS = ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
 
 
-def _variables(model: PPCA) -> dict[str, Variable]:
+def _variables(model: LatentVariableModel) -> dict[str, Variable]:
     """The variables of a fitted model; the targets on their rank are kept too, so that loading is exact."""
     fitted, parameters = model._require_fitted(), model._parameters
-    own = model._specification.slices
+    # The views of correspondences are all features, one view after the other; targets are not.
+    own = slice(0, model.n_features_in_)
     found = {
-        "loadings": Variable(("feature", "component"), parameters.loadings[own[0]]),
-        "mean": Variable(("feature",), parameters.mean[own[0]]),
+        "loadings": Variable(("feature", "component"), parameters.loadings[own]),
+        "mean": Variable(("feature",), parameters.mean[own]),
         **_noise_variables(model),
         "view_instances": Variable(("view",), np.array(fitted.outcome.view_instances)),
         "total_variance": Variable(("view",), np.array(fitted.outcome.total_variance)),
@@ -55,10 +67,34 @@ def _variables(model: PPCA) -> dict[str, Variable]:
         found[str(name)] = Variable(tuple(str(d) for d in array.dims), array.values)
     if isinstance(model, SupervisedPPCA):
         found |= _target_variables(model)
+    if isinstance(model, CorrespondenceModel):
+        found |= _view_variables(model)
     return found
 
 
-def _noise_variables(model: PPCA) -> dict[str, Variable]:
+def _view_variables(model: CorrespondenceModel) -> dict[str, Variable]:
+    """Which view each feature is of, and the features' labels as texts where views have some."""
+    sizes = model._specification.sizes
+    found = {"feature_view": Variable(("feature",), np.repeat(np.array(model.view_names_), sizes))}
+    own = [model._view_labels[name].features for name in model.view_names_]
+    if any(labels is not None for labels in own):
+        texts = [np.arange(n) if x is None else x for x, n in zip(own, sizes, strict=True)]
+        found["feature"] = Variable(("feature",), np.concatenate([np.asarray(x).astype(str) for x in texts]))
+    return found
+
+
+def _view_labels(values: dict[str, Any], attributes: Any, specification: Specification) -> dict[str, AxisLabels]:
+    """The labels of the features of each view, as they were: texts, whole numbers, or none."""
+    found = {}
+    for view, at, dims, kind in zip(
+        specification.views, specification.slices, attributes["view_dims"], attributes["view_labels"], strict=True
+    ):
+        features = values["feature"][at].astype(kind) if kind else None
+        found[view.name] = AxisLabels((dims[0], dims[1]), None, features)
+    return found
+
+
+def _noise_variables(model: LatentVariableModel) -> dict[str, Variable]:
     """Noise variances by view, or by feature where each has its own."""
     specification, outcome = model._specification, model._require_fitted().outcome
     prefix, dims = ("", ("view",)) if specification.views[0].shared else ("feature_", ("feature",))
@@ -88,7 +124,7 @@ def _plain(values: Any) -> Any:
     return array.astype(str) if array.dtype == object else array
 
 
-def _attributes(model: PPCA) -> dict[str, Any]:
+def _attributes(model: LatentVariableModel) -> dict[str, Any]:
     fitted = model._require_fitted()
     outcome, plan = fitted.outcome, fitted.plan
     found: dict[str, Any] = {
@@ -108,27 +144,40 @@ def _attributes(model: PPCA) -> dict[str, Any]:
         found["target_kind"] = model._encoding.kind
     if isinstance(model, LinkedModel):
         found["precision_rank"] = model.precision_rank_
+    if isinstance(model, CorrespondenceModel):
+        labels = [model._view_labels[name] for name in model.view_names_]
+        found["view_dims"] = [list(own.dims) for own in labels]
+        found["view_labels"] = ["" if own.features is None else _kind(own.features) for own in labels]
+        found["view_sizes"] = list(model._specification.sizes)
+        found["fixed"] = model._specification.fixed
     return found
+
+
+def _kind(labels: Any) -> str:
+    """How labels of features are kept: as whole numbers, or as texts."""
+    return "i8" if np.asarray(labels).dtype.kind in "iu" else "U"
 
 
 def result_dataset(model: LatentVariableModel) -> xr.Dataset:
     """The fitted model as a Dataset; see `dlatent.stores.schema` for the meaning of every variable."""
-    assert isinstance(model, PPCA)
     variables = _variables(model)
     feature = model._require_fitted().labels.dims[1]
     attributes = _attributes(model)
     kept = ("log_likelihood", "converged", "iterations", "passes", "instances")
     dataset = xr.Dataset(
-        {name: (v.dims, v.values) for name, v in variables.items() if name not in v.dims},
-        coords={name: (v.dims, v.values) for name, v in variables.items() if name in v.dims},
+        {name: (v.dims, v.values) for name, v in variables.items() if not _is_coordinate(name, v)},
+        coords={name: (v.dims, v.values) for name, v in variables.items() if _is_coordinate(name, v)},
         attrs={"model": type(model).__name__, **{name: attributes[name] for name in kept}},
     )
     return dataset.rename({"feature": feature}) if feature != "feature" else dataset
 
 
+def _is_coordinate(name: str, variable: Variable) -> bool:
+    return name in variable.dims or name == "feature_view"
+
+
 def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted model; see `LatentVariableModel.save`."""
-    assert isinstance(model, PPCA)
     save_stored(
         path, kind=type(model).__name__, attributes=_attributes(model), variables=_variables(model), overwrite=overwrite
     )
@@ -178,6 +227,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     plan = attributes["plan"]
     problem = Problem(**plan["problem"])
     model._parameters, model._specification = parameters, specification
+    if isinstance(model, CorrespondenceModel):
+        model._view_labels = _view_labels(values, attributes, specification)
     model._fitted = Fitted(outcome, passes, labels, Plan(**{**plan, "problem": problem, "alternatives": ()}))
     model._publish(outcome, passes)
     if isinstance(model, LinkedModel):
@@ -194,11 +245,17 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _specification(values: dict[str, Any], attributes: Any) -> Specification:
     sizes = [len(values["mean"])] + ([len(values["rank_mean"])] if "rank_mean" in values else [])
+    sizes = attributes.get("view_sizes", sizes)
     shared = "noise_floor" in values
-    floors = values["noise_floor"].tolist() if shared else [tuple(values["feature_noise_floor"].tolist())]
+    if shared:
+        floors = values["noise_floor"].tolist()
+    else:
+        cuts = np.cumsum(sizes)[:-1].tolist()
+        floors = [tuple(own.tolist()) for own in np.split(values["feature_noise_floor"], cuts)]
+    fixed = bool(attributes.get("fixed", False))
     views = zip(values["view"].tolist(), sizes, floors, strict=True)
     patterns = tuple(tuple(int(view) for view in pattern) for pattern in attributes["patterns"])
-    made = tuple(View(name, size, floor, shared=shared) for name, size, floor in views)
+    made = tuple(View(name, size, floor, shared=shared, fixed=fixed) for name, size, floor in views)
     return Specification(made, patterns, values["loadings"].shape[1])
 
 

@@ -13,6 +13,17 @@ from dlatent.linear_gaussian.specification import Specification
 CONSTANT = 1e-12
 """Spread, as a part of the mean, below which a feature is constant up to rounding."""
 
+ZERO_NOISE = 1e-8
+"""What stands for no noise, as a part of the mean variance of all features."""
+
+
+def view_floors(specification: Specification, variances: Array, options: Options) -> Array:
+    """The floors of views that share a noise variance: parts of their mean variances, or what stands for no noise."""
+    if specification.fixed:
+        sizes = np.array(specification.sizes)
+        return np.full(len(variances), ZERO_NOISE * float(sizes @ variances) / sizes.sum())
+    return np.asarray(np.array(options.floor_parts) * variances)
+
 
 def noise_floors(specification: Specification, variances: Array, mean: Array, options: Options) -> Array:
     """The floors of all noise groups (groups,): parts of their mean variances.
@@ -26,16 +37,26 @@ def noise_floors(specification: Specification, variances: Array, mean: Array, op
             constant[noise] = variances[noise] <= (CONSTANT * mean[own]) ** 2
     if constant.any() and options.refuse_zero_rows:
         raise DataError(
-            f"feature {int(np.flatnonzero(constant)[0])} is constant, and {int(constant.sum())} of {len(constant)} "
-            "are: their noise variance would be 0 and the likelihood unbounded; drop them, or fit them all the same "
-            "with suspect_data='keep'"
+            f"{_feature(specification, int(np.flatnonzero(constant)[0]))} is constant, and {int(constant.sum())} of "
+            f"{len(constant)} are: their noise variance would be 0 and the likelihood unbounded; drop them, or fit "
+            "them all the same with suspect_data='keep'"
         )
     parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
     return np.asarray(parts * np.where(constant, variances.mean(), variances))
 
 
+def _feature(specification: Specification, number: int) -> str:
+    """A feature by its number in its view."""
+    own = zip(specification.views, specification.slices, strict=True)
+    view, at = next((view, at) for view, at in own if number < at.stop)
+    beside = "" if len(specification.views) == 1 else f" of the view {view.name!r}"
+    return f"feature {number - at.start}{beside}"
+
+
 def at_floors(parameters: Parameters, specification: Specification) -> tuple[bool, ...]:
     """Whether each noise variance is at its floor."""
+    if specification.fixed:
+        return (False,) * len(parameters.noise_variance)
     return tuple(
         bool(v <= f * (1 + 1e-9)) for v, f in zip(parameters.noise_variance, specification.floors, strict=True)
     )
@@ -61,6 +82,8 @@ def advise(
         said.append(f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol")
     for view, at in zip(specification.views, specification.noise_slices, strict=True):
         low, noise = at_floor[at.start], parameters.noise_variance[at.start]
+        if view.fixed:
+            continue
         if not view.shared and any(at_floor[at]):
             said.append(_heywood(np.flatnonzero(at_floor[at]), view.size))
         elif low and view.shared:
@@ -70,7 +93,7 @@ def advise(
             )
     own = specification.noise_slices[0]
     lost = parameters.noise_variance[own] < 1e3 * options.precision * variances[own]
-    if lost.any():
+    if lost.any() and not specification.fixed:
         worst = int(lost.argmax())
         said.append(
             f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "

@@ -63,6 +63,8 @@ class Problem:
     links : stored entries of the adjacency matrix, None without links.
     travelling : rows that one exchange moves between workers.
     reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
+    views : features of each view of joint instances, () for features with targets.
+    present : the views of each pattern of joint instances.
     """
 
     instances: int
@@ -82,6 +84,20 @@ class Problem:
     links: int | None = None
     travelling: int = 0
     reach: int = 0
+    views: tuple[int, ...] = ()
+    present: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Features, targets included, of each pattern."""
+        if self.views:
+            return tuple(sum(self.views[view] for view in pattern) for pattern in self.present)
+        return (self.features + self.targets,) * self.patterns
+
+    @property
+    def spans(self) -> tuple[int, ...]:
+        """Views of each pattern that are seen through a subspace."""
+        return tuple(len(pattern) for pattern in self.present) if self.views else (1,) * self.patterns
 
 
 @dataclass(frozen=True)

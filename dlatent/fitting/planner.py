@@ -32,6 +32,8 @@ EXPECTED_PASSES = 12
 """Rayleigh–Ritz EM takes 8 to 13 passes on text and images (benchmarks)."""
 EXPECTED_ROW_PASSES = 20
 """Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
+EXPECTED_VIEW_PASSES = 40
+"""Accelerated EM over views, from a random start."""
 ROW_SOLVE = 10.0
 """Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
 ROW_CHUNK_BYTES = 32 * MIB
@@ -165,9 +167,9 @@ def moments_route(problem: Problem, machine: Machine) -> Route:
     """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""
     width = problem.features + problem.targets
     square = 8 * width**2
-    statistic = square * problem.patterns
+    statistic = sum(8 * own**2 for own in problem.widths)
     rate = GEMM_RATE * (2 if problem.itemsize == 4 else 1)
-    flops = float(problem.instances) * problem.features**2
+    flops = float(problem.instances) * max(problem.views, default=problem.features) ** 2
     if problem.nnz is not None:
         flops, rate = 2.0 * problem.nnz**2 / max(problem.instances, 1), SPARSE_GRAM_RATE
     if width <= FULL_EIGEN:
@@ -189,7 +191,8 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
     """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""
     extra = extra_directions(problem.n_components)
     columns = min(problem.n_components + extra + problem.targets, problem.features)
-    statistic = 8 * problem.features * (columns + 2 + problem.targets) * problem.patterns
+    own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
+    statistic = 8 * (own * columns + sum(problem.widths) * (2 + problem.targets))
     flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     held = _worker_memory(problem, machine, statistic, 16 * problem.features * columns)
@@ -211,13 +214,16 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
         seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
     rank = min(max_rank, EXPECTED_PASSES * columns)
     # Buffers grow by doubling: the old and the new one exist together for a moment.
-    own = BASE_MEMORY + 8 * problem.features * (rank * (1 + problem.patterns) * 3 + columns * 6)
-    route = _placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), own, machine)
+    driver = BASE_MEMORY + 8 * ((problem.features + own) * rank * 3 + problem.features * columns * 6)
+    route = _placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), driver, machine)
     return replace(route, columns_at_once=at_once, slabs=slabs)
 
 
 def rows_route(problem: Problem, machine: Machine) -> Route:
-    """About twenty passes, statistics of D × K²/2 numbers: any entry may be missing, and noise may be per feature."""
+    """About twenty passes, statistics of D × K²/2 numbers: any entry may be missing, and noise may be per feature; of
+    joint instances, which lack whole views, only D × K for each pattern."""
+    if problem.views:
+        return _joint_rows_route(problem, machine)
     k, width = problem.n_components, problem.features + problem.targets
     packed = (k + 1) * (k + 2) // 2
     statistic = 8 * max(width * (packed + k + 2), min(MOST * width**2, LARGEST))
@@ -234,6 +240,21 @@ def rows_route(problem: Problem, machine: Machine) -> Route:
     return _placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
 
 
+def _joint_rows_route(problem: Problem, machine: Machine) -> Route:
+    k = problem.n_components
+    statistic = 8 * sum(problem.widths) * (k + 3)
+    cells = float(problem.nnz) if problem.nnz is not None else problem.nbytes / problem.itemsize
+    rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+    held = _worker_memory(problem, machine, statistic, 8 * problem.features * (k + 3))
+    cache = _cache_room(problem, machine, held)
+    flops = 4.0 * cells * (k + 1)
+    first = _pass_seconds(problem, machine, flops, rate, decode=True)
+    later = _pass_seconds(problem, machine, flops, rate, decode=not _stays(problem, machine, cache))
+    own = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
+    seconds = first + (EXPECTED_VIEW_PASSES - 1) * later
+    return _placed("rows", EXPECTED_VIEW_PASSES, seconds, cache, held + cache, own, machine)
+
+
 _ROUTES = {"moments": moments_route, "rows": rows_route}
 
 
@@ -248,7 +269,8 @@ def subspace_bound(problem: Problem, machine: Machine) -> int:
     """The widest subspace that a third of the driver's memory holds, between four blocks of directions and 600."""
     columns = problem.n_components + extra_directions(problem.n_components) + problem.targets
     limit = machine.driver_memory or 4 * 2**30
-    room = int(limit / 3 / (8 * problem.features * (1 + problem.patterns) * 3))
+    own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
+    room = int(limit / 3 / (8 * (problem.features + own) * 3))
     return max(4 * columns, min(room, max(600, 12 * columns)))
 
 

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlatent.arrays import Array
+from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.outcome import Gather, GatherLinked, Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.routes import add_line, by_moments, em_on_moments, em_start, fit, make_outcome, settled
+from dlatent.fitting.routes import by_moments, fit
 from dlatent.fitting.routes import finished as finished_climb
 from dlatent.fitting.subspace import climb, require_variation
+from dlatent.fitting.textbook import add_line, em_on_moments, em_start, settled, stacked_shift
 from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import PatternProducts, PatternSums
+from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.rayleigh_ritz import lifted
 from dlatent.linear_gaussian.relational import (
+    CentredSums,
     LinkedProducts,
     LinkedRequest,
     LinkedSums,
@@ -36,6 +39,7 @@ from dlatent.linear_gaussian.relational import (
     linked_sums,
     moment_rows,
     own_share,
+    pattern_products,
     product_rows,
     sums_about,
 )
@@ -62,8 +66,14 @@ class LinkedData:
         self._shift, self._refuse = shift, options.refuse_zero_rows
         self.known: LinkedSums | None = None
 
-    def products(self, directions: Array, sums: bool) -> tuple[PatternProducts, ...]:
-        """NHV (D, b), and where asked the sums about the weighted mean; the products of `subspace.climb`."""
+    def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        """NHV of each view, and where asked the sums about the weighted mean; the products of `subspace.climb`."""
+        product = self.product(directions[0], sums)
+        assert self.known is not None
+        return (pattern_products(product, directions, self.known, sums=sums),)
+
+    def product(self, directions: Array, sums: bool) -> Array:
+        """NHV (D, b) of directions of the features; with `sums` those of the first pass are kept."""
         # First, while there is no cache that would take the memory.
         energy = self._energy() if sums else 0.0
         parts = [self._pass(some, sums and not start) for start, some in self._slabs(directions)]
@@ -71,10 +81,9 @@ class LinkedData:
         if sums:
             self.known = linked_sums(parts[0], energy, self._relation.rank)
         assert self.known is not None
-        product = centred_product(product, directions, self.known)
-        return (PatternProducts(product, self.known.sums if sums else None),)
+        return centred_product(product, directions, self.known)
 
-    def about(self, directions: Array, targets: Array) -> tuple[Array, PatternSums]:
+    def about(self, directions: Array, targets: Array) -> tuple[Array, CentredSums]:
         """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
         energy = self._energy()
         parts = [self._pass(some, not start) for start, some in self._slabs(directions)]
@@ -168,14 +177,13 @@ def _start(begun: Parameters | None, mean: Array, relation: Relation) -> Paramet
 def _by_subspace(
     data: LinkedData, specification: Specification, shift: Array, options: Options, report: Report | None
 ) -> Outcome:
-    state, converged = climb(data.products, specification, shift, options, report)
+    state, converged = climb(data.products, specification, stacked_shift(shift, specification), options, report)
     assert data.known is not None
     parameters = lifted(state.solution, state.space)
     checked = None
     if options.verify:
         own = parameters.loadings[: len(shift)]
-        (found,) = data.products(own, False)
-        about = expect_linked(found.product, parameters, data.known.sums, state.specification)
+        about = expect_linked(data.product(own, False), parameters, data.known.sums, state.specification)
         checked = about.log_likelihood
     parameters = parameters._replace(mean=parameters.mean + data.known.offset)
     return finished_climb(state, parameters, options, converged, None, checked=checked)
@@ -192,7 +200,7 @@ def _em(
 ) -> Outcome:
     """EM (PRPCA (19)–(22), with the new W in (22), errata 15), one pass over the data and links per iteration."""
     width = len(shift)
-    data.products(np.zeros((width, 0)), True)
+    data.product(np.zeros((width, 0)), True)
     assert data.known is not None
     sums, offset = data.known.sums, data.known.offset
     energies = [sums.energy / (sums.instances * width)]
@@ -203,8 +211,7 @@ def _em(
     history, converged = list[Progress](), False
     while not converged and len(history) < options.max_iterations:
         before = parameters
-        (found,) = data.products(parameters.loadings[:width], False)
-        latent = expect_linked(found.product, parameters, sums, floored)
+        latent = expect_linked(data.product(parameters.loadings[:width], False), parameters, sums, floored)
         parameters = maximise((latent,), floored, expand=False)
         add_line(history, latent.log_likelihood, report)
         converged = settled(history, options)

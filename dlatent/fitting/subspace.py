@@ -13,6 +13,7 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
+from dlatent.fitting.advice import view_floors
 from dlatent.fitting.inner import COARSE, TOLERANCE, Warm, solve
 from dlatent.fitting.outcome import Options, Progress, Report
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
@@ -22,33 +23,43 @@ from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.rayleigh_ritz import Subspace
 from dlatent.linear_gaussian.specification import Specification
 
-Products = Callable[[Array, bool], tuple[PatternProducts, ...]]
-"""Products of directions (D, b) per pattern, with the sums where the flag says so."""
+Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
+"""Products of directions (D_v, b_v) of each view per pattern, with the sums where the flag says so."""
 
 
-def require_variation(variances: Array) -> Array:
+def require_variation(
+    variances: Array, specification: Specification | None = None, growing: tuple[int, ...] = (0,)
+) -> Array:
     """Refuse constant data: without variance there is no likelihood to maximise."""
-    if not variances[0] > 0.0:
-        raise DataError("all instances are equal: the data are constant and have no principal components")
+    for view in growing:
+        if not variances[view] > 0.0:
+            name = (
+                "" if specification is None or len(growing) == 1 else f" of the view {specification.views[view].name!r}"
+            )
+            raise DataError(
+                f"all instances{name} are equal: the data{name} are constant and have no principal components"
+            )
     return variances
 
 
 class Climb:
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
-    def __init__(self, space: Subspace, specification: Specification, options: Options) -> None:
-        self.space, self.options = space, options
+    def __init__(
+        self, space: Subspace, specification: Specification, options: Options, growing: tuple[int, ...] = (0,)
+    ) -> None:
+        self.space, self.options, self.growing = space, options, growing
         self.specification = self._with_floors(specification)
         self.history: list[Progress] = []
         self.warm: Warm | None = None
-        self.solved_rank = 0
+        self.solved_ranks = (0,) * len(space.basis)
 
     def _with_floors(self, specification: Specification) -> Specification:
-        variances = require_variation(self.variances(specification))
-        return specification.with_floors(np.array(self.options.floor_parts) * variances)
+        variances = require_variation(self.variances(specification), specification, self.growing)
+        return specification.with_floors(view_floors(specification, variances, self.options))
 
     def _reduced(self, specification: Specification) -> tuple[Moments, Specification]:
-        return ritz.reduced_moments(self.space, specification), ritz.reduced_specification(self.space, specification)
+        return ritz.reduced_moments(self.space), ritz.reduced_specification(self.space, specification)
 
     def variances(self, specification: Specification) -> Array:
         """Mean variance per feature of each view."""
@@ -59,14 +70,19 @@ class Climb:
     def solve(self, *, thorough: bool = False) -> float:
         """Solve the model inside the subspace and write a line of history; the log-likelihood."""
         moments, reduced = self._reduced(self.specification)
-        rank = self.space.rank
-        grown = rank - self.solved_rank
-        tolerance = TOLERANCE if thorough or rank == len(self.space.basis) else self._tolerance()
+        ranks = self.space.ranks
+        grown = tuple(new - old for new, old in zip(ranks, self.solved_ranks, strict=True))
+        tolerance = TOLERANCE if thorough or self.whole else self._tolerance()
         solution, self.warm = solve(
-            moments, reduced, warm=self.warm, rank_grown=grown, thorough=thorough, tolerance=tolerance
+            moments, reduced, warm=self.warm, ranks_grown=grown, thorough=thorough, tolerance=tolerance
         )
-        self.solved_rank = rank
+        self.solved_ranks = ranks
         return solution.log_likelihood
+
+    @property
+    def whole(self) -> bool:
+        """Whether the subspaces are all of the features."""
+        return self.space.ranks == self.space.sizes
 
     def _tolerance(self) -> float:
         """Solve much closer than the last gain; closer still is wasted on a subspace that will grow."""
@@ -81,7 +97,9 @@ class Climb:
         gain = value - before
         remaining = _remaining(gain, self.history[-1].gain if self.history else np.nan)
         scale = max(abs(value), self.space.instances)
-        line = Progress(len(self.history) + 1, value, gain, remaining / scale, self.space.rank)
+        line = Progress(
+            len(self.history) + 1, value, gain, remaining / scale, max(self.space.ranks[view] for view in self.growing)
+        )
         self.history.append(line)
         if report is not None:
             report(line)
@@ -93,30 +111,44 @@ class Climb:
         assert self.warm is not None
         return self.warm.parameters
 
-    def directions(self, extra: int) -> Array:
-        """Where the subspace has to grow: the gradient's part outside it, and `extra` Krylov directions."""
-        rank = self.space.rank
-        candidates = [ritz.gradient_block(self.space, self.solution, self.specification)]
-        candidates.append(ritz.ritz_residuals(self.space, self.solution.loadings[:rank], extra))
+    def directions(self, extra: int) -> tuple[Array, ...]:
+        """Where the subspaces have to grow: the gradient's part outside each, and `extra` Krylov directions."""
+        return tuple(self._directions(view, at, extra) for view, at in enumerate(self._slices()))
+
+    def _slices(self) -> list[slice]:
+        return list(ritz.reduced_specification(self.space, self.specification).slices)
+
+    def _directions(self, view: int, at: slice, extra: int) -> Array:
+        space = self.space
+        if space.ranks[view] == space.sizes[view]:
+            return np.zeros((space.sizes[view], 0))
+        candidates = [ritz.gradient_block(space, self.solution, self.specification, view)]
+        candidates.append(ritz.ritz_residuals(space, self.solution.loadings[at], extra, view))
         if len(self.history) == 1:
-            candidates += [s.cross for s in self.space.sums if s.cross.shape[1]]
-        return ritz.orthonormal(np.hstack(candidates), self.space.basis)
+            others = (other for other in range(len(space.basis)) if other != view)
+            candidates += [cross for other in others for cross in space.crossing(view, other)]
+        return ritz.orthonormal(np.hstack(candidates), space.basis[view])
 
     def restart(self, width: int) -> None:
         """Thick restart: keep the loadings' span and the leading principal directions."""
-        rank = self.space.rank
-        used = la.orth(self.solution.loadings[:rank])
-        keep = np.hstack([used, ritz.principal_inside(self.space, used, width - used.shape[1])])
-        parameters = self.solution
+        parameters, keep = self.solution, []
+        for view, at in enumerate(self._slices()):
+            rank = self.space.ranks[view]
+            if rank <= width:
+                keep.append(np.eye(rank))
+                continue
+            used = la.orth(parameters.loadings[at])
+            keep.append(np.hstack([used, ritz.principal_inside(self.space, used, width - used.shape[1], view)]))
+        pieces = list(zip(keep, self._slices(), strict=True))
         inside = Parameters(
-            np.vstack([keep.T @ parameters.loadings[:rank], parameters.loadings[rank:]]),
-            np.concatenate([keep.T @ parameters.mean[:rank], parameters.mean[rank:]]),
+            np.vstack([k.T @ parameters.loadings[at] for k, at in pieces]),
+            np.concatenate([k.T @ parameters.mean[at] for k, at in pieces]),
             parameters.noise_variance,
         )
         assert self.warm is not None
         self.warm = Warm(inside, self.warm.noises, self.warm.converged)
         self.space = ritz.restarted(self.space, keep)
-        self.solved_rank = keep.shape[1]
+        self.solved_ranks = self.space.ranks
 
 
 def _remaining(gain: float, before: float) -> float:
@@ -135,39 +167,59 @@ def extra_directions(n_components: int) -> int:
 
 
 def climb(
-    products: Products, specification: Specification, shift: Array, options: Options, report: Report | None = None
+    products: Products,
+    specification: Specification,
+    shift: Array,
+    options: Options,
+    report: Report | None = None,
+    *,
+    growing: tuple[int, ...] = (0,),
+    whole: bool = False,
 ) -> tuple[Climb, bool]:
-    """Grow the subspace until the log-likelihood is within the tolerance of its maximum; the state and whether it
-    is."""
-    features, k = specification.sizes[0], specification.n_components
-    extra = extra_directions(k)
-    width = min(features, k + extra)
-    if features <= 2 * width:
-        directions = np.eye(features)
-    else:
-        rng = np.random.default_rng(options.random_state)
-        directions = ritz.orthonormal(rng.standard_normal((features, width)))
-    state = Climb(ritz.begin(directions, products(directions, True), shift), specification, options)
+    """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
+
+    `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
+    With `whole` all are: nothing is left to grow.
+    """
+    extra = extra_directions(specification.n_components)
+    width = specification.n_components + extra
+    first = _first_directions(specification, width, () if whole else growing, options)
+    space = ritz.begin(specification.patterns, first, products(first, True), shift)
+    state = Climb(space, specification, options, growing)
     converged = False
     while True:
         line = state.record(state.solve(), report)
-        whole = state.space.rank == features
-        if whole or line.remaining <= options.tolerance:
+        if state.whole or line.remaining <= options.tolerance:
             improved = state.solve(thorough=True)
             converged = True
             if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
                 break
-            state.history[-1] = Progress(line.iteration, improved, line.gain, float("nan"), line.rank)
-            converged = whole
-            if whole:
+            last = (line.iteration, improved, line.gain, float("nan"), line.rank)
+            state.history[-1] = Progress(*last)
+            converged = state.whole
+            if state.whole:
                 break
         if len(state.history) >= options.max_iterations:
             break
-        if state.space.rank + width > max(options.max_rank, 3 * width):
-            state.restart(max(options.max_rank, 3 * width) // 2)
+        most = max(options.max_rank, 3 * width)
+        if any(rank + width > most for view, rank in enumerate(state.space.ranks) if view in growing):
+            state.restart(most // 2)
         fresh = state.directions(extra)
-        if not fresh.shape[1]:
+        if not any(v.shape[1] for v in fresh):
             converged = True
             break
         state.space = ritz.extend(state.space, fresh, products(fresh, False))
     return state, converged
+
+
+def _first_directions(
+    specification: Specification, width: int, growing: tuple[int, ...], options: Options
+) -> tuple[Array, ...]:
+    """Random directions, or all of a view where these are not many more."""
+    rng, found = np.random.default_rng(options.random_state), []
+    for view, size in enumerate(specification.sizes):
+        if view not in growing or size <= 2 * min(size, width):
+            found.append(np.eye(size))
+        else:
+            found.append(ritz.orthonormal(rng.standard_normal((size, width))))
+    return tuple(found)

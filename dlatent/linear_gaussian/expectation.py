@@ -6,16 +6,18 @@ Sources: Tipping and Bishop (1999); SPPCA (7), (8), (12) with the factor of erra
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred, row_patterns, take
+from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import weighted_sums
+from dlatent.linear_gaussian.products import pattern_sums
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern, shifts_of
 from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -63,6 +65,11 @@ def joined(second: Array, first: Array, count: float) -> Array:
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
 
+def _group_sizes(specification: Specification, pattern: tuple[int, ...]) -> list[int]:
+    """Features of each noise group of the views of a pattern."""
+    return [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
+
+
 def _group_energies(diagonal: Array, sizes: list[int]) -> Array:
     edges = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
     return np.asarray(np.add.reduceat(diagonal, edges))
@@ -94,8 +101,7 @@ def _expect_pattern(
     cross = np.column_stack([gram_b + np.outer(mean, first), found.total])
     trace = float((np.diag(moved.gram) / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
     value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
-    groups = [size for view in pattern for size in specification.group_sizes[specification.noise_slices[view]]]
-    energy = _group_energies(np.diag(found.gram), groups)
+    energy = _group_energies(np.diag(found.gram), _group_sizes(specification, pattern))
     return Latent(joined(second, first, found.instances), cross, energy, value)
 
 
@@ -107,42 +113,61 @@ def scores(features: Features, projected: Projection, mean: Array) -> Array:
 
 
 def _expect_rows(
-    x: Features,
-    y: Array | None,
-    shift: Array,
+    parts: Parts,
+    shifts: Sequence[Array],
     parameters: Parameters,
     specification: Specification,
     pattern: tuple[int, ...],
 ) -> Latent:
-    width, count = x.shape[1], float(x.shape[0])
-    at = specification.features_of(pattern)
-    mean, loadings = parameters.mean[at], parameters.loadings[at]
-    noise = specification.per_feature(parameters.noise_variance)[at]
-    about = projection(loadings, noise)
-    b, covariance, log_determinant = about
+    count, k = float(parts[0].shape[0]), specification.n_components
+    about = pattern_projection(parameters, specification, pattern)
+    z = np.ones((parts[0].shape[0], k + 1))
+    z[:, :k] = 0.0
+    pieces = list(_pieces(about, parameters, specification, pattern))
+    for x, shift, (own, mean) in zip(parts[1:], shifts[1:], pieces[1:], strict=True):
+        z[:, :k] += scores(x, own, mean + shift)
+    own, mean = pieces[0]
     # Sparse rows arrive as they are, dense rows about the shift.
-    own = about._replace(coefficients=b[:, :width])
-    middle = mean[:width] + shift if isinstance(x, sp.csr_array) else mean[:width]
-    z = np.zeros((x.shape[0], b.shape[0]))
-    if y is not None:
-        z += (y - mean[width:]) @ b[:, width:].T
+    middle = mean + shifts[0] if isinstance(parts[0], sp.csr_array) else mean
 
-    def weights(rows: Features, place: slice) -> Array:
-        z[place] += scores(rows, own, middle)
-        return np.column_stack([z[place], np.ones(place.stop - place.start)])
+    def first(rows: Features, place: slice) -> None:
+        z[place, :k] += scores(rows, own, middle)
 
-    cross, x_energy = weighted_sums(x, shift, weights)
-    energies = [x_energy]
-    if y is not None:
-        joint = np.column_stack([z, np.ones(len(z))])
-        cross = np.vstack([cross, y.T @ joint])
-        energies.append(float(np.sum(y * y)))
-    energy = np.array(energies)
-    first = z.sum(axis=0)
-    second = count * covariance + z.T @ z
-    residual = _mahalanobis(cross, energy, z, parameters, specification, pattern)
-    value = -0.5 * (count * (len(noise) * LOG_2PI + log_determinant) + residual)
-    return Latent(joined(second, first, count), cross, energy, value)
+    cross, energies = pattern_sums(parts, shifts, first, z)
+    energy = np.concatenate(
+        [_group_energies(e, _group_sizes(specification, (view,))) for view, e in zip(pattern, energies, strict=True)]
+    )
+    latent = z[:, :k]
+    second = count * about.covariance + latent.T @ latent
+    at = specification.features_of(pattern)
+    noise = specification.per_feature(parameters.noise_variance)[at]
+    residual = _mahalanobis(cross, energy, latent, parameters, specification, pattern)
+    value = -0.5 * (count * (len(noise) * LOG_2PI + about.log_determinant) + residual)
+    return Latent(joined(second, latent.sum(axis=0), count), cross, energy, value)
+
+
+def _pieces(
+    about: Projection, parameters: Parameters, specification: Specification, pattern: tuple[int, ...]
+) -> Iterator[tuple[Projection, Array]]:
+    """The posterior map of each view of a pattern by itself, and the mean of the view."""
+    start = 0
+    for view in pattern:
+        stop = start + specification.sizes[view]
+        yield (
+            about._replace(coefficients=about.coefficients[:, start:stop]),
+            parameters.mean[specification.slices[view]],
+        )
+        start = stop
+
+
+def posterior_scores(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
+) -> tuple[Array, Projection]:
+    """E[z | x] (n, K) of rows that have the views of a pattern, and the posterior map that made it."""
+    about = pattern_projection(parameters, specification, pattern)
+    pieces = _pieces(about, parameters, specification, pattern)
+    found = [scores(x, own, mean) for x, (own, mean) in zip(parts, pieces, strict=True)]
+    return np.asarray(sum(found[1:], start=found[0])), about
 
 
 def _mahalanobis(
@@ -157,7 +182,7 @@ def _mahalanobis(
     at = specification.features_of(pattern)
     mean, loadings = parameters.mean[at], parameters.loadings[at]
     noise = specification.per_feature(parameters.noise_variance)[at]
-    variances = parameters.noise_variance[list(pattern)]
+    variances = np.concatenate([parameters.noise_variance[specification.noise_slices[view]] for view in pattern])
     plain = float((energy / variances).sum())
     total = cross[:, -1]
     plain += float(((len(z) * mean - 2.0 * total) * mean / noise).sum())
@@ -165,11 +190,22 @@ def _mahalanobis(
     return plain - float(np.sum((z @ precision) * z))
 
 
-def block_expectation(block: Block, request: tuple[Parameters, Specification, Array]) -> tuple[Latent, ...]:
+class ExpectationRequest(NamedTuple):
+    """Parameters (mean about the shift), the model, the shift of the features, and how instances of several views are
+    arranged (then the shift is that of all stacked features)."""
+
+    parameters: Parameters
+    specification: Specification
+    shift: Array
+    arrangement: Arrangement | None = None
+
+
+def block_expectation(block: Block, request: ExpectationRequest) -> tuple[Latent, ...]:
     """E-step of a block per pattern, features about the shift (D,); additive over instances, O(nnz K) or O(n D K)."""
-    parameters, specification, shift = request
-    found = []
-    for pattern, rows in zip(specification.patterns, row_patterns(block, specification.patterns), strict=True):
-        y = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
-        found.append(_expect_rows(take(block.features, rows), y, shift, parameters, specification, pattern))
-    return tuple(found)
+    parameters, specification, shift, arrangement = request
+
+    def expect(pattern: tuple[int, ...], parts: Parts) -> Latent:
+        shifts = shifts_of(shift, pattern, parts, arrangement)
+        return _expect_rows(parts, shifts, parameters, specification, pattern)
+
+    return by_pattern(block, specification.patterns, arrangement, expect)

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, pattern_projection, scores
-from dlatent.linear_gaussian.moments import row_patterns, take
+from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.views import Arrangement, Parts, observed
 
 
 class Prediction(NamedTuple):
@@ -28,14 +28,9 @@ def posterior_means(
     features: Features, targets: Array | None, parameters: Parameters, specification: Specification
 ) -> tuple[Array, Projection]:
     """E[z | x] (n, K) or, with targets (n, L), E[z | x, y], of rows (n, D), and the posterior map that made it."""
-    pattern = (0,) if targets is None else (0, 1)
-    about = pattern_projection(parameters, specification, pattern)
-    own = specification.slices[0]
-    width = own.stop
-    z = scores(features, about._replace(coefficients=about.coefficients[:, :width]), parameters.mean[own])
-    if targets is not None:
-        z += (targets - parameters.mean[width:]) @ about.coefficients[:, width:].T
-    return z, about
+    if targets is None:
+        return posterior_scores((features,), (0,), parameters, specification)
+    return posterior_scores((features, targets), (0, 1), parameters, specification)
 
 
 def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
@@ -64,33 +59,57 @@ def log_likelihoods(
     features: Features, targets: Array | None, parameters: Parameters, specification: Specification
 ) -> Array:
     """log p(x) of rows (n, D) or, with targets (n, L), log p(x, y): (n,), in nats; O(DK) each by Woodbury."""
-    z, about = posterior_means(features, targets, parameters, specification)
-    own, noise = specification.slices[0], parameters.noise_variance
-    distance = squared_distances(features, parameters.mean[own], noise[specification.noise_slices[0]])
-    size = own.stop
-    if targets is not None:
-        distance = distance + ((targets - parameters.mean[size:]) ** 2).sum(axis=1) / noise[-1]
-        size = len(parameters.mean)
+    if targets is None:
+        return joint_log_likelihoods((features,), (0,), parameters, specification)
+    return joint_log_likelihoods((features, targets), (0, 1), parameters, specification)
+
+
+def joint_log_likelihoods(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
+) -> Array:
+    """log p of the views of a pattern together, of rows (n, D_v) each: (n,), in nats; O(DK) each by Woodbury."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    distance = np.zeros(len(z))
+    for x, view in zip(parts, pattern, strict=True):
+        noise = parameters.noise_variance[specification.noise_slices[view]]
+        distance += squared_distances(x, parameters.mean[specification.slices[view]], noise)
     # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
-    distance = distance - np.einsum("ij,ij->i", z, np.linalg.solve(about.covariance, z.T).T)
+    distance -= np.einsum("ij,ij->i", z, np.linalg.solve(about.covariance, z.T).T)
+    size = sum(specification.sizes[view] for view in pattern)
     return np.asarray(-0.5 * (size * LOG_2PI + about.log_determinant + distance))
 
 
-def block_log_likelihood(block: Block, request: tuple[Parameters, Specification]) -> float:
+class LikelihoodRequest(NamedTuple):
+    """Parameters, the model, and how instances of several views are arranged."""
+
+    parameters: Parameters
+    specification: Specification
+    arrangement: Arrangement | None = None
+
+
+def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
     """Log-likelihood of a block over all patterns, in nats; additive over instances, O(nnz K) or O(n D K)."""
-    parameters, specification = request
-    value = 0.0
-    for pattern, rows in zip(specification.patterns, row_patterns(block, specification.patterns), strict=True):
-        x = take(block.features, rows)
-        y = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
-        value += float(log_likelihoods(x, y, parameters, specification).sum()) if x.shape[0] else 0.0
+    parameters, specification, arrangement = request
+    value, seen = 0.0, observed(block, specification.patterns, arrangement)
+    for pattern, parts in zip(specification.patterns, seen, strict=True):
+        if parts is not None and parts[0].shape[0]:
+            value += float(joint_log_likelihoods(parts, pattern, parameters, specification).sum())
     return value
 
 
 def predict_targets(features: Features, parameters: Parameters, specification: Specification) -> Prediction:
     """y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹ W_yᵀ + σ_y² I) of rows (n, D): mean, and the diagonal of the covariance."""
     z, about = posterior_means(features, None, parameters, specification)
-    own = specification.slices[1]
+    return predict_view(z, about, 1, parameters, specification)
+
+
+def predict_view(
+    z: Array, about: Projection, view: int, parameters: Parameters, specification: Specification
+) -> Prediction:
+    """x_v | others ~ N(μ_v + W_v E[z], W_v M⁻¹ W_vᵀ + Ψ_v) for posterior means (n, K) and the map that made them: mean,
+    and the diagonal of the covariance."""
+    own = specification.slices[view]
     loadings = parameters.loadings[own]
-    variance = np.einsum("ij,jk,ik->i", loadings, about.covariance, loadings) + parameters.noise_variance[1]
+    variance = np.einsum("ij,jk,ik->i", loadings, about.covariance, loadings)
+    variance += specification.per_feature(parameters.noise_variance)[own]
     return Prediction(z @ loadings.T + parameters.mean[own], variance)

@@ -93,7 +93,30 @@ def maximise(
         loadings[own], mean[own] = solution[:, :k], solution[:, k]
     if expand:
         loadings, mean = _expand(latent, loadings, mean)
-    return Parameters(loadings, mean, np.maximum(variance, specification.floors))
+    floors = specification.floors
+    return Parameters(loadings, mean, floors.copy() if specification.fixed else np.maximum(variance, floors))
+
+
+def slope(latent: tuple[Latent, ...], parameters: Parameters, specification: Specification) -> Array:
+    """Gradient of the log-likelihood by (W, μ, log ψ), flattened, from the E-step there (Fisher's identity).
+
+    ∂/∂[w μ]_j = (Σ (x−s)_j E[z̃]ᵀ − [w μ]_j Σ E[z̃z̃ᵀ]) / ψ_j;  ∂/∂log ψ_g = ½ (residual_g / ψ_g − N_g D_g).
+    """
+    by_loadings, by_mean = np.empty_like(parameters.loadings), np.empty_like(parameters.mean)
+    by_noise = np.empty_like(parameters.noise_variance)
+    noise = specification.per_feature(parameters.noise_variance)
+    for view, (own, groups) in enumerate(zip(specification.slices, specification.noise_slices, strict=True)):
+        second, cross, energy = _view_sums(latent, specification, view)
+        wide = np.column_stack([parameters.loadings[own], parameters.mean[own]])
+        moved = wide @ second
+        found = (cross - moved) / noise[own, None]
+        by_loadings[own], by_mean[own] = found[:, :-1], found[:, -1]
+        rest = ((moved - 2.0 * cross) * wide).sum(axis=1)
+        shared = specification.views[view].shared
+        residual = energy + (rest.sum() if shared else rest)
+        cells = second[-1, -1] * (specification.sizes[view] if shared else 1.0)
+        by_noise[groups] = 0.5 * (residual / parameters.noise_variance[groups] - cells)
+    return np.concatenate([by_loadings.ravel(), by_mean, by_noise])
 
 
 def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Step:

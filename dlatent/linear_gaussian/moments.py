@@ -7,7 +7,8 @@ everything at an offset of 1e8 spreads).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, shifts_of
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
@@ -41,11 +43,17 @@ class Moments(NamedTuple):
     spare_energy: Array
 
 
-def require_finite(block: Block, sums: Array) -> None:
-    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
-    if np.isfinite(sums).all():
-        return
-    x = block.features
+class BadEntry(NamedTuple):
+    """The first entry that is not finite, and how many there are."""
+
+    row: int
+    column: int
+    value: float
+    all: int
+
+
+def bad_entry(x: Features) -> BadEntry | None:
+    """The first NaN or infinity of some rows."""
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[Any]
     if isinstance(x, sp.csr_array):
@@ -55,15 +63,24 @@ def require_finite(block: Block, sums: Array) -> None:
     else:
         rows, columns = np.nonzero(~np.isfinite(x))
         values = x[rows, columns]
-    if not len(values):
+    return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
+
+
+def require_finite(block: Block, sums: Array) -> None:
+    """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
+    if np.isfinite(sums).all():
+        return
+    x = block.features
+    bad = bad_entry(x)
+    if bad is None:
         raise DataError(
             f"the sum of a column overflows {x.dtype} in block {block.index} "
             f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
         )
-    row, column = int(rows[0]), int(columns[0])
     raise DataError(
-        f"row {block.start + row}, column {column} (block {block.index}, row {row} of it) is {values[0]}, and "
-        f"{len(values)} entries of the block are not finite; fill or remove them, or fit around NaN with missing='nan'"
+        f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
+        f"and {bad.all} entries of the block are not finite; fill or remove them, or fit around NaN with "
+        "missing='nan'"
     )
 
 
@@ -74,9 +91,8 @@ def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
         require_nonzero_rows(block)
 
 
-def require_nonzero_rows(block: Block) -> None:
-    """Refuse rows without a single non-zero entry: usually an empty document or a failed measurement."""
-    x = block.features
+def empty_rows(x: Features) -> npt.NDArray[np.intp]:
+    """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
     if isinstance(x, sp.csr_array):
         filled = np.diff(x.indptr) > 0
         if not x.data.all():
@@ -85,7 +101,12 @@ def require_nonzero_rows(block: Block) -> None:
         # Few rows begin with a zero: look at the whole of those only.
         filled = np.asarray(x[:, 0] != 0)
         filled[~filled] = x[~filled].any(axis=1)
-    empty = np.flatnonzero(~filled)
+    return np.flatnonzero(~filled)
+
+
+def require_nonzero_rows(block: Block) -> None:
+    """Refuse rows of zeros."""
+    empty = empty_rows(block.features)
     if len(empty):
         raise DataError(
             f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block "
@@ -93,50 +114,29 @@ def require_nonzero_rows(block: Block) -> None:
         )
 
 
-def labelled_rows(block: Block) -> np.ndarray | None:
-    """Which rows of the block have targets: None for all of them (or a model without targets)."""
-    if block.targets is None:
-        return None
-    present = ~np.isnan(block.targets[:, 0])
-    return None if present.all() else present
-
-
-def row_patterns(block: Block, patterns: tuple[tuple[int, ...], ...]) -> list[np.ndarray | None]:
-    """The rows of each pattern, None for all rows; the pattern of an instance is the set of views that it has."""
-    present = labelled_rows(block)
-    if block.targets is None or len(patterns) == 1:
-        return [None]
-    if present is None:
-        present = np.ones(block.rows, dtype=bool)
-    return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
-
-
-F = TypeVar("F", bound=Features)
-
-
-def take(features: F, rows: np.ndarray | None) -> F:
-    """The given rows, without a copy where that is all of them."""
-    if rows is None or len(rows) == features.shape[0]:
-        return features
-    return cast(F, features[rows])
-
-
-def _dense_moments(x: Dense, t: Array | None, shift: Array) -> tuple[Array, Array, Array | None]:
-    """Σ(x−s), Σ(x−s)(x−s)ᵀ and Σ(x−s)tᵀ of dense rows: products in the dtype of the data, sums in float64."""
-    rows, width = x.shape
-    total, gram = np.zeros(width), np.zeros((width, width))
-    cross = None if t is None else np.zeros((width, t.shape[1]))
-    near, ones = shift.astype(x.dtype), np.ones(min(rows, CHUNK_ROWS), dtype=x.dtype)
+def _dense_moments(parts: Sequence[Dense], shifts: Sequence[Array]) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+    """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows: products in the dtype of the
+    data, sums in float64."""
+    rows, widths = parts[0].shape[0], [x.shape[1] for x in parts]
+    pairs = [(v, w) for v in range(len(parts)) for w in range(v, len(parts))]
+    total = [np.zeros(width) for width in widths]
+    gram = {(v, w): np.zeros((widths[v], widths[w])) for v, w in pairs}
+    near = [shift.astype(x.dtype) for x, shift in zip(parts, shifts, strict=True)]
     # One buffer for all chunks: fresh pages cost as much as the subtraction.
-    buffer, square = np.empty((len(ones), width), dtype=x.dtype), np.empty((width, width), dtype=x.dtype)
+    height = min(rows, CHUNK_ROWS)
+    buffers = [np.empty((height, x.shape[1]), dtype=x.dtype) for x in parts]
+    squares = [np.empty((width, width), dtype=x.dtype) for x, width in zip(parts, widths, strict=True)]
     for start in range(0, rows, CHUNK_ROWS):
-        chunk = x[start : start + CHUNK_ROWS]
-        centred = np.subtract(chunk, near, out=buffer[: len(chunk)])
-        total += ones[: len(chunk)] @ centred
-        gram += np.matmul(centred.T, centred, out=square)
-        if t is not None and cross is not None:
-            cross += centred.T @ t[start : start + CHUNK_ROWS]
-    return total, gram, cross
+        chunks = [x[start : start + CHUNK_ROWS] for x in parts]
+        centred = [np.subtract(c, s, out=b[: len(c)]) for c, s, b in zip(chunks, near, buffers, strict=True)]
+        for v, x in enumerate(centred):
+            total[v] += np.ones(len(x), dtype=x.dtype) @ x
+        for v, w in pairs:
+            if v == w:
+                gram[v, v] += np.matmul(centred[v].T, centred[v], out=squares[v])
+            else:
+                gram[v, w] += centred[v].T @ centred[w]
+    return total, gram
 
 
 def _sparse_gram(x: sp.csr_array) -> tuple[Array, Array]:
@@ -147,6 +147,19 @@ def _sparse_gram(x: sp.csr_array) -> tuple[Array, Array]:
     return total, gram
 
 
+def _sparse_cross(x: sp.csr_array, shift: Array, y: Features, near: Array, total: Array) -> Array:
+    """Σ(x−s)(y−r)ᵀ of sparse x and sparse or dense y, for the sum `total` of y − r: about zero, then moved."""
+    if isinstance(y, sp.csr_array):
+        product = np.asarray((x.astype(np.float64).T @ y.astype(np.float64)).toarray())
+        product -= np.outer(np.asarray(x.sum(axis=0, dtype=np.float64)).ravel(), near)
+    else:
+        product = np.zeros((x.shape[1], y.shape[1]))
+        for start in range(0, x.shape[0], CHUNK_ROWS):
+            at = slice(start, start + CHUNK_ROWS)
+            product += np.asarray(x[at].T @ (y[at] - near))
+    return product - np.outer(shift, total)
+
+
 def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
     """The moments about `shift + offset`: G − t oᵀ − o tᵀ + n o oᵀ."""
     cross = np.outer(moments.total, offset)
@@ -154,18 +167,31 @@ def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
     return PatternMoments(moments.instances, moments.total - moments.instances * offset, gram)
 
 
-def _pattern_moments(x: Features, t: Array | None, shift: Array) -> PatternMoments:
-    count = float(x.shape[0])
-    if isinstance(x, sp.csr_array):
-        found = recentred(PatternMoments(count, *_sparse_gram(x)), shift)
-        cross = None if t is None else np.asarray(x.T @ t) - np.outer(shift, t.sum(axis=0))
-    else:
-        total, gram, cross = _dense_moments(x, t, shift)
-        found = PatternMoments(count, total, gram)
-    if t is None or cross is None:
-        return found
-    joint = np.block([[found.gram, cross], [cross.T, t.T @ t]])
-    return PatternMoments(count, np.concatenate([found.total, t.sum(axis=0)]), joint)
+def _pattern_moments(parts: Parts, shifts: Sequence[Array]) -> PatternMoments:
+    count, views = float(parts[0].shape[0]), range(len(parts))
+    dense = [v for v in views if not isinstance(parts[v], sp.csr_array)]
+    sums: dict[int, Array] = {}
+    gram: dict[tuple[int, int], Array] = {}
+    if dense:
+        found, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense])
+        sums |= dict(zip(dense, found, strict=True))
+        gram |= {(dense[i], dense[j]): product for (i, j), product in products.items()}
+    for v in views:
+        x = parts[v]
+        if isinstance(x, sp.csr_array):
+            moved = recentred(PatternMoments(count, *_sparse_gram(x)), shifts[v])
+            sums[v], gram[v, v] = moved.total, moved.gram
+    for v in views:
+        for w in range(v + 1, len(parts)):
+            x, y = parts[v], parts[w]
+            if isinstance(x, sp.csr_array):
+                gram[v, w] = _sparse_cross(x, shifts[v], y, shifts[w], sums[w])
+            elif isinstance(y, sp.csr_array):
+                gram[v, w] = _sparse_cross(y, shifts[w], x, shifts[v], sums[v]).T
+    if len(parts) == 1:
+        return PatternMoments(count, sums[0], gram[0, 0])
+    blocks = [[gram[v, w] if v <= w else gram[w, v].T for w in views] for v in views]
+    return PatternMoments(count, np.concatenate([sums[v] for v in views]), np.block(blocks))
 
 
 def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
@@ -174,25 +200,31 @@ def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
 
 
 class MomentRequest(NamedTuple):
-    """The shift (D,), the patterns of the model, and whether all-zero rows are refused."""
+    """The shift of the features, the patterns of the model, whether all-zero rows are refused, and how instances of
+    several views are arranged (then the shift is that of all stacked features)."""
 
     shift: Array
-    patterns: tuple[tuple[int, ...], ...]
+    patterns: Patterns
     refuse_zero_rows: bool
+    arrangement: Arrangement | None = None
 
 
 def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments, ...]:
     """Moments of a block per pattern, features about the shift, targets as they are; additive, O(n D²).
 
-    Raises DataError for NaN or infinity (with row, column and block) and, where asked, for all-zero rows.
+    Raises DataError for NaN or infinity (with row, column and block) and, where asked, for all-zero rows; instances of
+    several views were checked when they were loaded.
     """
-    found = []
-    for pattern, rows in zip(request.patterns, row_patterns(block, request.patterns), strict=True):
-        targets = None if block.targets is None or 1 not in pattern else take(block.targets, rows)
-        found.append(_pattern_moments(take(block.features, rows), targets, request.shift))
-    totals = [part.total[: block.features.shape[1]] for part in found]
-    check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=request.refuse_zero_rows)
-    return tuple(found)
+    shift, patterns, refuse_zero_rows, arrangement = request
+
+    def moments(pattern: tuple[int, ...], parts: Parts) -> PatternMoments:
+        return _pattern_moments(parts, shifts_of(shift, pattern, parts, arrangement))
+
+    found = by_pattern(block, patterns, arrangement, moments)
+    if arrangement is None:
+        totals = [part.total[: block.features.shape[1]] for part in found]
+        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=refuse_zero_rows)
+    return found
 
 
 def block_mean(block: Block, request: None) -> Array:

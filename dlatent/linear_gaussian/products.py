@@ -6,14 +6,16 @@ products as a rank-one term, (X − 1sᵀ)V = XV − 1(sᵀV).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.moments import check_rows, row_patterns, take
+from dlatent.linear_gaussian.moments import check_rows
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, shifts_of
 
 CHUNK_BYTES = 4 * 2**20
 """Centred rows that are worked on at a time: they stay in the cache of a core."""
@@ -21,39 +23,35 @@ SMALLEST_CHUNK = 32
 
 
 class PatternSums(NamedTuple):
-    """Sums of one pattern, features about the shift s: Σ1, Σ(x−s), Σ‖x−s‖², Σy, Σ(x−s)yᵀ, Σyyᵀ.
-
-    The target sums have L = 0 columns where the pattern or the model has no targets.
-    """
+    """Sums of one pattern about the shift s: Σ1, Σ(x−s) (D_p,) of its stacked features, Σ‖x_v−s_v‖² of each view."""
 
     instances: float
     total: Array
-    energy: float
-    target_total: Array
-    cross: Array
-    target_gram: Array
+    energy: Array
 
 
 class PatternProducts(NamedTuple):
-    """Σ (x−s)((x−s)ᵀV) (D, b) of one pattern, and its sums where they were asked for."""
+    """For each view v of a pattern Σ (x−s)((x_v−s_v)ᵀV_v) (D_p, b_v), and the sums where they were asked for."""
 
-    product: Array
+    product: tuple[Array, ...]
     sums: PatternSums | None
 
 
 class ProductRequest(NamedTuple):
-    """Directions V (D, b), the shift (D,), the patterns of the model, whether the sums are wanted too (first pass), and
-    whether that pass refuses all-zero rows."""
+    """Directions V_v (D_v, b_v) of each view, the shift of the features, the patterns of the model, whether the sums
+    are wanted too (first pass), whether that pass refuses all-zero rows, and how instances of several views are
+    arranged (then the shift is that of all stacked features)."""
 
-    directions: Array
+    directions: tuple[Array, ...]
     shift: Array
-    patterns: tuple[tuple[int, ...], ...]
+    patterns: Patterns
     sums: bool
     refuse_zero_rows: bool = False
+    arrangement: Arrangement | None = None
 
 
-def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice], Array]) -> tuple[Array, float]:
-    """Σ (x−s) wᵀ (D, m) and Σ ‖x−s‖² over rows, for weights w (n, m) that a function makes of the rows.
+def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice], Array]) -> tuple[Array, Array]:
+    """Σ (x−s) wᵀ (D, m) over rows, for weights w (n, m) that a function makes of the rows, and Σ (x−s)² (D,).
 
     `weights` gets rows and where they lie: all rows of a sparse x as they are, a few rows of a dense one at a time,
     already about the shift.  Sparse sums are taken about zero and moved by the sums of the weights.
@@ -62,60 +60,127 @@ def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice]
         return _sparse_weighted_sums(x, shift, weights(x, slice(0, x.shape[0])))
     rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
     buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
-    total, energy = None, 0.0
+    total, energy = None, np.zeros(x.shape[1])
     for start in range(0, x.shape[0], rows):
         place = slice(start, min(start + rows, x.shape[0]))
         centred = np.subtract(x[place], shift, out=buffer[: place.stop - start])
         part = weights(centred, place).T @ centred
         total = part if total is None else np.add(total, part, out=total)
-        flat = centred.ravel()
-        energy += float(flat @ flat)
+        energy += np.einsum("ij,ij->j", centred, centred)
     if total is None:
         total = np.zeros((weights(buffer[:0], slice(0, 0)).shape[1], x.shape[1]))
     return total.T, energy
 
 
-def _sparse_weighted_sums(x: sp.csr_array, shift: Array, w: Array) -> tuple[Array, float]:
+def _sparse_weighted_sums(x: sp.csr_array, shift: Array, w: Array) -> tuple[Array, Array]:
     product: Array = np.asarray(x.T @ w)
-    energy = float(np.einsum("i,i->", x.data, x.data, dtype=np.float64))
+    squares = np.square(x.data, dtype=np.float64)
+    energy: Array = np.bincount(x.indices, weights=squares, minlength=x.shape[1]).astype(np.float64, copy=False)
     if shift.any():
         product -= np.outer(shift, w.sum(axis=0))
-        energy += float(x.shape[0] * (shift @ shift) - 2.0 * np.asarray(x @ shift).sum())
+        sums = np.asarray(x.sum(axis=0, dtype=np.float64)).ravel()
+        energy = energy + shift * (x.shape[0] * shift - 2.0 * sums)
     return product, energy
 
 
-def _pattern_products(x: Features, y: Array, request: ProductRequest) -> PatternProducts:
-    directions, shift = request.directions, request.shift
-    offset = shift @ directions if isinstance(x, sp.csr_array) else np.zeros(directions.shape[1])
+def projected(x: Features, shift: Array, directions: Array) -> Array:
+    """(x−s)V (n, b) of rows as they are."""
+    if not directions.shape[1]:
+        return np.zeros((x.shape[0], 0))
+    return np.asarray(x @ directions) - shift @ directions
 
-    def scores(rows: Features, place: slice) -> Array:
-        found = np.asarray(rows @ directions) - offset
-        if not request.sums:
-            return found
-        # One product gives Σ(x−s)zᵀ, Σ(x−s)yᵀ and Σ(x−s) at once.
-        return np.hstack([found, y[place], np.ones((len(found), 1))])
 
-    moved, energy = weighted_sums(x, shift, scores)
-    if not request.sums:
-        return PatternProducts(moved, None)
-    width = directions.shape[1]
-    product, cross, total = moved[:, :width], moved[:, width:-1], moved[:, -1]
-    return PatternProducts(product, PatternSums(float(x.shape[0]), total, energy, y.sum(axis=0), cross, y.T @ y))
+def pattern_sums(
+    parts: Parts, shifts: Sequence[Array], first: Callable[[Features, slice], None], z: Array
+) -> tuple[Array, list[Array]]:
+    """Σ (x−s) zᵀ (D_p, m) over rows of all views of a pattern, and Σ (x−s)² of each view's features.
+
+    `z` (n, m) is complete but for what `first` writes into it for rows of the first view, as `weighted_sums` asks it.
+    """
+
+    def weights(rows: Features, place: slice) -> Array:
+        first(rows, place)
+        return z[place]
+
+    found = [weighted_sums(parts[0], shifts[0], weights)]
+    for x, shift in zip(parts[1:], shifts[1:], strict=True):
+        found.append(weighted_sums(x, shift, lambda rows, place: z[place]))
+    moved = found[0][0] if len(found) == 1 else np.vstack([moved for moved, _ in found])
+    return moved, [energy for _, energy in found]
+
+
+def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array], *, sums: bool) -> PatternProducts:
+    widths = [v.shape[1] for v in own]
+    edges = np.cumsum([0, *widths]).tolist()
+    # One product gives Σ(x−s)zᵀ for the directions of all views and Σ(x−s) at once.
+    z = np.ones((parts[0].shape[0], edges[-1] + sums))
+    for view in range(1, len(parts)):
+        z[:, edges[view] : edges[view + 1]] = projected(parts[view], shifts[view], own[view])
+    offset = shifts[0] @ own[0] if isinstance(parts[0], sp.csr_array) else np.zeros(widths[0])
+
+    def first(rows: Features, place: slice) -> None:
+        z[place, : widths[0]] = np.asarray(rows @ own[0]) - offset
+
+    moved, energies = pattern_sums(parts, shifts, first, z)
+    # Copies: a subspace grows in the array that a view belongs to.
+    product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(edges))
+    if not sums:
+        return PatternProducts(product, None)
+    energy = np.array([float(e.sum()) for e in energies])
+    return PatternProducts(product, PatternSums(float(len(z)), moved[:, -1].copy(), energy))
 
 
 def block_products(block: Block, request: ProductRequest) -> tuple[PatternProducts, ...]:
     """Products (and sums) of a block per pattern; additive over instances, O(nnz b) or O(n D b).
 
-    Raises DataError for NaN or infinity when the sums are asked for (the first pass).
+    Raises DataError for NaN or infinity when the sums are asked for (the first pass); instances of several views were
+    checked when they were loaded.
     """
-    found = []
-    for pattern, rows in zip(request.patterns, row_patterns(block, request.patterns), strict=True):
-        x = take(block.features, rows)
-        targets = np.zeros((x.shape[0], 0))
-        if 1 in pattern and block.targets is not None:
-            targets = take(block.targets, rows)
-        found.append(_pattern_products(x, targets, request))
-    if request.sums:
-        totals = [p.sums.total for p in found if p.sums is not None]
+
+    def products(pattern: tuple[int, ...], parts: Parts) -> PatternProducts:
+        shifts = shifts_of(request.shift, pattern, parts, request.arrangement)
+        own = [request.directions[view] for view in pattern]
+        return _pattern_products(parts, shifts, own, sums=request.sums)
+
+    found = by_pattern(block, request.patterns, request.arrangement, products)
+    if request.sums and request.arrangement is None:
+        totals = [p.sums.total[: block.features.shape[1]] for p in found if p.sums is not None]
         check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=request.refuse_zero_rows)
-    return tuple(found)
+    return found
+
+
+class FeatureRequest(NamedTuple):
+    """The shift of all stacked features, the patterns, whether all-zero rows are refused, and the arrangement."""
+
+    shift: Array
+    patterns: Patterns
+    refuse_zero_rows: bool
+    arrangement: Arrangement | None = None
+
+
+class FeatureSums(NamedTuple):
+    """Σ1, Σ(x−s) (D_p,) and Σ(x−s)² (D_p,) of one pattern."""
+
+    instances: float
+    total: Array
+    energy: Array
+
+
+def block_feature_sums(block: Block, request: FeatureRequest) -> tuple[FeatureSums, ...]:
+    """First and second sums of each feature per pattern; additive, O(nnz) or O(n D).
+
+    Raises DataError for NaN or infinity, and for all-zero rows where asked, as `block_products`.
+    """
+    shift, patterns, refuse_zero_rows, arrangement = request
+
+    def sums(pattern: tuple[int, ...], parts: Parts) -> FeatureSums:
+        ones = np.ones((parts[0].shape[0], 1))
+        shifts = shifts_of(shift, pattern, parts, arrangement)
+        total, energies = pattern_sums(parts, shifts, lambda rows, place: None, ones)
+        return FeatureSums(float(len(ones)), total[:, 0].copy(), np.concatenate(energies))
+
+    found = by_pattern(block, patterns, arrangement, sums)
+    if arrangement is None:
+        totals = [part.total[: block.features.shape[1]] for part in found]
+        check_rows(block, sum(totals, start=np.zeros(1)), refuse_zero_rows=refuse_zero_rows)
+    return found

@@ -1,14 +1,17 @@
-"""The model inside a subspace of the features, and where the subspace has to grow.
+"""The model inside a subspace of the features of each view, and where the subspaces have to grow.
 
-With loadings W = QC restricted to the span of Q (D, r), orthonormal, the likelihood depends on the data only through
-small moments of Qᵀx and the energy outside.  Keeping P = XᵀXQ per pattern, those moments, and the gradient of the
-likelihood at any C, cost no further access to the data.  Source: docs/models/routes.md; for one pattern
-and one view it is the block Krylov method for the leading eigenvectors.
+With loadings W_v = Q_v C_v restricted to the spans of Q_v (D_v, r_v), orthonormal, the likelihood depends on the data
+only through small moments of Q_vᵀx_v and the energy outside.  Keeping P = Σ xx_vᵀQ_v per pattern, those moments, and
+the gradient of the likelihood at any C, cost no further access to the data.  Source: docs/models/routes.md; for one
+pattern and one view it is the block Krylov method for the leading eigenvectors.  Targets are a view whose subspace is
+the whole of it from the beginning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.linalg as la
@@ -28,28 +31,58 @@ DEPENDENT = 1e-13
 
 @dataclass(frozen=True)
 class Subspace:
-    """Q (D, r), and per pattern P = Σ(x−s)((x−s)ᵀQ) (D, r), QᵀP (r, r) and the sums; s is the shift (D,)."""
+    """Q_v (D_v, r_v) of each view v, and for each pattern and view of it P = Σ(x−s)((x_v−s_v)ᵀQ_v) (D_p, r_v); for each
+    pattern Σ Qᵀ(x−s)(x−s)ᵀQ (r_p, r_p) as blocks by views, and the sums; s is the shift of the stacked features."""
 
-    basis: Array
-    products: tuple[Array, ...]
-    inner: tuple[Array, ...]
+    patterns: tuple[tuple[int, ...], ...]
+    basis: tuple[Array, ...]
+    products: tuple[tuple[Array, ...], ...]
+    inner: tuple[tuple[tuple[Array, ...], ...], ...]
     sums: tuple[PatternSums, ...]
     shift: Array
 
     @property
-    def rank(self) -> int:
-        """Width of the subspace."""
-        return int(self.basis.shape[1])
+    def ranks(self) -> tuple[int, ...]:
+        """Width of the subspace of each view."""
+        return tuple(int(q.shape[1]) for q in self.basis)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Features of each view."""
+        return tuple(len(q) for q in self.basis)
 
     @property
     def instances(self) -> float:
         """Number of instances of all patterns."""
         return float(sum(s.instances for s in self.sums))
 
-    @property
-    def offset(self) -> Array:
-        """Mean of the features over all instances, relative to the shift (D,)."""
-        return np.asarray(sum(s.total for s in self.sums) / self.instances)
+    def rows(self, pattern: int, view: int) -> slice:
+        """Where the features of a view are among those of a pattern."""
+        own = self.patterns[pattern]
+        start = sum(self.sizes[other] for other in own[: own.index(view)])
+        return slice(start, start + self.sizes[view])
+
+    def having(self, view: int) -> list[tuple[int, int]]:
+        """The patterns that have a view, and its place in each."""
+        return [(p, own.index(view)) for p, own in enumerate(self.patterns) if view in own]
+
+    def count(self, view: int) -> float:
+        """Number of instances that have a view."""
+        return sum(self.sums[p].instances for p, _ in self.having(view))
+
+    def offset(self, view: int) -> Array:
+        """Mean of a view over the instances that have it, relative to the shift (D_v,)."""
+        total = sum(self.sums[p].total[self.rows(p, view)] for p, _ in self.having(view))
+        return np.asarray(total / self.count(view))
+
+    def inside(self, view: int) -> Array:
+        """Σ Q_vᵀ(x_v−s_v)(x_v−s_v)ᵀQ_v (r_v, r_v) over the instances that have a view."""
+        return np.asarray(sum(self.inner[p][i][i] for p, i in self.having(view)))
+
+    def crossing(self, view: int, other: int) -> list[Array]:
+        """Σ(x_v−s_v)((x_w−s_w)ᵀQ_w) (D_v, r_w) of each pattern that has both views."""
+        both = [p for p, own in enumerate(self.patterns) if view in own and other in own]
+        return [self.products[p][self.patterns[p].index(other)][self.rows(p, view)] for p in both]
 
 
 def appended(columns: Array, fresh: Array) -> Array:
@@ -71,28 +104,65 @@ def _symmetric(matrix: Array) -> Array:
     return (matrix + matrix.T) / 2
 
 
-def begin(directions: Array, found: tuple[PatternProducts, ...], shift: Array) -> Subspace:
+def begin(
+    patterns: tuple[tuple[int, ...], ...], directions: Sequence[Array], found: tuple[PatternProducts, ...], shift: Array
+) -> Subspace:
     """The subspace after the first pass, which asked for the sums too."""
     sums = tuple(part.sums for part in found if part.sums is not None)
     products = tuple(part.product for part in found)
-    return Subspace(directions, products, tuple(_symmetric(directions.T @ p) for p in products), sums, shift)
+    inner = tuple(
+        _corners([directions[view] for view in own], part.product) for own, part in zip(patterns, found, strict=True)
+    )
+    return Subspace(patterns, tuple(directions), products, inner, sums, shift)
 
 
-def extend(space: Subspace, directions: Array, found: tuple[PatternProducts, ...]) -> Subspace:
-    """Add directions (orthonormal, orthogonal to Q) and their products; QᵀP grows by what is new, O(D r b)."""
+def _cuts(columns: Sequence[Array]) -> list[slice]:
+    """Where each view lies in the stacked features of a pattern."""
+    return [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, columns)]).tolist())]
+
+
+def _corners(own: Sequence[Array], product: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
+    """V_wᵀP_v for all pairs of views, symmetric as a whole."""
+    at = _cuts(own)
+    blocks = [[v.T @ p[rows] for p in product] for v, rows in zip(own, at, strict=True)]
+    views = range(len(own))
+    return tuple(tuple((blocks[w][v] + blocks[v][w].T) / 2 for v in views) for w in views)
+
+
+def extend(space: Subspace, directions: Sequence[Array], found: tuple[PatternProducts, ...]) -> Subspace:
+    """Add directions (orthonormal, orthogonal to Q_v) and their products; the inner products grow by what is new,
+    O(D r b)."""
     inner = []
-    for old, new in zip(space.inner, found, strict=True):
-        side = space.basis.T @ new.product
-        inner.append(np.block([[old, side], [side.T, _symmetric(directions.T @ new.product)]]))
-    products = tuple(appended(old, new.product) for old, new in zip(space.products, found, strict=True))
-    return Subspace(appended(space.basis, directions), products, tuple(inner), space.sums, space.shift)
+    for own, old, new in zip(space.patterns, space.inner, found, strict=True):
+        at = _cuts([space.basis[view] for view in own])
+        corner = _corners([directions[view] for view in own], new.product)
+        views = range(len(own))
+        side = [[space.basis[own[w]].T @ new.product[v][at[w]] for v in views] for w in views]
+        inner.append(
+            tuple(
+                tuple(np.block([[old[w][v], side[w][v]], [side[v][w].T, corner[w][v]]]) for v in views) for w in views
+            )
+        )
+    products = tuple(
+        tuple(appended(a, b) for a, b in zip(old, new.product, strict=True))
+        for old, new in zip(space.products, found, strict=True)
+    )
+    basis = tuple(appended(q, v) for q, v in zip(space.basis, directions, strict=True))
+    return Subspace(space.patterns, basis, products, tuple(inner), space.sums, space.shift)
 
 
-def restarted(space: Subspace, keep: Array) -> Subspace:
-    """Thick restart: the subspace Q·keep for orthonormal `keep` (r, r'), with no access to the data."""
-    products = tuple(p @ keep for p in space.products)
-    inner = tuple(_symmetric(keep.T @ g @ keep) for g in space.inner)
-    return Subspace(space.basis @ keep, products, inner, space.sums, space.shift)
+def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
+    """Thick restart: the subspaces Q_v·keep_v for orthonormal `keep` (r_v, r_v'), with no access to the data."""
+    own = [[keep[view] for view in pattern] for pattern in space.patterns]
+    products = tuple(
+        tuple(p @ k for p, k in zip(old, ks, strict=True)) for old, ks in zip(space.products, own, strict=True)
+    )
+    inner = tuple(
+        tuple(tuple(ks[w].T @ old[w][v] @ ks[v] for v in range(len(ks))) for w in range(len(ks)))
+        for old, ks in zip(space.inner, own, strict=True)
+    )
+    basis = tuple(q @ k for q, k in zip(space.basis, keep, strict=True))
+    return Subspace(space.patterns, basis, products, inner, space.sums, space.shift)
 
 
 def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
@@ -118,28 +188,38 @@ def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
     return np.asarray(fresh)
 
 
-def reduced_moments(space: Subspace, specification: Specification) -> Moments:
-    """Moments of (Qᵀx, y) per pattern about the shift, with the energy of x outside the span."""
+def _reduced_total(space: Subspace, pattern: int) -> Array:
+    """Σ Qᵀ(x−s) (r_p,) of a pattern."""
+    total = space.sums[pattern].total
+    return np.concatenate([space.basis[view].T @ total[space.rows(pattern, view)] for view in space.patterns[pattern]])
+
+
+def reduced_moments(space: Subspace) -> Moments:
+    """Moments of Qᵀx per pattern about the shift, with the energy of each view outside its span."""
     found = []
-    for pattern, inner, sums in zip(specification.patterns, space.inner, space.sums, strict=True):
-        total = space.basis.T @ sums.total
-        if 1 in pattern:
-            cross = space.basis.T @ sums.cross
-            inner = np.block([[inner, cross], [cross.T, sums.target_gram]])
-            total = np.concatenate([total, sums.target_total])
-        found.append(PatternMoments(sums.instances, total, inner))
-    rank, views, offset = space.rank, len(specification.views), space.offset
-    outside = sum(s.energy for s in space.sums) - sum(float(np.trace(inner)) for inner in space.inner)
-    outside -= space.instances * float(offset @ offset - np.sum((space.basis.T @ offset) ** 2))
-    spare_size, spare_energy = np.zeros(views), np.zeros(views)
-    spare_size[0], spare_energy[0] = len(space.basis) - rank, max(outside, 0.0)
-    width = rank + sum(specification.sizes[1:])
-    return Moments(tuple(found), np.zeros(width), spare_size, spare_energy)
+    for pattern, (inner, sums) in enumerate(zip(space.inner, space.sums, strict=True)):
+        gram = _symmetric(np.block([list(row) for row in inner]))
+        found.append(PatternMoments(sums.instances, _reduced_total(space, pattern), gram))
+    views = range(len(space.basis))
+    spare_size, spare_energy = np.zeros(len(views)), np.zeros(len(views))
+    for view in views:
+        spare_size[view] = space.sizes[view] - space.ranks[view]
+        if spare_size[view]:
+            spare_energy[view] = max(_outside(space, view), 0.0)
+    return Moments(tuple(found), np.zeros(sum(space.ranks)), spare_size, spare_energy)
+
+
+def _outside(space: Subspace, view: int) -> float:
+    """Σ of squares of a view about its mean, outside the span."""
+    offset = space.offset(view)
+    energy = sum(float(space.sums[p].energy[place]) for p, place in space.having(view))
+    energy -= float(np.trace(space.inside(view)))
+    return energy - space.count(view) * float(offset @ offset - np.sum((space.basis[view].T @ offset) ** 2))
 
 
 def reduced_specification(space: Subspace, specification: Specification) -> Specification:
-    """The model whose first view is the subspace."""
-    return specification.resized((space.rank, *specification.sizes[1:]))
+    """The model whose views are the subspaces."""
+    return specification.resized(space.ranks)
 
 
 def lifted(parameters: Parameters, space: Subspace) -> Parameters:
@@ -147,39 +227,41 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
 
     Outside the span the loadings are zero, so the best mean there is the mean of the data.
     """
-    rank, offset = space.rank, space.offset
-    outside = offset - space.basis @ (space.basis.T @ offset)
-    mean = space.shift + outside + space.basis @ parameters.mean[:rank]
-    loadings = space.basis @ parameters.loadings[:rank]
-    return Parameters(
-        np.vstack([loadings, parameters.loadings[rank:]]),
-        np.concatenate([mean, parameters.mean[rank:]]),
-        parameters.noise_variance,
-    )
+    loadings, mean = [], []
+    shifts = np.split(space.shift, np.cumsum(space.sizes)[:-1])
+    for view, at in enumerate(_slices(space.ranks)):
+        q, offset = space.basis[view], space.offset(view)
+        mean.append(shifts[view] + (offset - q @ (q.T @ offset)) + q @ parameters.mean[at])
+        loadings.append(q @ parameters.loadings[at])
+    return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
 
 
-def gradient_block(space: Subspace, parameters: Parameters, specification: Specification) -> Array:
-    """Σ (x−μ) E[z]ᵀ (D, K) at reduced parameters: the M-step's new loadings up to a K×K factor. No data access."""
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    return [slice(a, b) for a, b in pairwise(np.cumsum([0, *sizes]).tolist())]
+
+
+def gradient_block(space: Subspace, parameters: Parameters, specification: Specification, view: int) -> Array:
+    """Σ (x_v−μ_v) E[z]ᵀ (D_v, K) at reduced parameters, over the instances that have a view: the M-step's new loadings
+    up to a K×K factor.  No data access."""
     reduced = reduced_specification(space, specification)
-    block = np.zeros((len(space.basis), specification.n_components))
-    for pattern, product, sums in zip(specification.patterns, space.products, space.sums, strict=True):
-        b = pattern_projection(parameters, reduced, pattern).coefficients
-        mean = parameters.mean[reduced.features_of(pattern)]
-        rank = space.rank
-        with_z = product @ b[:, :rank].T
-        total = space.basis.T @ sums.total
-        if 1 in pattern:
-            with_z += sums.cross @ b[:, rank:].T
-            total = np.concatenate([total, sums.target_total])
-        with_z -= np.outer(sums.total, b @ mean)
-        block += with_z - np.outer(space.offset, b @ (total - sums.instances * mean))
+    block = np.zeros((space.sizes[view], specification.n_components))
+    offset = space.offset(view)
+    for pattern, _ in space.having(view):
+        own = space.patterns[pattern]
+        b = pattern_projection(parameters, reduced, own).coefficients
+        mean, rows = parameters.mean[reduced.features_of(own)], space.rows(pattern, view)
+        for other, at in zip(space.products[pattern], _slices([space.ranks[v] for v in own]), strict=True):
+            block += other[rows] @ b[:, at].T
+        block -= np.outer(space.sums[pattern].total[rows], b @ mean)
+        block -= np.outer(offset, b @ (_reduced_total(space, pattern) - space.sums[pattern].instances * mean))
     return block
 
 
-def principal_inside(space: Subspace, loadings: Array, count: int) -> Array:
-    """The `count` leading principal directions (r, count) of the subspace, outside the span of the loadings (r, K)."""
-    offset = space.basis.T @ space.offset
-    inner = np.asarray(sum(space.inner)) - space.instances * np.outer(offset, offset)
+def principal_inside(space: Subspace, loadings: Array, count: int, view: int = 0) -> Array:
+    """The `count` leading principal directions (r_v, count) of a view's subspace, outside the span of its loadings
+    (r_v, K)."""
+    offset = space.basis[view].T @ space.offset(view)
+    inner = space.inside(view) - space.count(view) * np.outer(offset, offset)
     used = la.orth(loadings)
     rest = np.eye(len(inner)) - used @ used.T
     room = max(min(count, len(inner) - used.shape[1]), 0)
@@ -187,8 +269,9 @@ def principal_inside(space: Subspace, loadings: Array, count: int) -> Array:
     return np.asarray(vectors[:, ::-1][:, :room])
 
 
-def ritz_residuals(space: Subspace, loadings: Array, count: int) -> Array:
-    """XᵀXu (D, count) for the leading principal directions u that the loadings do not use yet. No data access."""
-    chosen = principal_inside(space, loadings, count)
-    product = np.asarray(sum(part @ chosen for part in space.products))
-    return product - space.instances * np.outer(space.offset, (space.basis.T @ space.offset) @ chosen)
+def ritz_residuals(space: Subspace, loadings: Array, count: int, view: int = 0) -> Array:
+    """XᵀXu (D_v, count) for the leading principal directions u of a view that the loadings do not use yet. No data
+    access."""
+    chosen, offset = principal_inside(space, loadings, count, view), space.offset(view)
+    product = np.asarray(sum(part @ chosen for part in space.crossing(view, view)))
+    return product - space.count(view) * np.outer(offset, (space.basis[view].T @ offset) @ chosen)

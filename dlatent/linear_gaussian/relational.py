@@ -19,7 +19,7 @@ from dlatent.arrays import Array, Block, Exchanged, Rows
 from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, joined, pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, check_rows
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import PatternSums, weighted_sums
+from dlatent.linear_gaussian.products import PatternProducts, PatternSums, weighted_sums
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.graph_precision import Precision
 
@@ -156,11 +156,26 @@ def linked_moments(gram: Array, shift: Array, instances: int) -> Moments:
     return Moments((found,), np.concatenate([shift, targets]) + total / weight, spare, spare)
 
 
+class CentredSums(NamedTuple):
+    """Sums of [X, Y] about a mean, weighted by Δ: N or rank Δ, tr XᵀΔX, XᵀΔY (D, L) and YᵀΔY (L, L)."""
+
+    instances: float
+    energy: float
+    cross: Array
+    target_gram: Array
+
+    @property
+    def pattern(self) -> PatternSums:
+        """The same as the sums of a pattern of views."""
+        views = [self.energy, float(np.trace(self.target_gram))][: 1 + bool(len(self.target_gram))]
+        return PatternSums(self.instances, np.zeros(sum(self.cross.shape)), np.array(views))
+
+
 class LinkedSums(NamedTuple):
     """What the first pass leaves: the sums of [X−s, Y] about their weighted mean, that mean relative to the shift, and
     (X−s)ᵀΔ1 and 1ᵀΔ1, by which later products are centred."""
 
-    sums: PatternSums
+    sums: CentredSums
     offset: Array
     total: Array
     weight: float
@@ -170,25 +185,35 @@ def linked_sums(found: LinkedProducts, energy: float, instances: int) -> LinkedS
     """Sums about the weighted mean, from those of the first pass and tr (X−s)ᵀΔ(X−s); `instances` is N, or rank Δ."""
     assert found.total is not None
     total, weight, targets = found.total, found.weight, found.target_total
-    sums = PatternSums(
+    sums = CentredSums(
         float(instances),
-        np.zeros(len(total)),
         energy - float(total @ total) / weight,
-        np.zeros(len(targets)),
         found.cross - np.outer(total, targets) / weight,
         found.target_gram - np.outer(targets, targets) / weight,
     )
     return LinkedSums(sums, np.concatenate([total, targets]) / weight, total, weight)
 
 
-def sums_about(found: LinkedProducts, energy: float, instances: int, targets: Array) -> PatternSums:
+def sums_about(found: LinkedProducts, energy: float, instances: int, targets: Array) -> CentredSums:
     """The sums of [X−s, Y−t] for given t (L,), where the shift is the mean that is meant; see `linked_sums`."""
     assert found.total is not None
     moved = np.outer(found.target_total, targets)
     gram = found.target_gram - moved - moved.T + found.weight * np.outer(targets, targets)
     cross = found.cross - np.outer(found.total, targets)
-    none = np.zeros(len(found.total))
-    return PatternSums(float(instances), none, energy, np.zeros(len(targets)), cross, gram)
+    return CentredSums(float(instances), energy, cross, gram)
+
+
+def pattern_products(
+    product: Array, directions: tuple[Array, ...], known: LinkedSums, *, sums: bool
+) -> PatternProducts:
+    """NHV of features and targets from that of the features (D, b), for directions of the features and, in the first
+    pass, the unit vectors of the targets."""
+    inner, first = known.sums, directions[0]
+    if len(directions) == 1:
+        return PatternProducts((product,), inner.pattern if sums else None)
+    whole = np.asfortranarray(np.vstack([product, inner.cross.T @ first]))
+    targets = np.vstack([inner.cross, inner.target_gram]) @ directions[1]
+    return PatternProducts((whole, np.asfortranarray(targets)), inner.pattern if sums else None)
 
 
 def centred_product(product: Array, directions: Array, known: LinkedSums) -> Array:
@@ -197,7 +222,7 @@ def centred_product(product: Array, directions: Array, known: LinkedSums) -> Arr
     return centred
 
 
-def joint_product(product: Array, parameters: Parameters, sums: PatternSums, size: int) -> Array:
+def joint_product(product: Array, parameters: Parameters, sums: CentredSums, size: int) -> Array:
     """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
     noise, own = parameters.noise_variance, parameters.loadings[size:]
     upper: Array = product / noise[0]
@@ -208,7 +233,7 @@ def joint_product(product: Array, parameters: Parameters, sums: PatternSums, siz
     return np.vstack([upper, lower])
 
 
-def expect_linked(product: Array, parameters: Parameters, sums: PatternSums, specification: Specification) -> Latent:
+def expect_linked(product: Array, parameters: Parameters, sums: CentredSums, specification: Specification) -> Latent:
     """E-step of PRPCA (19), (20) from NH_xx W_x (D, K), for parameters whose mean is the weighted one (written as 0).
 
     The log-likelihood in it is without ½ D log|Δ|, which does not depend on the parameters.

@@ -20,12 +20,14 @@ from dlatent.arrays import Array
 @dataclass(frozen=True)
 class View:
     """A block of `size` features with one noise variance, never below `floor`; with `shared` False each feature has a
-    variance and a floor of its own (then `floor` is one number for all of them, or a tuple)."""
+    variance and a floor of its own (then `floor` is one number for all of them, or a tuple).  With `fixed` the noise
+    variance is the floor."""
 
     name: str
     size: int
     floor: float | tuple[float, ...] = 0.0
     shared: bool = True
+    fixed: bool = False
 
     @property
     def groups(self) -> int:
@@ -59,6 +61,16 @@ class Specification:
     def floors(self) -> Array:
         """Floor of each noise variance."""
         return np.concatenate([np.broadcast_to(np.asarray(view.floor), view.groups) for view in self.views])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the noise variances are given, by the floors."""
+        return all(view.fixed for view in self.views)
+
+    def freed(self, floors: Array) -> Specification:
+        """The same model with noise variances that are to be found, above other floors."""
+        free = replace(self, views=tuple(replace(view, fixed=False) for view in self.views))
+        return free.with_floors(floors)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:

@@ -24,7 +24,8 @@ from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.eigen import top_eigenpairs
 
 RATIOS = 97
-"""Ratios of two noise variances in the first scan: over nine decades, about ten a decade."""
+"""Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many
+combinations of ratios."""
 SMALLEST_PART = 1e-12
 """Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
@@ -134,6 +135,8 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
     if len(specification.views) == 1:
         return [ppca(moments, specification)]
     profile = Profile(moments, specification)
+    if specification.fixed:
+        return [profile.solution(np.log(specification.floors))]
     upper = np.log(profile.energies / profile.sizes)
     lower = np.minimum(np.log(np.maximum(specification.floors, SMALLEST_PART * np.exp(upper))), upper)
     guesses = [np.clip(np.log(s), lower, upper) for s in starts] or _basins(profile, lower, upper)
@@ -166,7 +169,8 @@ def _basins(profile: Profile, lower: Array, upper: Array) -> list[Array]:
 
     Where eigenvalues cross, maxima lie on both sides of a kink, and may be closer than two points of the scan.
     """
-    axes = [np.linspace(a - upper[0], b - lower[0], RATIOS) for a, b in zip(lower[1:], upper[1:], strict=True)]
+    each = max(3, round(RATIOS ** (1.0 / (len(lower) - 1))))
+    axes = [np.linspace(a - upper[0], b - lower[0], each) for a, b in zip(lower[1:], upper[1:], strict=True)]
     ratios = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     found = np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios)
     points, heights = found[..., :-1], found[..., -1]

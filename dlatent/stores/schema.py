@@ -111,6 +111,7 @@ def _register_all() -> None:
 _VARIABLES = (
     ("loadings", "feature component", REAL, "W of the features, in units of the features"),
     ("mean", "feature", REAL, "μ of the features"),
+    ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
     ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
     ("noise_variance", "view", REAL, "noise variance of each view, in squared units of the view"),
     ("feature_noise_variance", "feature", REAL, "noise variance of each feature"),

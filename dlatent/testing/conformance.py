@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,6 +36,15 @@ TIGHT = 1e-6
 """Relative agreement of parameters: a maximum known to rounding is known to the root of rounding in its place."""
 HEIGHT = 1e-9
 """Relative agreement of log-likelihoods."""
+
+
+class Values(NamedTuple):
+    """What a fit found: loadings (K, D), mean (D,), noise variances, and the log-likelihood."""
+
+    components: Array
+    mean: Array
+    noise_variance: Array
+    log_likelihood: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,54 @@ class Preset:
         """A model of this kind fitted to its own data, or to other features and targets."""
         x, y = self.features if features is None else features, self.targets if targets is None else targets
         return model.fit(x, *(() if y is None else (y,)), **self.linked, **options)
+
+    def values(self, model: Any) -> Values:
+        """The fitted parameters, those of several views side by side."""
+        return Values(model.components_, model.mean_, np.asarray(model.noise_variance_), model.log_likelihood_)
+
+    def transform(self, model: Any, features: Any = None) -> Any:
+        """Scores of the model's own data, or of other features."""
+        return model.transform(self.features if features is None else features)
+
+    def mean_score(self, model: Any) -> tuple[float, Array]:
+        """What `score` says of the features, and the log-likelihoods that it should be the mean of."""
+        return model.score(self.features), model.score_samples(self.features)
+
+    def whole_covariance(self, model: Any) -> Array:
+        """The posterior covariance of an instance that lacks nothing (K, K)."""
+        targets = () if self.targets is None else (self.targets,)
+        covariance: Array = model.posterior(self.features, *targets)["covariance"].values
+        return covariance if covariance.ndim == 2 else covariance[0]
+
+    def first_components(self, model: Any) -> Array:
+        """Loadings of the view whose signs are canonical (K, D)."""
+        components: Array = model.components_
+        return components
+
+    def sample(self, model: Any, count: int, seed: int) -> tuple[Array, Array]:
+        """Features drawn from the model (count, D), and the covariance that they should have (D, D)."""
+        drawn = model.sample(count, random_state=seed)
+        return (drawn[0] if isinstance(drawn, tuple) else drawn), model.get_covariance()
+
+    def plan(self, model: Any) -> Any:
+        """The plan of a fit to its own data."""
+        return model.plan(self.features, *(() if self.targets is None else (self.targets,)), **self.linked)
+
+    def check_names(self) -> None:
+        """Dimensions and coordinates of xarray input come back with the results."""
+        rows = [f"r{i}" for i in range(len(self.features))]
+        data = xr.DataArray(self.features, dims=("row", "column"), coords={"row": rows})
+        model = self.fitted
+        found = model.transform(data)
+        assert found.dims == ("row", "component")
+        assert found["row"].values.tolist() == rows
+        np.testing.assert_array_equal(found.values, model.transform(self.features))
+        assert self.fit(data).result_["loadings"].dims == ("column", "component")
+
+    @property
+    def cells(self) -> int:
+        """Numbers that the likelihood of the features counts."""
+        return int(self.features.size)
 
     @property
     def linked(self) -> dict[str, Any]:
@@ -114,26 +171,27 @@ class Conformance:
         """Attributes and results have their shapes, in float64, without NaN."""
         model, (rows, width) = preset.fitted, preset.features.shape
         k = model.n_components
-        assert model.components_.shape == (k, width)
-        assert model.mean_.shape == (width,)
-        assert model.transform(preset.features).shape == (rows, k)
+        found, scores = preset.values(model), np.asarray(preset.transform(model))
+        assert found.components.shape == (k, width)
+        assert found.mean.shape == (width,)
+        assert scores.shape == (rows, k)
         assert preset.score_samples(model).shape == (rows,)
         assert (model.n_features_in_, model.n_samples_) == (width, rows)
-        for values in (model.components_, model.mean_, model.transform(preset.features)):
+        for values in (found.components, found.mean, scores):
             assert values.dtype == np.float64
             assert np.isfinite(values).all()
 
     def test_same_call_same_bits(self, preset: Preset) -> None:
         """A fit is deterministic, to the last bit."""
-        _assert_equal(preset.fit(), preset.fitted)
+        _assert_equal(preset, preset.fit(), preset.fitted)
 
     def test_serial_is_the_reference(self, preset: Preset) -> None:
         """The engine changes no bit."""
-        _assert_equal(preset.fitted, preset.train(preset.make(tol=1e-12), client="serial"))
+        _assert_equal(preset, preset.fitted, preset.train(preset.make(tol=1e-12), client="serial"))
 
     def test_routes_agree(self, preset: Preset) -> None:
         """All routes find one maximum."""
-        _assert_close(*(preset.fit(route=route) for route in preset.routes))
+        _assert_close(preset, *(preset.fit(route=route) for route in preset.routes))
 
     def test_likelihood_never_falls(self, preset: Preset) -> None:
         """No iteration loses likelihood, and the last line of the history is the fit's log-likelihood."""
@@ -147,8 +205,8 @@ class Conformance:
         log-likelihood together, here without the constant of the graph."""
         model = preset.fitted
         np.testing.assert_allclose(preset.log_likelihood(model), model.log_likelihood_, rtol=HEIGHT)
-        plain = model.score(preset.features)
-        np.testing.assert_allclose(plain, np.mean(model.score_samples(preset.features)), rtol=1e-12)
+        plain, each = preset.mean_score(model)
+        np.testing.assert_allclose(plain, np.mean(each), rtol=1e-12)
 
     def test_textbook_em_is_no_better(self, preset: Preset) -> None:
         """The default solver's maximum is not below what EM finds."""
@@ -160,44 +218,42 @@ class Conformance:
     def test_order_of_rows_does_not_matter(self, preset: Preset) -> None:
         """Instances are exchangeable."""
         order = np.random.default_rng(0).permutation(len(preset.features))
-        _assert_close(preset.reordered(order).fit(), preset.fitted)
+        _assert_close(preset, preset.reordered(order).fit(), preset.fitted)
 
     def test_shift(self, preset: Preset) -> None:
         """A constant added to the features moves the mean and nothing else, at a million spreads, too."""
-        moved, model = preset.fit(preset.features + 1e6), preset.fitted
-        np.testing.assert_allclose(moved.mean_ - 1e6, model.mean_, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(moved.components_, model.components_, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(moved.log_likelihood_, model.log_likelihood_, rtol=1e-8)
+        moved, model = (preset.values(m) for m in (preset.fit(preset.features + 1e6), preset.fitted))
+        np.testing.assert_allclose(moved.mean - 1e6, model.mean, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(moved.components, model.components, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(moved.log_likelihood, model.log_likelihood, rtol=1e-8)
 
     def test_scale(self, preset: Preset) -> None:
         """Units of the features multiply loadings and mean, and the likelihood has their Jacobian."""
-        scaled, model = preset.fit(preset.features * 50.0), preset.fitted
-        np.testing.assert_allclose(scaled.components_, 50.0 * model.components_, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(scaled.mean_, 50.0 * model.mean_, rtol=1e-6)
-        expected = model.log_likelihood_ - preset.features.size * np.log(50.0)
-        np.testing.assert_allclose(scaled.log_likelihood_, expected, rtol=1e-8)
+        scaled, model = (preset.values(m) for m in (preset.fit(preset.features * 50.0), preset.fitted))
+        np.testing.assert_allclose(scaled.components, 50.0 * model.components, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scaled.mean, 50.0 * model.mean, rtol=1e-6)
+        expected = model.log_likelihood - preset.cells * np.log(50.0)
+        np.testing.assert_allclose(scaled.log_likelihood, expected, rtol=1e-8)
 
     def test_sparse_is_dense(self, preset: Preset) -> None:
         """Sparse and dense features are the same data, in fits and in results."""
         rows, model = sp.csr_array(preset.features), preset.fitted
-        _assert_close(preset.fit(rows), model)
-        np.testing.assert_allclose(model.transform(rows), model.transform(preset.features), rtol=1e-9, atol=1e-9)
+        _assert_close(preset, preset.fit(rows), model)
+        np.testing.assert_allclose(preset.transform(model, rows), preset.transform(model), rtol=1e-9, atol=1e-9)
 
     def test_float32_is_nearly_float64(self, preset: Preset) -> None:
         """Single precision data give the model up to single precision."""
-        single, model = preset.fit(preset.features.astype(np.float32)), preset.fitted
-        np.testing.assert_allclose(single.components_, model.components_, rtol=1e-3, atol=1e-3)
-        np.testing.assert_allclose(single.log_likelihood_, model.log_likelihood_, rtol=1e-5)
+        single, model = (preset.values(m) for m in (preset.fit(preset.features.astype(np.float32)), preset.fitted))
+        np.testing.assert_allclose(single.components, model.components, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(single.log_likelihood, model.log_likelihood, rtol=1e-5)
 
     def test_canonical_form(self, preset: Preset) -> None:
         """The posterior covariance is diagonal and increasing, and peaks of the loadings are positive."""
         model = preset.fitted
-        targets = () if preset.targets is None else (preset.targets,)
-        covariance = model.posterior(preset.features, *targets)["covariance"].values
-        full = covariance if covariance.ndim == 2 else covariance[0]
+        full, components = preset.whole_covariance(model), preset.first_components(model)
         np.testing.assert_allclose(full, np.diag(np.diag(full)), atol=1e-8)
         assert (np.diff(np.diag(full)) >= -1e-12).all()
-        peaks = np.take_along_axis(model.components_, abs(model.components_).argmax(axis=1)[:, None], axis=1)
+        peaks = np.take_along_axis(components, abs(components).argmax(axis=1)[:, None], axis=1)
         assert (peaks > 0).all()
 
     def test_saved_is_loaded(self, preset: Preset) -> None:
@@ -208,35 +264,27 @@ class Conformance:
             model.save(path)
             again = load(path)
             _refused(StoreError, lambda: model.save(path))
-        _assert_equal(again, model)
-        np.testing.assert_array_equal(again.transform(preset.features), model.transform(preset.features))
+        _assert_equal(preset, again, model)
+        np.testing.assert_array_equal(preset.transform(again), preset.transform(model))
         np.testing.assert_array_equal(preset.score_samples(again), preset.score_samples(model))
         xr.testing.assert_identical(again.result_, model.result_)
 
     def test_names_are_kept(self, preset: Preset) -> None:
         """Dimensions and coordinates of xarray input come back with the results."""
-        rows = [f"r{i}" for i in range(len(preset.features))]
-        data = xr.DataArray(preset.features, dims=("row", "column"), coords={"row": rows})
-        model = preset.fitted
-        found = model.transform(data)
-        assert found.dims == ("row", "component")
-        assert found["row"].values.tolist() == rows
-        np.testing.assert_array_equal(found.values, model.transform(preset.features))
-        assert preset.fit(data).result_["loadings"].dims == ("column", "component")
+        preset.check_names()
 
     def test_samples_have_the_width_of_the_data(self, preset: Preset) -> None:
         """`sample` draws instances like those of the fit, the same for the same seed."""
         model = preset.fitted
-        one, other = (model.sample(4000, random_state=3) for _ in range(2))
-        x, again = (one[0], other[0]) if isinstance(one, tuple) else (one, other)
+        (x, covariance), (again, _) = (preset.sample(model, 4000, 3) for _ in range(2))
         np.testing.assert_array_equal(x, again)
-        spread = np.sqrt(np.diag(model.get_covariance()))
-        assert (abs(x.mean(axis=0) - model.mean_) < 6 * spread / np.sqrt(len(x))).all()
+        spread = np.sqrt(np.diag(covariance))
+        assert (abs(x.mean(axis=0) - preset.values(model).mean) < 6 * spread / np.sqrt(len(x))).all()
 
     def test_plan_before_fit(self, preset: Preset) -> None:
         """`plan` names a route and its costs without fitting."""
         model = preset.make()
-        plan = model.plan(preset.features, *(() if preset.targets is None else (preset.targets,)), **preset.linked)
+        plan = preset.plan(model)
         assert plan.route in str(plan)
         assert plan.passes >= 1
         assert not hasattr(model, "components_")
@@ -249,8 +297,8 @@ class Conformance:
         _refused(DataError, lambda: preset.fit(n_components=min(preset.features.shape)), "allow at most")
         _refused(DataError, lambda: preset.fit(np.ones_like(preset.features)), "constant")
         model = preset.fitted
-        _refused(DataError, lambda: model.transform(preset.features[:, 1:]), "features")
-        _refused(NotFittedError, lambda: preset.make().transform(preset.features), "fit first")
+        _refused(DataError, lambda: preset.transform(model, preset.features[:, 1:]), "features")
+        _refused(NotFittedError, lambda: preset.transform(preset.make()), "fit first")
 
 
 def check_estimator(preset: Preset) -> list[str]:
@@ -266,19 +314,17 @@ def _laws() -> Iterator[str]:
     return (name for name in vars(Conformance) if name.startswith("test_"))
 
 
-PARAMETERS = ("components_", "mean_", "noise_variance_", "log_likelihood_")
+def _assert_equal(preset: Preset, one: Any, other: Any) -> None:
+    for name, mine, theirs in zip(Values._fields, preset.values(one), preset.values(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs, err_msg=name)
 
 
-def _assert_equal(one: Any, other: Any) -> None:
-    for name in PARAMETERS:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-
-
-def _assert_close(one: Any, other: Any) -> None:
-    for name in PARAMETERS:
-        scale = float(np.max(np.abs(getattr(other, name))))
-        rtol = HEIGHT if name == "log_likelihood_" else 10 * TIGHT
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=rtol, atol=rtol * scale, err_msg=name)
+def _assert_close(preset: Preset, one: Any, other: Any) -> None:
+    pairs: Any = zip(Values._fields, preset.values(one), preset.values(other), strict=True)
+    for name, mine, theirs in pairs:
+        scale = float(np.max(np.abs(theirs)))
+        rtol = HEIGHT if name == "log_likelihood" else 10 * TIGHT
+        np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=rtol * scale, err_msg=name)
 
 
 def _refused(error: type[DlatentError], action: Callable[[], Any], words: str = "") -> None:

@@ -7,16 +7,32 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dlatent import PPCA, FactorAnalysis, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
+from dlatent import (
+    PPCA,
+    CorrespondenceFactorAnalysis,
+    CorrespondencePPCA,
+    FactorAnalysis,
+    RelationalPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+)
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
 from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.simulators import hide
+from dlatent.testing.simulators import hide, simulate
+from dlatent.testing.views import ViewsPreset, some_views
 
 X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0
 OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((len(X), 2))
 LINKS = power_law_graph(len(X), 2 * len(X), random_state=2)
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
+
+TWO, THREE = (6, 5), (5, 4, 6)
+PAIRS = simulate(70, TWO, 2, noise=(0.3, 0.5), offset=3.0, random_state=5).stacked
+TESTS = simulate(70, (7, 6), 2, noise=(0.4, 0.6), offset=3.0, random_state=0).stacked
+TRIPLES = simulate(90, THREE, 2, noise=(0.3, 0.4, 0.2), offset=3.0, random_state=6).stacked
+SOME, FEW = some_views(70, 2, random_state=7), some_views(90, 3, random_state=8)
+ALL = np.ones((70, 2), dtype=bool)
 
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
@@ -30,6 +46,17 @@ PRESETS = [
     Preset("relational", partial(RelationalPPCA, n_components=3), X, links=LINKS),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, links=0.3 * LINKS),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], links=LINKS),
+    ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
+    ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),
+    ViewsPreset("complete views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=ALL),
+    ViewsPreset(
+        "factor analysis of two views",
+        partial(CorrespondenceFactorAnalysis, n_components=2),
+        TESTS,
+        sizes=(7, 6),
+        has=some_views(70, 2, random_state=0),
+        routes=("moments", "rows"),
+    ),
 ]
 
 

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block, add
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.expectation import block_expectation, expect_moments
-from dlatent.linear_gaussian.likelihood import block_log_likelihood
+from dlatent.linear_gaussian.expectation import ExpectationRequest, block_expectation, expect_moments
+from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.linear_gaussian.maximisation import em_step, maximise
 from dlatent.linear_gaussian.moments import (
     MomentRequest,
@@ -23,7 +23,7 @@ from dlatent.linear_gaussian.moments import (
     view_counts,
     view_variances,
 )
-from dlatent.linear_gaussian.products import ProductRequest, block_products
+from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
 from dlatent.testing import oracles
 from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
 
@@ -84,28 +84,37 @@ def test_block_moments_are_the_direct_sums(data, labelled, kind):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_block_products_are_the_direct_sums(data, labelled, kind):
-    directions = np.random.default_rng(0).standard_normal((SIZES[0], 4))
+    rng = np.random.default_rng(0)
+    directions = (rng.standard_normal((SIZES[0], 4)), rng.standard_normal((SIZES[1], 2)))
     request = ProductRequest(directions, SHIFT, data.specification.patterns, True)
     found = gathered(block_products, request, data, labelled, kind=kind)
-    moved, y = data.features - SHIFT, data.targets
-    for part, rows, with_targets in zip(found, (labelled, ~labelled), (True, False), strict=True):
-        x = moved[rows]
-        expected = sum(np.outer(row, row @ directions) for row in x)
-        np.testing.assert_allclose(part.product, expected, rtol=1e-12, atol=1e-11)
+    views = (data.features - SHIFT, data.targets)
+    for part, rows, pattern in zip(found, (labelled, ~labelled), ((0, 1), (0,)), strict=True):
+        stacked = np.hstack([views[view][rows] for view in pattern])
+        for view, product in zip(pattern, part.product, strict=True):
+            own = views[view][rows] @ directions[view]
+            expected = sum(np.outer(row, z) for row, z in zip(stacked, own, strict=True))
+            np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-11)
         sums = part.sums
-        np.testing.assert_allclose(sums.total, x.sum(axis=0), rtol=1e-12, atol=1e-12)
-        assert sums.energy == pytest.approx((x**2).sum(), rel=1e-12)
+        np.testing.assert_allclose(sums.total, stacked.sum(axis=0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(sums.energy, [(views[view][rows] ** 2).sum() for view in pattern], rtol=1e-12)
         assert sums.instances == rows.sum()
-        if with_targets:
-            np.testing.assert_allclose(sums.cross, sum(np.outer(a, b) for a, b in zip(x, y[rows], strict=True)))
-            np.testing.assert_allclose(sums.target_gram, sum(np.outer(b, b) for b in y[rows]), atol=1e-12)
-            np.testing.assert_allclose(sums.target_total, y[rows].sum(axis=0))
-        else:
-            assert sums.cross.shape[1] == 0
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_feature_sums_are_the_direct_sums(data, labelled, kind):
+    request = FeatureRequest(SHIFT, data.specification.patterns, False)
+    found = gathered(block_feature_sums, request, data, labelled, kind=kind)
+    moved = np.hstack([data.features - SHIFT, data.targets])
+    for part, rows, width in zip(found, (moved[labelled], moved[~labelled]), (10, 7), strict=True):
+        assert part.instances == len(rows)
+        np.testing.assert_allclose(part.total, rows[:, :width].sum(axis=0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(part.energy, (rows[:, :width] ** 2).sum(axis=0), rtol=1e-12, atol=1e-12)
 
 
 def test_products_without_sums_hold_none(data, labelled):
-    request = ProductRequest(np.eye(SIZES[0])[:, :2], SHIFT, data.specification.patterns, False)
+    directions = (np.eye(SIZES[0])[:, :2], np.zeros((SIZES[1], 0)))
+    request = ProductRequest(directions, SHIFT, data.specification.patterns, False)
     assert all(part.sums is None for part in gathered(block_products, request, data, labelled))
 
 
@@ -134,7 +143,9 @@ def test_expectation_is_the_sum_of_dense_conditionals(data, labelled, route):
         found = expect_moments(relative, exact_moments(data, labelled), specification)
     else:
         kind = "sparse" if route.startswith("sparse") else "dense"
-        found = gathered(block_expectation, (relative, specification, SHIFT), data, labelled, kind=kind)
+        found = gathered(
+            block_expectation, ExpectationRequest(relative, specification, SHIFT), data, labelled, kind=kind
+        )
     model, rows = oracles.dense(parameters, SIZES), stacked_rows(data, labelled)
     for part, chosen in zip(found, (labelled, ~labelled), strict=True):
         second, cross, squares, value = direct_expectation(model, rows[chosen], shift)
@@ -205,7 +216,7 @@ def test_without_its_factor_the_covariance_lowers_the_likelihood(data, labelled)
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_block_log_likelihood_sums_the_instances(data, labelled, kind):
     parameters = start()
-    found = gathered(block_log_likelihood, (parameters, data.specification), data, labelled, kind=kind)
+    found = gathered(block_log_likelihood, LikelihoodRequest(parameters, data.specification), data, labelled, kind=kind)
     model = oracles.dense(parameters, SIZES)
     assert found == pytest.approx(oracles.log_densities(model, stacked_rows(data, labelled)).sum(), rel=1e-10)
 

@@ -35,13 +35,15 @@ def products(block, specification, directions, sums, shift):
 
 
 def grown_space(specification, block):
-    """A subspace of seven directions, built in three steps."""
+    """Subspaces of the features, built in three steps to seven directions; the targets are whole."""
     shift = np.linspace(-1, 1, SIZES[0])
-    rng = np.random.default_rng(0)
-    first = ritz.orthonormal(rng.standard_normal((SIZES[0], 3)))
-    space = ritz.begin(first, products(block, specification, first, True, shift), shift)
+    stacked = np.concatenate([shift, np.zeros(sum(specification.sizes[1:]))])
+    rng, others = np.random.default_rng(0), [np.eye(n) for n in specification.sizes[1:]]
+    first = (ritz.orthonormal(rng.standard_normal((SIZES[0], 3))), *others)
+    space = ritz.begin(specification.patterns, first, products(block, specification, first, True, shift), stacked)
     for _ in range(2):
-        fresh = ritz.orthonormal(rng.standard_normal((SIZES[0], 2)), space.basis)
+        nothing = [np.zeros((n, 0)) for n in specification.sizes[1:]]
+        fresh = (ritz.orthonormal(rng.standard_normal((SIZES[0], 2)), space.basis[0]), *nothing)
         space = ritz.extend(space, fresh, products(block, specification, fresh, False, shift))
     return space
 
@@ -56,7 +58,7 @@ def test_likelihood_inside_is_the_likelihood_of_the_lifted_model(case):
     specification, block, rows = case
     space = grown_space(specification, block)
     reduced, point = reduced_point(space, specification)
-    moments = ritz.reduced_moments(space, specification)
+    moments = ritz.reduced_moments(space)
     inside = sum(part.log_likelihood for part in expect_moments(point, moments, reduced))
     inside += spare_log_likelihood(point, moments, reduced)
     model = oracles.dense(ritz.lifted(point, space), specification.sizes)
@@ -64,49 +66,57 @@ def test_likelihood_inside_is_the_likelihood_of_the_lifted_model(case):
 
 
 def test_gradient_block_comes_from_the_dense_conditionals(case):
-    """Σ (x−μ) E[z]ᵀ over all instances, without a look at the data."""
+    """Σ (x_v−μ_v) E[z]ᵀ over the instances that have a view, without a look at the data."""
     specification, block, rows = case
     space = grown_space(specification, block)
     _, point = reduced_point(space, specification)
-    whole = ritz.lifted(point, space)
-    model = oracles.dense(whole, specification.sizes)
-    width = specification.sizes[0]
-    about_mean = space.shift + space.offset
-    expected = sum(np.outer(row[:width] - about_mean, oracles.latent_given(model, row).mean) for row in rows)
-    np.testing.assert_allclose(ritz.gradient_block(space, point, specification), expected, rtol=1e-9, atol=1e-9)
+    model = oracles.dense(ritz.lifted(point, space), specification.sizes)
+    for view, own in enumerate(specification.slices):
+        about_mean = space.shift[own] + space.offset(view)
+        seen = [row for row in rows if not np.isnan(row[own]).any()]
+        expected = sum(np.outer(row[own] - about_mean, oracles.latent_given(model, row).mean) for row in seen)
+        found = ritz.gradient_block(space, point, specification, view)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def assert_same_space(space, direct, basis):
+    for own, part, inner, expected in zip(space.patterns, space.products, space.inner, direct, strict=True):
+        whole = np.vstack([np.hstack(row) for row in inner])
+        stacked = np.hstack(expected.product)
+        at = np.concatenate([[0], np.cumsum([len(basis[view]) for view in own])])
+        rows = [basis[view].T @ stacked[at[i] : at[i + 1]] for i, view in enumerate(own)]
+        np.testing.assert_allclose(np.hstack(part), stacked, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(whole, np.vstack(rows), rtol=1e-10, atol=1e-10)
 
 
 def test_subspace_keeps_products_and_inner_products(case):
     specification, block, _ = case
     space = grown_space(specification, block)
-    direct = products(block, specification, space.basis, False, space.shift)
-    for part, inner, expected in zip(space.products, space.inner, direct, strict=True):
-        np.testing.assert_allclose(part, expected.product, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(inner, space.basis.T @ expected.product, rtol=1e-10, atol=1e-10)
+    shift = space.shift[: SIZES[0]]
+    assert_same_space(space, products(block, specification, space.basis, False, shift), space.basis)
 
 
 def test_restart_is_the_same_data_seen_through_fewer_directions(case):
     specification, block, _ = case
     space = grown_space(specification, block)
-    keep = np.linalg.qr(np.random.default_rng(4).standard_normal((space.rank, 4)))[0]
+    rng = np.random.default_rng(4)
+    keep = [np.linalg.qr(rng.standard_normal((rank, min(rank, 4))))[0] for rank in space.ranks]
     small = ritz.restarted(space, keep)
-    direct = products(block, specification, space.basis @ keep, False, space.shift)
-    for part, inner, expected in zip(small.products, small.inner, direct, strict=True):
-        np.testing.assert_allclose(part, expected.product, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(inner, small.basis.T @ expected.product, rtol=1e-10, atol=1e-10)
+    basis = tuple(q @ k for q, k in zip(space.basis, keep, strict=True))
+    assert_same_space(small, products(block, specification, basis, False, space.shift[: SIZES[0]]), basis)
 
 
 def test_ritz_residuals_are_products_of_principal_directions(case):
     specification, block, rows = case
     space = grown_space(specification, block)
     _, point = reduced_point(space, specification)
-    loadings = point.loadings[: space.rank]
+    loadings = point.loadings[: space.ranks[0]]
     chosen = ritz.principal_inside(space, loadings, 2)
     np.testing.assert_allclose(chosen.T @ chosen, np.eye(2), atol=1e-10)
     np.testing.assert_allclose(loadings.T @ chosen, 0.0, atol=1e-9)
     x = rows[:, : SIZES[0]]
     moved = x - x.mean(axis=0)
-    expected = moved.T @ (moved @ (space.basis @ chosen))
+    expected = moved.T @ (moved @ (space.basis[0] @ chosen))
     np.testing.assert_allclose(ritz.ritz_residuals(space, loadings, 2), expected, rtol=1e-9, atol=1e-9)
 
 

@@ -1,0 +1,51 @@
+"""The end of a fit: the outcome in canonical form, with advice."""
+
+from __future__ import annotations
+
+from dlatent.arrays import Array
+from dlatent.fitting.advice import advise, at_floors
+from dlatent.fitting.outcome import Options, Outcome, Progress
+from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.moments import Moments, view_counts
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+CHECK = 1e-7
+"""Relative difference of two evaluations of the likelihood that rounding cannot explain."""
+
+
+def make_outcome(
+    parameters: Parameters,
+    specification: Specification,
+    history: tuple[Progress, ...],
+    options: Options,
+    variances: Array,
+    counts: Moments,
+    *,
+    converged: bool,
+    checked: float | None = None,
+) -> Outcome:
+    """The outcome of a fit, in canonical form, with advice."""
+    at_floor = at_floors(parameters, specification)
+    value = history[-1].log_likelihood
+    seen = view_counts(counts, specification.patterns, len(specification.views))
+    advice = advise(parameters, specification, history, options, variances, at_floor, converged=converged)
+    if checked is not None and abs(checked - value) > CHECK * max(abs(value), 1.0):
+        advice += (
+            f"precision: the likelihood evaluated on the data is {checked:.10g}, inside the subspace {value:.10g}; "
+            "store the data as float64 or scale its features",
+        )
+    return Outcome(
+        canonical(parameters, specification),
+        specification,
+        value,
+        history,
+        converged,
+        len(history),
+        at_floor,
+        int(sum(m.instances for m in counts.patterns)),
+        tuple(int(n) for n in seen),
+        tuple(float(variances[at].mean()) for at in specification.noise_slices),
+        advice,
+        checked,
+    )

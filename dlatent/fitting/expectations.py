@@ -1,0 +1,142 @@
+"""EM over the data: a pass for each iteration.
+
+As textbooks have it, the reference; or extrapolated, for views with too many features for their Gram matrices whose
+features have noise variances of their own, which no subspace can stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.advice import noise_floors
+from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
+from dlatent.fitting.subspace import require_variation
+from dlatent.fitting.textbook import add_line, em_start, settled
+from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation
+from dlatent.linear_gaussian.maximisation import maximise
+from dlatent.linear_gaussian.moments import Moments, PatternMoments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import FeatureRequest, FeatureSums, block_feature_sums
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.views import Arrangement
+
+START_NOISE = 0.5
+"""Part of the variance of a feature that an extrapolated fit leaves to the noise at its start."""
+CALM = 2
+"""Iterations in a row whose gain must be below the tolerance before an extrapolated fit ends."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What EM over the data needs: a pass, the model with its floors, the shift, mean variances and means (about the
+    shift) of the noise groups, the counts, and the history."""
+
+    gather: Gather
+    specification: Specification
+    shift: Array
+    options: Options
+    arrangement: Arrangement | None
+    report: Report | None
+    variances: Array
+    offset: Array
+    counts: Moments
+    history: list[Progress] = field(default_factory=list)
+
+    def expect(self, parameters: Parameters) -> tuple[tuple[Latent, ...], float]:
+        """One pass: the statistics at these parameters, and their log-likelihood."""
+        request = ExpectationRequest(parameters, self.specification, self.shift, self.arrangement)
+        latent: tuple[Latent, ...] = self.gather(block_expectation, request, name="expectation")
+        return latent, sum(part.log_likelihood for part in latent)
+
+    def concluded(self, parameters: Parameters, *, converged: bool) -> Outcome:
+        """The outcome at parameters about the shift."""
+        final = parameters._replace(mean=parameters.mean + self.shift)
+        history = tuple(self.history)
+        return make_outcome(
+            final, self.specification, history, self.options, self.variances, self.counts, converged=converged
+        )
+
+
+def begin(
+    gather: Gather,
+    specification: Specification,
+    shift: Array,
+    options: Options,
+    arrangement: Arrangement | None,
+    report: Report | None,
+) -> Data:
+    """A pass for means and variances."""
+    request = FeatureRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
+    sums: tuple[FeatureSums, ...] = gather(block_feature_sums, request, name="sums")
+    width = sum(specification.sizes)
+    counts, total, energy = np.zeros(width), np.zeros(width), np.zeros(width)
+    for pattern, found in zip(specification.patterns, sums, strict=True):
+        at = specification.features_of(pattern)
+        counts[at] += found.instances
+        total[at] += found.total
+        energy[at] += found.energy
+    offset = total / counts
+    energy -= counts * offset**2
+    starts = [at.start for at in specification.group_slices]
+    variances = np.add.reduceat(energy, starts) / np.add.reduceat(counts, starts)
+    require_variation(variances)
+    floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
+    empty, views = np.zeros(0), np.zeros(len(specification.views))
+    patterns = tuple(PatternMoments(found.instances, empty, np.zeros((0, 0))) for found in sums)
+    known = Moments(patterns, empty, views, views)
+    return Data(gather, floored, shift, options, arrangement, report, variances, offset, known)
+
+
+def em_on_data(data: Data) -> Outcome:
+    """Plain EM (SPPCA, Algorithms 1 and 2) with one pass over the data per iteration: the reference, not the fast
+    way."""
+    parameters = em_start(data.specification, data.variances, data.options)._replace(mean=data.offset)
+    converged = False
+    while not converged and len(data.history) < data.options.max_iterations:
+        before = parameters
+        latent, value = data.expect(parameters)
+        parameters = maximise(latent, data.specification, expand=False)
+        add_line(data.history, value, data.report)
+        converged = settled(data.history, data.options)
+    return data.concluded(before, converged=converged)
+
+
+def accelerated_em(data: Data) -> Outcome:
+    """PX-EM with Anderson acceleration, in units in which each feature has variance 1; the likelihood never falls."""
+    unit = np.sqrt(data.specification.per_feature(data.variances))
+    first = [at.start for at in data.specification.group_slices]
+    calm = 0
+
+    def restored(point: Parameters) -> Parameters:
+        return Parameters(point.loadings * unit[:, None], point.mean * unit, point.noise_variance * unit[first] ** 2)
+
+    def scaled(point: Parameters) -> Parameters:
+        return Parameters(point.loadings / unit[:, None], point.mean / unit, point.noise_variance / unit[first] ** 2)
+
+    def step(point: Parameters) -> tuple[Parameters, float]:
+        latent, value = data.expect(restored(point))
+        return scaled(maximise(latent, data.specification)), value
+
+    def steer(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
+        nonlocal calm
+        add_line(data.history, value, data.report)
+        calm = calm + 1 if settled(data.history, data.options) else 0
+        return None if calm >= CALM else candidate
+
+    def admissible(point: Parameters) -> Parameters:
+        return point._replace(
+            noise_variance=np.maximum(point.noise_variance, data.specification.floors / unit[first] ** 2)
+        )
+
+    start = em_start(data.specification, data.variances, data.options)
+    start = start._replace(loadings=start.loadings, mean=data.offset, noise_variance=START_NOISE * data.variances)
+    most = data.options.max_iterations
+    found = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=most, project=admissible, steer=steer)
+    if found.value != data.history[-1].log_likelihood:
+        add_line(data.history, found.value, data.report)
+    return data.concluded(restored(found.point), converged=found.converged)

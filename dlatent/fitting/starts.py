@@ -1,0 +1,127 @@
+"""Where the search for the maximum begins, when views are missing: EM finds the top of the basin that it starts in."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.moments import Moments, centred, view_counts, view_variances
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.spectral import Profile, complete
+from dlatent.operators.eigen import top_eigenpairs
+
+LITTLE_NOISE = 1e-2
+"""Part of a view's mean variance that counts as little noise for a start."""
+
+
+def starting_points(moments: Moments, specification: Specification) -> list[Parameters]:
+    """Starts in different basins, from moments about the means: the principal components of the instances of a view,
+    for each view that appears without others; those of all these views, turned towards each other; and two from the
+    complete instances."""
+    views = range(len(specification.views))
+    alone = [v for v in views if any(v in p and len(p) < len(views) for p in specification.patterns)]
+    if len(alone) < 2:
+        own = [principal_start(moments, specification, view) for view in alone]
+        return [*own, *_complete_starts(moments, specification)]
+    each = [principal_start(moments, specification, view) for view in views]
+    turned = aligned(moments, specification, each)
+    return [*(each[view] for view in alone), turned, *_complete_starts(moments, specification)]
+
+
+def principal_start(moments: Moments, specification: Specification, view: int) -> Parameters:
+    """One view: PPCA of the instances that have it.  Other views: regressed on those scores by a first EM step, noise
+    of a tenth."""
+    own, k, width = specification.slices[view], specification.n_components, specification.sizes[view]
+    second, count = np.zeros((width, width)), 0.0
+    for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
+        if view in pattern:
+            start = sum(specification.sizes[other] for other in pattern[: pattern.index(view)])
+            second += found.gram[start : start + width, start : start + width]
+            count += found.instances
+    second /= count
+    values, vectors = top_eigenpairs(second, min(k, width))
+    variances = view_variances(moments, specification.sizes, specification.patterns)
+    noise = np.maximum(variances / 10.0, specification.floors)
+    rest = np.trace(second) + moments.spare_energy[view] / count - values.sum()
+    rest /= width + moments.spare_size[view]
+    noise[view] = max(rest, specification.floors[view], values[0] * 1e-12)
+    loadings = np.zeros((sum(specification.sizes), k))
+    loadings[own, : len(values)] = vectors * np.sqrt(np.maximum(values - noise[view], 1e-2 * noise[view]))
+    # A direction of its own for every component that the view leaves empty, so that no symmetry stays unbroken.
+    small = np.sqrt(noise[view]) * 1e-3 * np.cos(np.arange(loadings.size, dtype=float)).reshape(loadings.shape)
+    return Parameters(loadings + small, np.zeros(len(loadings)), noise)
+
+
+def aligned(moments: Moments, specification: Specification, each: list[Parameters]) -> Parameters:
+    """Each view's own principal components, turned so that instances of several views have like scores in them.
+
+    The rotation of a view is that of orthogonal Procrustes: the polar factor of Σ E[z|x_w] E[z|x_v]ᵀ over instances
+    that have it and a view that was turned before.
+    """
+    count = len(specification.views)
+    own = list(zip(each, specification.slices, strict=True))
+    loadings = np.vstack([start.loadings[at] for start, at in own])
+    noise = np.array([start.noise_variance[view] for view, start in enumerate(each)])
+    whole = Parameters(loadings, np.zeros(len(loadings)), noise)
+    maps = [projection_of(whole, specification, view) for view in range(count)]
+    turned, left = [0], list(range(1, count))
+    while left:
+        together = {view: _shared(moments, specification, maps, turned, view) for view in left}
+        view = max(left, key=lambda v: float(np.abs(together[v]).sum()))
+        u, _, vt = la.svd(together[view])
+        rotation = np.asarray(u @ vt)
+        loadings[specification.slices[view]] @= rotation.T
+        maps[view] = rotation @ maps[view]
+        turned.append(view)
+        left.remove(view)
+    return whole
+
+
+def projection_of(parameters: Parameters, specification: Specification, view: int) -> Array:
+    """E[z | x_v] = B (x_v − μ_v): B (K, D_v)."""
+    return pattern_projection(parameters, specification, (view,)).coefficients
+
+
+def _shared(moments: Moments, specification: Specification, maps: list[Array], turned: list[int], view: int) -> Array:
+    """Σ E[z|x_w] E[z|x_v]ᵀ (K, K) over the instances that have the view and some of the others."""
+    total = np.zeros((specification.n_components,) * 2)
+    for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
+        if view not in pattern:
+            continue
+        edges = np.cumsum([0, *(specification.sizes[v] for v in pattern)])
+        at = {v: slice(edges[i], edges[i + 1]) for i, v in enumerate(pattern)}
+        for other in turned:
+            if other in pattern:
+                total += maps[other] @ found.gram[at[other], at[view]] @ maps[view].T
+    return total
+
+
+def _complete_starts(moments: Moments, specification: Specification) -> list[Parameters]:
+    """The best maximum for the instances that have every view, and their best loadings at little noise of other views.
+
+    Nothing where there are no such instances.
+    """
+    full = tuple(range(len(specification.views)))
+    if full not in specification.patterns:
+        return []
+    found = moments.patterns[specification.patterns.index(full)]
+    counts = view_counts(moments, specification.patterns, len(specification.views))
+    alone = Specification(specification.views, (full,), specification.n_components)
+    part = Moments((found,), moments.shift, moments.spare_size, moments.spare_energy * (found.instances / counts))
+    middle = centred(part, alone.sizes, alone.patterns)
+    best = complete(middle, alone)[0].parameters
+    quiet = best.noise_variance.copy()
+    variances = view_variances(middle, alone.sizes, alone.patterns)
+    quiet[1:] = np.maximum(LITTLE_NOISE * variances[1:], np.maximum(alone.floors[1:], np.finfo(float).tiny))
+    close = Profile(middle, alone).solution(np.log(quiet)).parameters
+    return [_stirred(start, specification) for start in (best, close)]
+
+
+def _stirred(start: Parameters, specification: Specification) -> Parameters:
+    """Clipped components are zero and would stay so: EM moves a column only when it is not exactly zero."""
+    scale = np.sqrt(specification.per_feature(start.noise_variance))[:, None] * 1e-3
+    wave = np.sin(1.0 + np.arange(start.loadings.size, dtype=float)).reshape(start.loadings.shape)
+    return start._replace(loadings=start.loadings + scale * wave)

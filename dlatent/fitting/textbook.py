@@ -1,0 +1,74 @@
+"""EM as textbooks have it: its start, its history and its end, on moments or over the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.advice import noise_floors
+from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.subspace import require_variation
+from dlatent.linear_gaussian.maximisation import em_step
+from dlatent.linear_gaussian.moments import Moments, centred, view_variances
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+
+def stacked_shift(shift: Array, specification: Specification) -> Array:
+    """The shift of all stacked features: that of targets is zero."""
+    return np.concatenate([shift, np.zeros(sum(specification.sizes) - len(shift))])
+
+
+def group_variances(middle: Moments, specification: Specification) -> Array:
+    """Mean variance per feature of each noise group, from moments about the mean of all features."""
+    none = np.zeros(len(specification.group_sizes))
+    middle = middle._replace(spare_size=none, spare_energy=none)
+    return require_variation(view_variances(middle, specification.group_sizes, specification.group_patterns))
+
+
+def em_start(specification: Specification, variances: Array, options: Options) -> Parameters:
+    """Random loadings of the scale of the data, as textbooks start EM."""
+    rng = np.random.default_rng(options.random_state)
+    scale = np.sqrt(specification.per_feature(variances))
+    loadings = rng.standard_normal((sum(specification.sizes), specification.n_components)) * scale[:, None]
+    return Parameters(
+        loadings / np.sqrt(specification.n_components), np.zeros(len(loadings)), np.maximum(variances, 1e-300)
+    )
+
+
+def settled(history: list[Progress], options: Options) -> bool:
+    """Whether the last iteration of EM gained less than the tolerance."""
+    last = history[-1]
+    return len(history) > 1 and abs(last.gain) <= options.tolerance * max(abs(last.log_likelihood), 1.0)
+
+
+def add_line(history: list[Progress], value: float, report: Report | None) -> None:
+    """Add a line to the history of EM, and tell of it."""
+    gain = value - history[-1].log_likelihood if history else float("nan")
+    history.append(Progress(len(history) + 1, value, gain, float("nan"), 0))
+    if report is not None:
+        report(history[-1])
+
+
+def em_on_moments(
+    moments: Moments,
+    specification: Specification,
+    options: Options,
+    report: Report | None,
+    *,
+    start: Parameters | None = None,
+) -> Outcome:
+    """Plain EM (SPPCA, Algorithms 1 and 2) on moments: the iterations do not touch the data."""
+    middle = centred(moments, specification.sizes, specification.patterns)
+    variances = group_variances(middle, specification)
+    floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
+    parameters = em_start(floored, variances, options) if start is None else start
+    history, converged = list[Progress](), False
+    while not converged and len(history) < options.max_iterations:
+        before = parameters
+        parameters, value = em_step(parameters, middle, floored, expand=False)
+        add_line(history, value, report)
+        converged = settled(history, options)
+    final = before._replace(mean=before.mean + middle.shift)
+    return make_outcome(final, floored, tuple(history), options, variances, moments, converged=converged)

@@ -1,0 +1,114 @@
+"""The views that the instances of a block have, pattern by pattern.
+
+A block shows its instances in one of two ways.  Rows of features travel with rows of targets, NaN where an instance
+lacks them.  Or the instances are sorted by pattern, so that a block has one of them only, and holds the features of its
+views side by side; an `Arrangement` says which.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Features
+
+S = TypeVar("S")
+Parts = tuple[Features, ...]
+"""Rows of the views of a pattern, (n, D_v) each."""
+Patterns = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Instances sorted by pattern: those of pattern p are `[edges[p], edges[p + 1])`.
+
+    `sizes` are the features of each view; `dense` tells which views are dense: beside a sparse view their rows travel
+    in sparse form.
+    """
+
+    edges: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dense: tuple[bool, ...]
+
+    def pattern_of(self, start: int) -> int:
+        """The pattern of the instances that begin at `start`."""
+        return bisect_right(self.edges, start) - 1
+
+
+def observed(block: Block, patterns: Patterns, arrangement: Arrangement | None) -> list[Parts | None]:
+    """For each pattern the views of those rows of the block that have it; None where sorted instances have another."""
+    if arrangement is None:
+        return [
+            _with_targets(block, pattern, at)
+            for pattern, at in zip(patterns, row_patterns(block, patterns), strict=True)
+        ]
+    own = arrangement.pattern_of(block.start)
+    return [cut(block.features, p, arrangement) if i == own else None for i, p in enumerate(patterns)]
+
+
+def by_pattern(
+    block: Block, patterns: Patterns, arrangement: Arrangement | None, function: Callable[[tuple[int, ...], Parts], S]
+) -> tuple[S, ...]:
+    """A statistic for each pattern, of the views of the rows that have it; None, which adds nothing, for patterns that
+    sorted instances have not.  Over all blocks every pattern has its statistic."""
+    seen = observed(block, patterns, arrangement)
+    found = (None if parts is None else function(own, parts) for own, parts in zip(patterns, seen, strict=True))
+    return cast("tuple[S, ...]", tuple(found))
+
+
+def _with_targets(block: Block, pattern: tuple[int, ...], rows: np.ndarray | None) -> Parts:
+    features = take(block.features, rows)
+    return (features, take(block.targets, rows)) if block.targets is not None and 1 in pattern else (features,)
+
+
+def cut(features: Features, pattern: tuple[int, ...], arrangement: Arrangement) -> Parts:
+    """The views of a pattern, out of features side by side."""
+    edges = np.cumsum([0, *(arrangement.sizes[view] for view in pattern)]).tolist()
+    parts = [features] if len(pattern) == 1 else [features[:, a:b] for a, b in pairwise(edges)]
+    return tuple(_dense(x) if arrangement.dense[view] else x for view, x in zip(pattern, parts, strict=True))
+
+
+def _dense(x: Features) -> Features:
+    return x.toarray() if isinstance(x, sp.csr_array) else x
+
+
+def labelled_rows(block: Block) -> np.ndarray | None:
+    """Which rows of the block have targets: None for all of them (or a model without targets)."""
+    if block.targets is None:
+        return None
+    present = ~np.isnan(block.targets[:, 0])
+    return None if present.all() else present
+
+
+def row_patterns(block: Block, patterns: Patterns) -> list[np.ndarray | None]:
+    """The rows of each pattern, None for all rows; the pattern of an instance is the set of views that it has."""
+    present = labelled_rows(block)
+    if block.targets is None or len(patterns) == 1:
+        return [None]
+    if present is None:
+        present = np.ones(block.rows, dtype=bool)
+    return [np.flatnonzero(present) if 1 in pattern else np.flatnonzero(~present) for pattern in patterns]
+
+
+F = TypeVar("F", bound=Features)
+
+
+def take(features: F, rows: np.ndarray | None) -> F:
+    """The given rows, without a copy where that is all of them."""
+    if rows is None or len(rows) == features.shape[0]:
+        return features
+    return cast(F, features[rows])
+
+
+def shifts_of(shift: Array, pattern: tuple[int, ...], parts: Parts, arrangement: Arrangement | None) -> list[Array]:
+    """The shift of each part: a piece of that of all stacked features, or that of the features, and none of targets."""
+    if arrangement is None:
+        return [shift[: parts[0].shape[1]], *(np.zeros(part.shape[1]) for part in parts[1:])]
+    edges = np.cumsum([0, *arrangement.sizes]).tolist()
+    return [shift[edges[view] : edges[view + 1]] for view in pattern]

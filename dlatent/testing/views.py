@@ -1,0 +1,137 @@
+"""Several views in the conformance suite: the same laws, of stacked features of which instances lack whole views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import xarray as xr
+
+from dlatent.arrays import Array
+from dlatent.stores.joint import Table
+from dlatent.testing.conformance import Preset, Values
+
+
+def split(features: Any, sizes: Sequence[int], has: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """The views "a", "b", … of stacked features (N, D): of each the rows of the instances that have it (N, views)."""
+    edges = np.cumsum([0, *sizes]).tolist()
+    edges[-1] = features.shape[1]
+    cuts = zip("abcdefgh", pairwise(edges), has.T, strict=False)
+    return {name: features[np.flatnonzero(own)][:, start:stop] for name, (start, stop), own in cuts}
+
+
+def table_of(has: npt.NDArray[np.bool_]) -> Table:
+    """The correspondence of those views: the row of each instance in each view, −1 where it has none."""
+    return np.where(has, np.cumsum(has, axis=0) - 1, -1)
+
+
+@dataclass(frozen=True)
+class ViewsPreset(Preset):
+    """A model of several views with `sizes` features, of which instances lack those that `has` (N, views) says."""
+
+    sizes: tuple[int, ...] = ()
+    has: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool), repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _views(self, features: Any = None) -> dict[str, Any]:
+        return split(self.features if features is None else features, self.sizes, self.has)
+
+    @property
+    def _table(self) -> dict[str, Any]:
+        return {"correspondence": table_of(self.has)}
+
+    @property
+    def cells(self) -> int:
+        """Numbers that the likelihood of the features counts."""
+        return int((self.has * np.array(self.sizes)).sum())
+
+    def train(self, model: Any, features: Any = None, targets: Any = None, **options: Any) -> Any:
+        """A model of this kind fitted to its own data, or to other features."""
+        return model.fit(self._views(features), **self._table, **options)
+
+    def reordered(self, order: Any) -> Preset:
+        """The same instances in another order."""
+        return replace(self, features=self.features[order], has=self.has[order])
+
+    def score_samples(self, model: Any, features: Any = None) -> Array:
+        """The log-likelihood of each instance."""
+        return np.asarray(model.score_samples(self._views(features), **self._table))
+
+    def values(self, model: Any) -> Values:
+        """The fitted parameters, those of several views side by side."""
+        noise = np.concatenate([np.atleast_1d(own) for own in model.noise_variance_.values()])
+        mean = np.concatenate(list(model.mean_.values()))
+        return Values(np.hstack(list(model.components_.values())), mean, noise, model.log_likelihood_)
+
+    def transform(self, model: Any, features: Any = None) -> Any:
+        """Scores of the model's own data, or of other features."""
+        return model.transform(self._views(features), **self._table)
+
+    def mean_score(self, model: Any) -> tuple[float, Array]:
+        """What `score` says, and the log-likelihoods that it should be the mean of."""
+        return model.score(self._views(), **self._table), self.score_samples(model)
+
+    def whole_covariance(self, model: Any) -> Array:
+        """The posterior covariance of an instance that has every view."""
+        found = model.posterior(self._views(), **self._table)
+        if "has" not in found:
+            return np.asarray(found["covariance"].values)
+        whole = int(np.flatnonzero(found["has"].values.all(axis=1))[0])
+        return np.asarray(found["covariance"].values[whole])
+
+    def first_components(self, model: Any) -> Array:
+        """Loadings of the first view."""
+        return np.asarray(next(iter(model.components_.values())))
+
+    def sample(self, model: Any, count: int, seed: int) -> tuple[Array, Array]:
+        """Features drawn from the model, and the covariance that they should have."""
+        drawn, names = model.sample(count, random_state=seed), model.view_names_
+        blocks = [[model.get_covariance(one, other) for other in names] for one in names]
+        return np.hstack(list(drawn.values())), np.block(blocks)
+
+    def plan(self, model: Any) -> Any:
+        """The plan of a fit to its own data."""
+        return model.plan(self._views(), **self._table)
+
+    def check_names(self) -> None:
+        """Rows of a view keep their names, features of another come with theirs, and instances tell their rows."""
+        model, plain = self.fitted, self._views()
+        first, second = model.view_names_[:2]
+        rows = [f"r{i}" for i in range(len(plain[first]))]
+        data = xr.DataArray(plain[first], dims=("row", "column"), coords={"row": rows})
+        found = model.transform({first: data})
+        assert found.dims == ("row", "component")
+        assert found["row"].values.tolist() == rows
+        np.testing.assert_array_equal(found.values, model.transform({first: plain[first]}))
+        words = [f"w{i}" for i in range(plain[second].shape[1])]
+        named = xr.DataArray(plain[second], dims=("line", "word"), coords={"word": words})
+        other = self.make(tol=1e-12).fit(plain | {second: named}, **self._table)
+        guess = other.reconstruct(data, first, second)
+        assert guess.dims == ("row", "word")
+        assert guess["word"].values.tolist() == words
+        joint = self.transform(model)
+        for view, column in zip(model.view_names_, table_of(self.has).T, strict=True):
+            np.testing.assert_array_equal(joint[f"row_{view}"], column)
+
+
+def some_views(instances: int, views: int, *, share: float = 0.5, random_state: Any = 0) -> npt.NDArray[np.bool_]:
+    """Which views instances have (N, views): all of the first eight, at random the others, but at least one each."""
+    rng = np.random.default_rng(random_state)
+    has: npt.NDArray[np.bool_] = rng.random((instances, views)) < share
+    has[:8] = True
+    alone = np.flatnonzero(~has.any(axis=1))
+    has[alone, rng.integers(views, size=len(alone))] = True
+    return has
+
+
+def stacked_rows(features: Any, sizes: Sequence[int], has: npt.NDArray[np.bool_]) -> Array:
+    """Stacked features with NaN where an instance lacks a view, as the dense oracles take them."""
+    dense: Any = features.toarray() if isinstance(features, sp.csr_array) else features
+    return np.where(np.repeat(has, sizes, axis=1), np.asarray(dense), np.nan)

@@ -1,0 +1,197 @@
+"""Correspondences as users give them: pairs, tables, labels; refusals by view and row; what comes back."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+
+import dlatent
+from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
+from dlatent.errors import DataError, NotFittedError, PlanError
+from dlatent.testing.simulators import simulate
+
+DATA = simulate(60, (6, 5), 2, noise=(0.3, 0.4), offset=2.0, random_state=2).stacked
+A, B = DATA[:45, :6], DATA[20:, 6:]
+PAIRS = np.column_stack([np.arange(20, 45), np.arange(25)])
+VIEWS = {"a": A, "b": B}
+NAMES = np.array([f"n{i}" for i in range(60)])
+
+
+def fit(views=VIEWS, **options):
+    return CorrespondencePPCA(2, tol=1e-12).fit(views, **(options or {"correspondence": PAIRS}))
+
+
+REFERENCE = fit()
+
+
+def assert_same(model, *, rtol=1e-7):
+    assert model.log_likelihood_ == pytest.approx(REFERENCE.log_likelihood_, rel=1e-11)
+    for name in model.view_names_:
+        np.testing.assert_allclose(model.components_[name], REFERENCE.components_[name], rtol=rtol, atol=1e-6)
+
+
+def test_a_table_or_a_frame_or_a_data_array_say_what_pairs_say():
+    longer = np.vstack([PAIRS, [[3, -1]]])
+    frame = pd.DataFrame({"b": longer[:, 1], "a": longer[:, 0]}).replace(-1, np.nan)
+    array = xr.DataArray(longer[:, ::-1], dims=("instance", "view"), coords={"view": ["b", "a"]})
+    for given in (longer, longer.astype(float), frame, array, PAIRS.tolist()):
+        assert_same(fit(correspondence=given))
+
+
+def test_labels_say_what_pairs_say(tmp_path):
+    a = xr.DataArray(A, dims=("row", "word"), coords={"row": NAMES[:45], "code": ("row", np.arange(45))})
+    b = xr.DataArray(B, dims=("line", "term"), coords={"row": ("line", NAMES[20:])})
+    assert_same(fit({"a": a, "b": b}, on="row"))
+    frames = {"a": pd.DataFrame(A, index=pd.Index(NAMES[:45], name="id")), "b": pd.DataFrame(B).assign(id=NAMES[20:])}
+    assert_same(fit(frames, on="id"))
+    assert_same(fit(VIEWS, on={"a": NAMES[:45], "b": NAMES[20:]}))
+    with_none = np.array([None, *NAMES[1:45]], dtype=object)
+    assert_same(fit(VIEWS, on={"a": with_none, "b": NAMES[20:]}))
+    b.to_dataset(name="x").assign_coords(line=NAMES[20:]).to_zarr(tmp_path / "b.zarr", zarr_format=3)
+    a.rename(row="line").drop_vars("code").to_dataset(name="x").to_zarr(tmp_path / "a.zarr", zarr_format=3)
+    assert_same(fit({"a": str(tmp_path / "a.zarr"), "b": str(tmp_path / "b.zarr")}, on="line"))
+
+
+def as_zarr(path, values):
+    zarr.create_array(path, shape=values.shape, chunks=(8, 2), dtype=values.dtype)[:] = values
+    return str(path)
+
+
+@pytest.mark.parametrize("route", ["moments", "krylov"])
+@pytest.mark.parametrize("kind", ["sparse", "mixed", "dask", "zarr", "list"])
+def test_every_kind_of_view_gives_the_same_model(kind, route, tmp_path):
+    views = {
+        "sparse": lambda: {"a": sp.csr_array(A), "b": sp.csc_matrix(B)},
+        "mixed": lambda: {"a": sp.coo_array(A), "b": B},
+        "dask": lambda: {"a": da.from_array(A, chunks=(10, 3)), "b": da.from_array(B, chunks=(9, 5))},
+        "zarr": lambda: {name: as_zarr(tmp_path / name, x) for name, x in VIEWS.items()},
+        "list": lambda: [A, B],
+    }[kind]()
+    model = CorrespondencePPCA(2, tol=1e-12, route=route).fit(views, correspondence=PAIRS)
+    assert model.log_likelihood_ == pytest.approx(REFERENCE.log_likelihood_, rel=1e-10)
+    found = np.hstack(list(model.components_.values()))
+    np.testing.assert_allclose(found, np.hstack(list(REFERENCE.components_.values())), rtol=1e-5, atol=1e-6)
+
+
+def test_the_order_of_views_and_of_rows_does_not_matter():
+    turned = fit({"b": B, "a": A}, correspondence=PAIRS[:, ::-1])
+    assert turned.log_likelihood_ == pytest.approx(REFERENCE.log_likelihood_, rel=1e-11)
+    for one, other in (("a", "b"), ("a", "a"), ("b", "b")):
+        wanted = REFERENCE.get_covariance(one, other)
+        np.testing.assert_allclose(turned.get_covariance(one, other), wanted, rtol=1e-6, atol=1e-7)
+    rng = np.random.default_rng(0)
+    places = {"a": rng.permutation(45), "b": rng.permutation(40)}
+    moved = {name: x[np.argsort(places[name])] for name, x in VIEWS.items()}
+    pairs = np.column_stack([places["a"][PAIRS[:, 0]], places["b"][PAIRS[:, 1]]])[rng.permutation(25)]
+    assert_same(fit(moved, correspondence=pairs))
+
+
+def test_a_view_alone_and_views_together_are_transformed():
+    alone = REFERENCE.transform({"b": B})
+    assert alone.shape == (40, 2)
+    lazy = REFERENCE.transform({"b": da.from_array(B, chunks=(9, 5))})
+    np.testing.assert_array_equal(lazy.compute(), alone)
+    both = REFERENCE.transform(VIEWS, correspondence=PAIRS)
+    np.testing.assert_array_equal(both["row_a"][:25], PAIRS[:, 0])
+    np.testing.assert_array_equal(both["row_b"][-15:], np.arange(25, 40))
+    np.testing.assert_allclose(both[-15:], alone[25:], rtol=1e-12)
+    turned = REFERENCE.transform({"b": B, "a": A}, correspondence=PAIRS[:, ::-1])
+    np.testing.assert_allclose(turned[:25], both[:25], rtol=1e-10, atol=1e-12)
+    assert (abs(both[:25].values - REFERENCE.transform({"a": A[20:]})) > 1e-3).any(), "the other view says something"
+
+
+def test_reconstructions_come_in_the_kind_of_the_data(tmp_path):
+    plain = REFERENCE.reconstruct(A, "a", "b")
+    assert plain.shape == (45, 5)
+    lazy = REFERENCE.reconstruct(da.from_array(A, chunks=(10, 6)), "a", "b")
+    np.testing.assert_array_equal(lazy.compute(), plain)
+    out = REFERENCE.reconstruct(A, "a", "b", out=tmp_path / "b.zarr")
+    np.testing.assert_array_equal(zarr.open(out)["reconstructed"][:], plain)
+    scores = REFERENCE.transform({"a": A})
+    np.testing.assert_allclose(REFERENCE.inverse_transform(scores, "b"), plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("line 1 of the correspondence names row 45 of view 'a', which has 45", {"correspondence": [[0, 0], [45, 2]]}),
+        ("line 1 of the correspondence names row -2 of view 'b'", {"correspondence": [[0, 0], [1, -2]]}),
+        ("view 'b', row 7 is in two correspondences \\(lines 1 and 2\\)", {"correspondence": [[0, 0], [1, 7], [2, 7]]}),
+        ("line 1 of the correspondence names no row", {"correspondence": [[0, 0], [-1, -1]]}),
+        ("expected \\(instances, 2\\)", {"correspondence": [[0, 0, 0]]}),
+        ("expected whole numbers", {"correspondence": [[0.5, 1.0]]}),
+        ("view 'b' shares no instance with 'a'", {"correspondence": [[0, -1]]}),
+        ("give either correspondence", {}),
+        ("give either correspondence", {"correspondence": PAIRS, "on": "row"}),
+        ("view 'b' has the label 'n20' in rows 0 and 1", {"on": {"a": NAMES[:45], "b": ["n20", *NAMES[20:59]]}}),
+        ("no label occurs in two of the views", {"on": {"a": range(45), "b": range(100, 140)}}),
+        ("view 'b' has 40 rows, but 3 labels", {"on": {"a": NAMES[:45], "b": NAMES[:3]}}),
+        ("those of view 'b' are missing", {"on": {"a": NAMES[:45]}}),
+        ("view 'a' is a numpy array without labels 'row'", {"on": "row"}),
+    ],
+)  # fmt: skip
+def test_correspondences_that_cannot_be_are_refused(words, options):
+    with pytest.raises(DataError, match=words):
+        CorrespondencePPCA(2).plan(VIEWS, **options)
+
+
+def test_views_that_cannot_be_are_refused():
+    with pytest.raises(DataError, match="view 'b': cannot read data of type"):
+        CorrespondencePPCA(2).fit({"a": A, "b": object()}, correspondence=PAIRS)
+    with pytest.raises(DataError, match="a correspondence is between two or more"):
+        CorrespondencePPCA(2).fit({"a": A}, correspondence=PAIRS[:, :1])
+    with pytest.raises(DataError, match="views are of type ndarray"):
+        CorrespondencePPCA(2).fit(A, correspondence=PAIRS)
+    with pytest.raises(DataError, match="'c' is no view of the model; it was fitted to 'a', 'b'"):
+        REFERENCE.transform({"c": A})
+    with pytest.raises(DataError, match="view 'a' has 5 features; the model was fitted with 6"):
+        REFERENCE.transform({"a": B, "b": B}, correspondence=PAIRS)
+    with pytest.raises(DataError, match="out is for the scores of one view"):
+        REFERENCE.transform(VIEWS, correspondence=PAIRS, out="never.zarr")
+    with pytest.raises(NotFittedError, match="call fit first"):
+        CorrespondencePPCA(2).reconstruct(A, "a", "b")
+
+
+def test_constant_views_and_features_are_named():
+    with pytest.raises(DataError, match="the data of the view 'b' are constant"):
+        fit({"a": A, "b": np.ones_like(B)}, correspondence=PAIRS)
+    same = B.copy()
+    same[:, 3] = 2.0
+    with pytest.raises(DataError, match="feature 3 of the view 'b' is constant"):
+        CorrespondenceFactorAnalysis(1).fit({"a": A, "b": same}, correspondence=PAIRS)
+
+
+def test_hyperparameters_are_checked():
+    with pytest.raises(DataError, match="noise is 'none'"):
+        CorrespondencePPCA(2, noise="none").fit(VIEWS, correspondence=PAIRS)
+    with pytest.raises(DataError, match="leave solver='auto'"):
+        CorrespondencePPCA(2, noise="zero", solver="em").fit(VIEWS, correspondence=PAIRS)
+    with pytest.raises(PlanError, match="take moments or rows"):
+        CorrespondenceFactorAnalysis(2, route="krylov").fit(VIEWS, correspondence=PAIRS)
+
+
+@pytest.mark.parametrize("make", [CorrespondencePPCA, CorrespondenceFactorAnalysis])
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+def test_what_is_loaded_is_what_was_saved(make, tmp_path):
+    words = xr.DataArray(A, dims=("row", "word"), coords={"word": list("uvwxyz")})
+    numbered = xr.DataArray(B, dims=("row", "code"), coords={"code": [7, 8, 9, 10, 11]})
+    model = make(1).fit({"a": words, "b": numbered}, correspondence=PAIRS)
+    model.save(tmp_path / "m.zarr")
+    again = dlatent.load(tmp_path / "m.zarr")
+    xr.testing.assert_identical(again.result_, model.result_)
+    for one, other in (("a", "b"), ("b", "a")):
+        data = xr.DataArray(VIEWS[one], dims=("i", "j"))
+        xr.testing.assert_identical(again.reconstruct(data, one, other), model.reconstruct(data, one, other))
+    assert again.reconstruct(xr.DataArray(A, dims=("i", "j")), "a", "b")["code"].values.tolist() == [7, 8, 9, 10, 11]
+    assert again.result_["feature_view"].values.tolist() == ["a"] * 6 + ["b"] * 5
+    np.testing.assert_array_equal(again.at_floor_["a"], model.at_floor_["a"])
+
+
+def test_fit_transform_is_fit_and_transform():
+    found = CorrespondencePPCA(2, tol=1e-12).fit_transform(VIEWS, correspondence=PAIRS)
+    xr.testing.assert_identical(found, REFERENCE.transform(VIEWS, correspondence=PAIRS))

@@ -1,0 +1,82 @@
+"""Fits of several views have the same bits on every engine, and pairs of rows may lie anywhere."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
+from dlatent.stores.sparse import write_csr
+from dlatent.testing.simulators import documents, simulate
+from dlatent.testing.views import some_views, split, table_of
+
+SIZES = (12, 9)
+HAS = some_views(300, 2, share=0.4, random_state=3)
+VIEWS = split(simulate(300, SIZES, 2, noise=(0.4, 0.5), random_state=4).stacked, SIZES, HAS)
+# The second view in another order, so that pairs are gathered from everywhere.
+PLACES = np.random.default_rng(5).permutation(len(VIEWS["b"]))
+VIEWS["b"] = VIEWS["b"][np.argsort(PLACES)]
+TABLE = table_of(HAS)
+TABLE[:, 1] = np.where(TABLE[:, 1] >= 0, PLACES[TABLE[:, 1]], -1)
+WAYS = [
+    (CorrespondencePPCA, {"route": "moments"}),
+    (CorrespondencePPCA, {"route": "krylov"}),
+    (CorrespondencePPCA, {"route": "krylov", "noise": "zero"}),
+    (CorrespondenceFactorAnalysis, {"route": "moments"}),
+    (CorrespondenceFactorAnalysis, {"route": "rows"}),
+]
+
+
+@pytest.fixture(params=["threads", "two_workers"])
+def client(request):
+    return None if request.param == "threads" else request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("views")
+    array = zarr.create_array(folder / "a.zarr", shape=VIEWS["a"].shape, chunks=(40, 5), dtype=np.float64)
+    array[:] = VIEWS["a"]
+    write_csr(zarr.create_group(folder / "b.zarr"), [sp.csr_array(VIEWS["b"])], columns=SIZES[1])
+    return {name: str(folder / f"{name}.zarr") for name in "ab"}
+
+
+def bits(model):
+    values = [*model.components_.values(), *model.mean_.values(), *map(np.asarray, model.noise_variance_.values())]
+    return [value.tobytes() for value in values], model.log_likelihood_
+
+
+@pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda value: str(getattr(value, "__name__", value)))
+def test_fits_have_the_same_bits(client, stored, kind, options):
+    chunks = {"a": da.from_array(VIEWS["a"], chunks=(50, 12)), "b": da.from_array(VIEWS["b"], chunks=(60, 9))}
+    for views in (VIEWS, stored, chunks):
+        expected = kind(2, **options).fit(views, correspondence=TABLE, client="serial")
+        assert bits(kind(2, **options).fit(views, correspondence=TABLE, client=client)) == bits(expected)
+
+
+def test_joint_scores_have_the_same_bits(client, stored):
+    model = CorrespondencePPCA(2).fit(VIEWS, correspondence=TABLE)
+    expected = model.transform(stored, correspondence=TABLE, client="serial")
+    np.testing.assert_array_equal(model.transform(stored, correspondence=TABLE, client=client), expected)
+    one = model.transform({"b": stored["b"]}, client="serial")
+    np.testing.assert_array_equal(model.transform({"b": stored["b"]}, client=client), one)
+
+
+def test_many_sparse_features_by_both_routes():
+    """Subspaces that grow, of two views: the maximum that moments find."""
+    first, second = documents(300, 150, random_state=1).features, documents(300, 110, random_state=1).features
+    has = some_views(300, 2, share=0.3, random_state=2)
+    views = {"a": first[np.flatnonzero(has[:, 0])], "b": second[np.flatnonzero(has[:, 1])]}
+    fits = [
+        CorrespondencePPCA(2, route=route, tol=1e-11).fit(views, correspondence=table_of(has))
+        for route in ("moments", "krylov")
+    ]
+    assert fits[1].n_passes_ > 3
+    assert fits[0].log_likelihood_ == pytest.approx(fits[1].log_likelihood_, rel=1e-10)
+    for one, other in (("a", "a"), ("a", "b")):
+        np.testing.assert_allclose(
+            fits[0].get_covariance(one, other), fits[1].get_covariance(one, other), rtol=1e-4, atol=1e-7
+        )
