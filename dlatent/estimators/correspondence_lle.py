@@ -106,18 +106,28 @@ class CorrespondenceLLE(LocalLinearModel):
         return self._transform(X, self._number(view), out, overwrite, client)
 
     def reconstruct(
-        self, X: Any = None, *, from_view: str | int = 0, to_view: str | int = 1, client: Any = None
+        self,
+        X: Any = None,
+        *,
+        from_view: str | int = 0,
+        to_view: str | int = 1,
+        reg: float = 0.1,
+        client: Any = None,
     ) -> Any:
         """One view of instances from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
 
         Parameters: `X` (n, D_from) new instances, or None for the training rows of `from_view` at their own places;
-        `to_view`, the view that is wanted; `client` as in `fit`.
+        `to_view`, the view that is wanted; `reg`, regularisation of the weights in the embedding: neighbours in few
+        dimensions are often on one side of an instance, and small values then extrapolate far beyond them; `client` as
+        in `fit`.
         Returns: (n, D_to) in the kind of the input. Errors: as `transform`.
         """
         self._require_fitted()
+        if not 0 < reg < np.inf:
+            raise DataError(f"reg is {reg!r}; expected a positive part of the trace, such as 0.1")
         source, target = self._number(from_view), self._number(to_view)
         rows = self._reference(target, None)
-        latent = Reference(self._coordinates(target), rows.instances, rows.k, rows.regularisation)
+        latent = Reference(self._coordinates(target), rows.instances, rows.k, reg)
         if X is None:
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))

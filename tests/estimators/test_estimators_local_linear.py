@@ -229,6 +229,8 @@ def test_refusals():
         single().transform(s_curve())
     with pytest.raises(DataError, match="there is no view 'up'; the views are 'left', 'right'"):
         fitted(double()).transform(s_curve(), "up")
+    with pytest.raises(DataError, match="reg is 0"):
+        fitted(double()).reconstruct(reg=0)
     for options in ({"parts": 1}, {"overlap": 1.0}):
         with pytest.raises(DataError, match=next(iter(options))):
             self_correspondence(s_curve(), **options)
