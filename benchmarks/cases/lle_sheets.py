@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.sheets import flat, s_curve, sheet_error, swiss_roll
+from benchmarks.sheets import Array, flat, s_curve, sheet_error, swiss_roll
 from benchmarks.table import markdown, not_run
 from benchmarks.task import Case, Row, Summary, Task, finished
 
@@ -52,7 +52,7 @@ def two_views(folder: Path, scale: float, neighbours: int, noise: float) -> Row:
             for how, embedding in (("separate", alone), ("joint", joint.embedding_of(name))):
                 found.setdefault(f"{name}/{how}", []).append(sheet_error(embedding, own[name]))
                 if seed == min(KEPT, len(_seeds(scale)) - 1):
-                    kept[f"{name}/{how}"] = {"places": embedding.tolist(), "colour": own[name][:, 0].tolist()}
+                    kept[f"{name}/{how}"] = _panel(embedding, own[name])
     return {"errors": found, "kept": kept}
 
 
@@ -79,8 +79,13 @@ def subsets(folder: Path, scale: float, neighbours: int, noise: float, shape: st
         for how, (embedding, truth) in places.items():
             found.setdefault(f"{shape}/{how}", []).append(sheet_error(embedding, truth))
             if seed == min(KEPT, len(_seeds(scale)) - 1):
-                kept[f"{shape}/{how}"] = {"places": embedding.tolist(), "colour": truth[:, 0].tolist()}
+                kept[f"{shape}/{how}"] = _panel(embedding, truth)
     return {"errors": found, "kept": kept}
+
+
+def _panel(embedding: Array, sheet: Array) -> Row:
+    """What a picture needs, in as few digits as it shows."""
+    return {"places": embedding.round(3).tolist(), "colour": sheet[:, 0].round(2).tolist()}
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
@@ -114,12 +119,15 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     from benchmarks.pictures import coloured
 
     drawn = []
-    for number, row in enumerate(finished(rows)):
+    for row in finished(rows):
+        if row["arguments"]["noise"]:
+            continue
+        name = row["task"].partition("/")[0].replace(" ", "-")
         panels = {
-            f"{name}, error {row['errors'][name][min(KEPT, len(row['errors'][name]) - 1)]:.3f}": own
-            for name, own in row["kept"].items()
+            f"{panel}, error {row['errors'][panel][min(KEPT, len(row['errors'][panel]) - 1)]:.3f}": own
+            for panel, own in row["kept"].items()
         }
-        drawn.append(coloured(panels, folder / f"lle-sheets-{number}.png", row["task"]))
+        drawn.append(coloured(panels, folder / f"lle-{name}-{row['arguments']['neighbours']}.png", row["task"]))
     return drawn
 
 
