@@ -81,6 +81,25 @@ def coloured(panels: Mapping[str, Mapping[str, Any]], path: Path, title: str) ->
     return _saved(figure, path)
 
 
+def images(
+    panels: Mapping[str, Mapping[str, npt.NDArray[Any]]], shape: tuple[int, int], path: Path, title: str
+) -> Path:
+    """Grey images of one shape in lines, each line and each column with a name."""
+    width = max(len(line) for line in panels.values())
+    figure, axes = plt.subplots(
+        len(panels), width, figsize=(1.4 * width, 1.6 * len(panels) + 0.5), layout="constrained", squeeze=False
+    )
+    for places, (name, line) in zip(axes, panels.items(), strict=True):
+        for place in places:
+            place.set(xticks=[], yticks=[])
+        places[0].set_ylabel(name, fontsize=8)
+        for place, (column, image) in zip(places, line.items(), strict=False):
+            place.imshow(image.reshape(shape), cmap="gray", vmin=0.0, vmax=1.0)
+            place.set_title(column, fontsize=7)
+    figure.suptitle(title, fontsize=9)
+    return _saved(figure, path)
+
+
 def _saved(figure: plt.Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -83,8 +83,12 @@ def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
     """The noise of each view; of factor analysis its mean over the features, and how many are at their floor."""
     seen = values["view_instances"]
     if "feature_noise_variance" in values:
-        mean, low = values["feature_noise_variance"].mean(), values["feature_at_floor"].sum()
-        return [{"view": f"{views[0]} (mean)", "variance": mean, "at_floor": int(low), "instances": seen[0]}]
+        found = []
+        for view, count in zip(views, seen, strict=True):
+            own = values["feature_view"] == view if "feature_view" in values else slice(None)
+            mean, low = values["feature_noise_variance"][own].mean(), values["feature_at_floor"][own].sum()
+            found.append({"view": f"{view} (mean)", "variance": mean, "at_floor": int(low), "instances": count})
+        return found
     columns = (views, values["noise_variance"], values["at_floor"], seen)
     return [
         {"view": view, "variance": variance, "at_floor": floor, "instances": count}
@@ -106,10 +110,17 @@ def _components(stored: StoredResult) -> list[dict[str, Any]]:
     loadings."""
     import numpy as np
 
-    loadings = stored.variables["loadings"].values
-    total = float(stored.variables["total_variance"].values[0]) * len(loadings)
-    named = stored.variables.get("feature")
-    names = np.arange(len(loadings)) if named is None else named.values
+    loadings, variances = stored.variables["loadings"].values, stored.variables["total_variance"].values
+    named, of_view = stored.variables.get("feature"), stored.variables.get("feature_view")
+    names: Any = np.arange(len(loadings)) if named is None else named.values
+    if of_view is None:
+        total = float(variances[0]) * len(loadings)
+    else:
+        views = stored.variables["view"].values
+        total = sum(
+            float(own) * int((of_view.values == view).sum()) for view, own in zip(views, variances, strict=True)
+        )
+        names = [f"{view} {name}" for view, name in zip(of_view.values, names, strict=True)]
     found = []
     for number, column in enumerate(loadings.T):
         order = np.argsort(-np.abs(column), kind="stable")[:TOP]

@@ -17,7 +17,7 @@ from dlatent.estimators.joining import joined_rows, named, without_labels
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.fitting.local_linear import LocalPlan
 from dlatent.local_linear.embedding import Reference, interpolated
-from dlatent.stores.joint import Table
+from dlatent.stores.joint_rows import Table
 
 
 class CorrespondenceLLE(LocalLinearModel):
@@ -108,9 +108,9 @@ class CorrespondenceLLE(LocalLinearModel):
     def reconstruct(
         self,
         X: Any = None,
-        *,
         from_view: str | int = 0,
         to_view: str | int = 1,
+        *,
         reg: float = 0.1,
         client: Any = None,
     ) -> Any:

@@ -12,7 +12,7 @@ import xarray as xr
 
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError
-from dlatent.stores.joint import Table
+from dlatent.stores.joint_rows import Table
 from dlatent.stores.label_files import read_labels
 
 

@@ -26,7 +26,7 @@ from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
-from dlatent.stores.joint import Table
+from dlatent.stores.joint_rows import Table
 
 REFERENCE_BYTES = 2**30
 """Training rows are kept for new instances up to this size."""

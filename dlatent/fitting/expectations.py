@@ -108,7 +108,9 @@ def em_on_data(data: Data) -> Outcome:
 
 def accelerated_em(data: Data) -> Outcome:
     """PX-EM with Anderson acceleration, in units in which each feature has variance 1; the likelihood never falls."""
-    unit = np.sqrt(data.specification.per_feature(data.variances))
+    # Constant features, where they are kept, have the unit of their floor.
+    spread = np.maximum(data.variances, data.specification.floors)
+    unit = np.sqrt(data.specification.per_feature(spread))
     first = [at.start for at in data.specification.group_slices]
     calm = 0
 
@@ -134,7 +136,7 @@ def accelerated_em(data: Data) -> Outcome:
         )
 
     start = em_start(data.specification, data.variances, data.options)
-    start = start._replace(loadings=start.loadings, mean=data.offset, noise_variance=START_NOISE * data.variances)
+    start = start._replace(mean=data.offset, noise_variance=START_NOISE * spread)
     most = data.options.max_iterations
     found = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=most, project=admissible, steer=steer)
     if found.value != data.history[-1].log_likelihood:

@@ -17,6 +17,8 @@ from dlatent.linear_gaussian.spectral import Solution, complete
 
 TOLERANCE = 1e-13
 """Relative change of the log-likelihood at which the driver's iterations stop: as far as rounding lets them go."""
+LEAST_SQUARES = 1e-11
+"""The same where there is no noise: a relative change of the residual."""
 COARSE = 1e-8
 """The same while the subspace is still far from its end, where more would be wasted."""
 MAX_EVALUATIONS = 3000
@@ -99,7 +101,7 @@ def _climb(
     run = accelerate(
         lambda p: em_step(p, moments, specification),
         start,
-        tolerance=tolerance,
+        tolerance=max(tolerance, LEAST_SQUARES) if specification.fixed else tolerance,
         max_evaluations=MAX_EVALUATIONS,
         project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
     )

@@ -34,6 +34,8 @@ EXPECTED_ROW_PASSES = 20
 """Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
 EXPECTED_VIEW_PASSES = 40
 """Accelerated EM over views, from a random start."""
+VIEW_STEPS = 300
+"""EM iterations on moments from all starts together, where instances lack views."""
 ROW_SOLVE = 10.0
 """Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
 ROW_CHUNK_BYTES = 32 * MIB
@@ -176,6 +178,11 @@ def moments_route(problem: Problem, machine: Machine) -> Route:
         driver = 4.0 * width**3 / GEMM_RATE
     else:
         driver = 4.0 * width**2 * (problem.n_components + extra_directions(problem.n_components)) * 20 / GEMM_RATE
+    if problem.views:
+        # Iterations on the Gram matrices of all patterns: on all features, or on subspaces of many shared ones.
+        shared = "krylov" in problem.routes and problem.features > FULL_EIGEN
+        steps = 20 if shared else VIEW_STEPS
+        driver = 4.0 * sum(own**2 for own in problem.widths) * problem.n_components * steps / GEMM_RATE
     if problem.links is not None and problem.nnz is not None:
         flops, rate = 2.0 * problem.instances * width**2, GEMM_RATE  # rows that meet their neighbours become dense
     seconds = _pass_seconds(problem, machine, flops, rate, decode=True) + driver

@@ -1,137 +1,26 @@
 """Several views of the same instances, each in its own store, read as one source of joint instances.
 
-Instances are sorted by the views that they have, so that a block holds the features of the same views side by side.  A
-block names the rows that it wants of each view; they are read from the blocks of the view that hold them.  What a view
-loads is asked of it once a pass, and rows in order are read in order.
+Instances are sorted by the views that they have, so that a block holds the features of the same views side by side
+(`joint_rows`).  Each row is asked of its view once a pass, and rows in order are read in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import cast
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
-from dlatent.arrays import Array, BlockSource, DataSource, Features
-from dlatent.errors import DataError
-from dlatent.linear_gaussian.moments import bad_entry, empty_rows
+from dlatent.arrays import BlockSource, DataSource
+from dlatent.stores.joint_rows import JointRows, Table, view_rows
 from dlatent.stores.partition import wanted_bytes
-from dlatent.stores.rows import ArrayRows, MatrixRows, Rows
 
-Table = npt.NDArray[np.int64]
-"""Rows of each view (instances, views), −1 where an instance lacks the view."""
 MANY_REREADS = 4.0
 """Blocks loaded in a pass for each one that there is, above which the plan tells of it."""
-
-
-class Piece(NamedTuple):
-    """Rows of one block of a view, relative to it, and where they go among the rows that are read of the view; `parts`
-    are the Dask collections of the block where it was sent without them."""
-
-    source: BlockSource
-    rows: Table
-    places: Table
-    parts: int = 0
-
-
-@dataclass(frozen=True)
-class ViewRows:
-    """Rows of a view, in any order: the pieces that they come in."""
-
-    name: str
-    rows: Table = field(repr=False)
-    pieces: tuple[Piece, ...]
-
-    def put_together(self, blocks: Iterable[Features]) -> Features:
-        """The rows from the blocks of the view that hold them, of which one at a time is needed."""
-        found = [block[piece.rows] for piece, block in zip(self.pieces, blocks, strict=True)]
-        stacked = _stacked(found)
-        order = np.concatenate([piece.places for piece in self.pieces])
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return stacked if np.array_equal(order, back) and _sorted(order) else stacked[back]
-
-    def load(self) -> Features:
-        """Read the rows."""
-        return self.put_together(piece.source.load() for piece in self.pieces)
-
-
-def _sorted(order: Table) -> bool:
-    return bool((np.diff(order) > 0).all())
-
-
-@dataclass(eq=False)
-class JointRows(Rows):
-    """Instances `[start, stop)`, which have the same views: rows of each of them, side by side."""
-
-    views: tuple[ViewRows, ...]
-    in_memory: bool
-    refuse_zero_rows: bool
-
-    @property
-    def collection(self) -> tuple[Any, ...] | None:
-        """The Dask collections behind all pieces, or None where a piece has none."""
-        each = [piece.source.collection for piece in self._pieces()]
-        known = [parts for parts in each if parts is not None]
-        return tuple(part for parts in known for part in parts) if len(known) == len(each) and any(known) else None
-
-    def load(self) -> Features:
-        """Read the rows of all views.
-
-        Errors: DataError naming view, row and column of a value that is not finite, or a row of zeros where refused.
-        """
-        return self._joined([view.load() for view in self.views])
-
-    def assemble(self, parts: Sequence[Any]) -> Features:
-        """The rows from the computed collections of all pieces, or the loaded block itself."""
-        sent = any(piece.parts for piece in self._pieces())
-        if not sent and self.collection is None:
-            return super().assemble(parts)
-        waiting = iter(parts)
-
-        def blocks(view: ViewRows) -> Iterator[Features]:
-            for piece in view.pieces:
-                count = piece.parts or len(piece.source.collection or ())
-                yield piece.source.assemble([next(waiting) for _ in range(count)])
-
-        return self._joined([view.put_together(blocks(view)) for view in self.views])
-
-    def without_collection(self) -> JointRows:
-        """The same rows without their graphs, which can still `assemble` what an engine has computed."""
-        views = tuple(replace(view, pieces=tuple(map(_without_graph, view.pieces))) for view in self.views)
-        return JointRows(self.start, self.stop, self.nbytes, views, self.in_memory, self.refuse_zero_rows)
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Rows in this process's memory travel by value, without the blocks that they are rows of."""
-        views = tuple(map(_by_value, self.views)) if self.in_memory else self.views
-        return JointRows, (self.start, self.stop, self.nbytes, views, self.in_memory, self.refuse_zero_rows)
-
-    def _pieces(self) -> list[Piece]:
-        return [piece for view in self.views for piece in view.pieces]
-
-    def _joined(self, found: list[Features]) -> Features:
-        for view, x in zip(self.views, found, strict=True):
-            _check(view, x, refuse_zero_rows=self.refuse_zero_rows)
-        return found[0] if len(found) == 1 else _side_by_side(found)
-
-
-def _without_graph(piece: Piece) -> Piece:
-    lighter: Any = getattr(piece.source, "without_collection", None)
-    if lighter is None:
-        return piece
-    return piece._replace(source=lighter(), parts=len(piece.source.collection or ()))
-
-
-def _by_value(view: ViewRows) -> ViewRows:
-    every = np.arange(len(view.rows))
-    x, own = view.load(), (0, len(every), 0)
-    source = MatrixRows(*own, x) if isinstance(x, sp.csr_array) else ArrayRows(*own, x)
-    return replace(view, pieces=(Piece(source, every, every),))
 
 
 @dataclass(frozen=True)
@@ -185,7 +74,7 @@ def joint(
         cuts = _cuts(sources[pattern[0]], lead[order[start:stop]], max(1, int(most / one)))
         for first, last in cuts:
             rows = table[order[start + first : start + last]]
-            parts = tuple(_view_rows(list(views)[view], sources[view], rows[:, view]) for view in pattern)
+            parts = tuple(view_rows(list(views)[view], sources[view], rows[:, view]) for view in pattern)
             size = int((last - first) * one)
             blocks.append(JointRows(start + first, start + last, size, parts, memory, refuse_zero_rows))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)
@@ -247,53 +136,3 @@ def _pattern(row: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 def _patterns(found: npt.NDArray[np.bool_]) -> tuple[tuple[int, ...], ...]:
     """The subsets of views that occur, those with more views first."""
     return tuple(sorted(map(_pattern, found), key=lambda pattern: (-len(pattern), pattern)))
-
-
-def _view_rows(name: str, source: DataSource, rows: Table) -> ViewRows:
-    """Rows of a view in the order given, as pieces of its blocks."""
-    starts = np.array([block.start for block in source.blocks])
-    holder = np.searchsorted(starts, rows, side="right") - 1
-    pieces = []
-    for number in np.unique(holder).tolist():
-        places = np.flatnonzero(holder == number)
-        block = source.blocks[number]
-        pieces.append(Piece(block, rows[places] - block.start, places))
-    return ViewRows(name, rows, tuple(pieces))
-
-
-def _stacked(found: list[Features]) -> Features:
-    if len(found) == 1:
-        return found[0]
-    if isinstance(found[0], sp.csr_array):
-        rows = sp.csr_array(sp.vstack(cast("list[sp.csr_array]", found), format="csr"))
-        rows.has_canonical_format = all(part.has_canonical_format for part in found if isinstance(part, sp.csr_array))
-        return rows
-    return np.concatenate(cast("list[Array]", found))
-
-
-def _side_by_side(found: list[Features]) -> Features:
-    """Features of several views in one matrix: dense where all are, else CSR."""
-    if not any(isinstance(x, sp.csr_array) for x in found):
-        return np.hstack(cast("list[Array]", found))
-    joined = sp.csr_array(sp.hstack([sp.csr_array(x) for x in found], format="csr"))
-    joined.sort_indices()
-    return joined
-
-
-def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
-    """Refuse what no model can use, by the names that the user knows it by."""
-    values = x.data if isinstance(x, sp.csr_array) else x
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = bool(np.isfinite(values.sum()))
-    bad = None if finite else bad_entry(x)
-    if bad is not None:
-        raise DataError(
-            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; an instance may lack a "
-            "view, but no single entries of it: fill or remove them"
-        )
-    empty = empty_rows(x) if refuse_zero_rows else np.zeros(0, dtype=np.intp)
-    if len(empty):
-        raise DataError(
-            f"view {view.name!r}, row {view.rows[empty[0]]} is all zeros, and {len(empty)} of the rows beside it are; "
-            "leave them out, or fit them all the same with suspect_data='keep'"
-        )

@@ -10,10 +10,12 @@ import scipy.sparse as sp
 import zarr
 
 import dlatent
+from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.cli.ingest import FORMATS
 from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_source
+from dlatent.testing.simulators import simulate
 
 
 def matrix(path: Path) -> np.ndarray:
@@ -157,6 +159,21 @@ def test_inspect_tells_what_a_model_is(run, model: Path) -> None:
     said = run("inspect", model)
     assert "a fitted PPCA" in said.out
     assert f"f{largest}" in said.out
+
+
+def test_inspect_tells_of_views(run, tmp_path: Path) -> None:
+    rows = simulate(60, (4, 3), 2, noise=(0.3, 0.4), random_state=0).stacked
+    pairs = np.column_stack([np.arange(20), np.arange(20)])
+    for model in (CorrespondencePPCA(2), CorrespondenceFactorAnalysis(1)):
+        model.fit({"left": rows[:40, :4], "right": rows[:, 4:]}, correspondence=pairs)
+        model.save(tmp_path / "views.zarr", overwrite=True)
+        found = run("inspect", tmp_path / "views.zarr", "--json").json
+        assert [own["view"].split()[0] for own in found["noise"]] == ["left", "right"]
+        assert [own["instances"] for own in found["noise"]] == [40, 60]
+        total = rows[:40, :4].var(axis=0).sum() + rows[:, 4:].var(axis=0).sum()
+        first = found["components"][0]
+        assert first["share"] == pytest.approx(first["variance"] / total)
+        assert first["largest"][0]["feature"].split()[0] in ("left", "right")
 
 
 def test_inspect_tells_what_a_data_store_holds(run, store: Path) -> None:

@@ -14,6 +14,7 @@ import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.errors import DataError, NotFittedError, PlanError
 from dlatent.testing.simulators import simulate
+from dlatent.testing.views import some_views, split, table_of
 
 DATA = simulate(60, (6, 5), 2, noise=(0.3, 0.4), offset=2.0, random_state=2).stacked
 A, B = DATA[:45, :6], DATA[20:, 6:]
@@ -164,6 +165,22 @@ def test_constant_views_and_features_are_named():
     same[:, 3] = 2.0
     with pytest.raises(DataError, match="feature 3 of the view 'b' is constant"):
         CorrespondenceFactorAnalysis(1).fit({"a": A, "b": same}, correspondence=PAIRS)
+
+
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+def test_constant_features_are_kept_where_asked_for():
+    sizes, has = (7, 6), some_views(70, 2, random_state=0)
+    rows = simulate(70, sizes, 2, noise=(0.4, 0.6), offset=3.0, random_state=0).stacked
+    rows[:, 3] = 2.0
+    views, table = split(rows, sizes, has), table_of(has)
+    fits = [
+        CorrespondenceFactorAnalysis(2, route=route, suspect_data="keep", tol=1e-12).fit(views, correspondence=table)
+        for route in ("moments", "rows")
+    ]
+    assert fits[0].log_likelihood_ == pytest.approx(fits[1].log_likelihood_, rel=1e-10)
+    for model in fits:
+        assert model.at_floor_["a"].tolist() == [False] * 3 + [True] + [False] * 3
+        np.testing.assert_allclose(model.reconstruct(views["b"], "b", "a")[:, 3], 2.0, atol=1e-6)
 
 
 def test_hyperparameters_are_checked():

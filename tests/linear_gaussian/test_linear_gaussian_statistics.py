@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from dlatent.arrays import Block, add
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.expectation import ExpectationRequest, block_expectation, expect_moments
 from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
-from dlatent.linear_gaussian.maximisation import em_step, maximise
+from dlatent.linear_gaussian.maximisation import em_step, maximise, slope
 from dlatent.linear_gaussian.moments import (
     MomentRequest,
     Moments,
@@ -154,6 +155,21 @@ def test_expectation_is_the_sum_of_dense_conditionals(data, labelled, route):
         edges = [0, SIZES[0]] if len(squares) > SIZES[0] else [0]
         np.testing.assert_allclose(part.energy, np.add.reduceat(squares, edges), rtol=1e-10)
         assert part.log_likelihood == pytest.approx(value, rel=1e-10)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["a noise for each view", "a noise for each feature"])
+def test_the_slope_is_that_of_the_dense_likelihood(data, labelled, shared):
+    specification = data.specification
+    if not shared:
+        views = tuple(replace(view, shared=False) for view in specification.views)
+        specification = replace(specification, views=views)
+    moments, rows = exact_moments(data, labelled), stacked_rows(data, labelled)
+    noise = np.linspace(0.3, 0.9, len(specification.group_sizes))
+    point = start()._replace(noise_variance=noise)
+    expected = oracles.score_vector(point, specification, rows) * N
+    relative = point._replace(mean=point.mean - moments.shift)
+    found = slope(expect_moments(relative, moments, specification), relative, specification)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("all_labelled", [False, True], ids=["semi-supervised", "complete"])

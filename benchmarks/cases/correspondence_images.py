@@ -1,0 +1,145 @@
+"""Images of two objects seen from the same angle: one object reconstructed from the other, by the pairs that are known.
+
+After figures 1 and 2 of Ham, Lee and Saul (2003), on COIL-20 in the place of their images.  Needs DLATENT_DATA with
+coil20_32x32.npz.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.external import data_file
+from benchmarks.methods.of_correspondences import METHODS, Array
+from benchmarks.processes import Stopwatch
+from benchmarks.table import grouped, markdown, middle, not_run
+from benchmarks.task import Case, Check, Row, Summary, Task, finished
+
+PAIRS = ((0, 3), (5, 12), (8, 18))
+"""Numbers of the objects."""
+VIEWS = 72
+KNOWN = (8, 16, 32, 56)
+"""Angles at which both objects are known to belong together; the other images have no counterpart in the fit."""
+DRAWS = 2
+COMPONENTS = 8
+SHOWN = (16, 20)
+"""Known angles, and the angle that is drawn, if it is not among them."""
+
+
+def prepare(folder: Path, scale: float) -> Row:
+    """The images of each object in order of their angles, grey levels from 0 to 1, upright."""
+    raw = np.load(data_file("coil20_32x32.npz"), allow_pickle=False)
+    images = raw["X"].astype(np.float64) * float(raw["scale"])
+    images = images.reshape(-1, 32, 32).transpose(0, 2, 1).reshape(len(images), -1)
+    order = np.lexsort((raw["angle_deg"], raw["y"]))
+    np.save(folder / "objects.npy", images[order].reshape(20, VIEWS, -1))
+    return {"shape": [20, VIEWS, 1024]}
+
+
+def known_rows(seed: int, count: int) -> np.ndarray:
+    """The angles that are known, at random; the same for every method."""
+    return np.sort(np.random.default_rng(seed).permutation(VIEWS)[:count])
+
+
+def normalised_error(found: Array, wanted: Array, mean: Array) -> float:
+    """Σ‖x̂ − x‖² / Σ‖x − x̄‖² over the images held out, x̄ the mean of all images of the object: 1 for the mean image."""
+    return float(((found - wanted) ** 2).sum() / ((wanted - mean) ** 2).sum())
+
+
+def run(folder: Path, scale: float, method: str) -> Row:
+    """Errors of one method for all pairs of objects, numbers of known angles, draws and directions."""
+    objects, errors, drawn = np.load(folder / "objects.npy"), [], {}
+    pairs, draws = (PAIRS, DRAWS) if scale >= 1.0 else (PAIRS[:1], 1)
+    with Stopwatch() as watch:
+        for one, other in pairs:
+            x, y = objects[one], objects[other]
+            for count in KNOWN:
+                for seed in range(draws):
+                    rows = known_rows(seed, count)
+                    held = np.setdiff1d(np.arange(VIEWS), rows)
+                    to_y, to_x = METHODS[method](x, y, np.column_stack([rows, rows]), COMPONENTS)
+                    for way, found, wanted in (("forth", to_y, y), ("back", to_x, x)):
+                        error = normalised_error(found[held], wanted[held], wanted.mean(axis=0))
+                        errors.append({"pair": f"{one}-{other}", "known": count, "way": way, "error": error})
+                    if seed == 0 and count == SHOWN[0]:
+                        at = int(held[np.abs(held - SHOWN[1]).argmin()])
+                        drawn[f"{one}-{other}"] = {"angle": at, "image": to_y[at].round(3).tolist()}
+                        drawn[f"{one}-{other}"] |= {"from": x[at].round(3).tolist(), "true": y[at].round(3).tolist()}
+    return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "errors": errors, "drawn": drawn}
+
+
+def tasks(scale: float) -> tuple[Task, ...]:
+    """One task for each method."""
+    module = "benchmarks.cases.correspondence_images"
+    return tuple(Task(name, f"{module}:run", {"method": name}, once=True) for name in METHODS)
+
+
+def mean_errors(rows: list[Row]) -> dict[str, dict[int, list[float]]]:
+    """Errors of each method by the number of known angles, over pairs of objects, draws and directions."""
+    return {
+        row["task"]: {n: [e["error"] for e in row["errors"] if e["known"] == n] for n in KNOWN}
+        for row in finished(rows)
+    }
+
+
+def summarise(rows: list[Row]) -> Summary:
+    """Mean errors by method and number of known angles, and for each pair of objects and direction."""
+    found = mean_errors(rows)
+    lines = [(name, *(float(np.mean(own[n])) for n in KNOWN)) for name, own in found.items()]
+    detail = []
+    for row in finished(rows):
+        for (pair, way), own in grouped(row["errors"], lambda e: (e["pair"], e["way"])).items():
+            each = (float(np.mean([e["error"] for e in own if e["known"] == n])) for n in KNOWN)
+            detail.append((row["task"], pair, way, *each))
+    seconds = [
+        (name, middle(own, "fit_cpu_seconds")) for name, own in grouped(finished(rows), lambda r: r["task"]).items()
+    ]
+    heads = tuple(f"{n} known" for n in KNOWN)
+    text = "\n\n".join(
+        [
+            f"Normalised reconstruction error, {COMPONENTS} components; 1 is the error of the mean image.",
+            markdown(("method", *heads), lines),
+            markdown(("method", "objects", "direction", *heads), detail),
+            markdown(("method", "processor s in all"), seconds),
+            not_run(rows),
+        ]
+    )
+    return Summary(text.rstrip(), tuple(_checks(found)))
+
+
+def _checks(found: dict[str, dict[int, list[float]]]) -> list[Check]:
+    if not {"PPCA", "linear regression"} <= set(found):
+        return []
+    ours, theirs = (float(np.mean(found[name][KNOWN[0]])) for name in ("PPCA", "linear regression"))
+    said = f"with {KNOWN[0]} known angles PPCA errs less than linear regression ({ours:.3f} against {theirs:.3f})"
+    return [Check(said, ours < theirs)]
+
+
+def draw(rows: list[Row], folder: Path) -> list[Path]:
+    """Errors against the number of known angles, and one image that each method reconstructed."""
+    from benchmarks.pictures import curves, images
+
+    errors = {name: {str(n): values for n, values in own.items()} for name, own in mean_errors(rows).items()}
+    title = "one object from the other, mean and deviation over pairs, draws and directions"
+    across, up = "angles known of both objects (of 72)", "normalised reconstruction error"
+    made = [curves(errors, folder / "correspondence-images.png", title, across, up)]
+    panels: dict[str, dict[str, Array]] = {}
+    for row in finished(rows):
+        for pair, own in row["drawn"].items():
+            line = panels.setdefault(f"objects {pair}", {"given": np.array(own["from"]), "true": np.array(own["true"])})
+            line[row["task"]] = np.array(own["image"])
+    shape = (32, 32)
+    note = f"an angle without counterpart, {SHOWN[0]} of {VIEWS} known"
+    made.append(images(panels, shape, folder / "correspondence-images-reconstructed.png", note))
+    return made
+
+
+CASE = Case(
+    "correspondence-images",
+    "COIL-20, pairs of objects from the same 72 angles: one reconstructed from the other",
+    "benchmarks.cases.correspondence_images:prepare",
+    tasks,
+    summarise,
+    draw=draw,
+)

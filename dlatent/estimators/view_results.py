@@ -1,0 +1,280 @@
+"""What a model of several views says of its views and of joint instances."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array, AxisLabels, DataSource
+from dlatent.engine.connect import connect
+from dlatent.errors import DataError
+from dlatent.estimators.base import LatentVariableModel
+from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.joining import joined_rows, named, without_labels
+from dlatent.estimators.ppca import posterior_dataset
+from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.joint import (
+    JointRequest,
+    PartsFunction,
+    block_results,
+    joint_densities,
+    joint_scores,
+    view_densities,
+    view_predictions,
+    view_scores,
+)
+from dlatent.linear_gaussian.likelihood import predict_view
+from dlatent.linear_gaussian.views import Arrangement
+from dlatent.stores.joint import JointSource, joint
+from dlatent.stores.joint_rows import Table
+
+Views = Mapping[str, Any] | list[Any] | tuple[Any, ...]
+
+
+class Together(NamedTuple):
+    """Results of joint instances in the order of their table, and their rows in each view as coordinates."""
+
+    values: Array
+    rows: dict[str, tuple[str, Table]]
+
+
+def arrangement(source: JointSource, numbers: Sequence[int], sizes: tuple[int, ...]) -> Arrangement:
+    """How joint instances are arranged, for a model with views of these sizes that the source has as these numbers."""
+    dense = [True] * len(sizes)
+    for number, own in zip(numbers, source.dense, strict=True):
+        dense[number] = own
+    return Arrangement(source.edges, sizes, tuple(dense))
+
+
+def opened(views: Any, on: Any) -> tuple[dict[str, Any], dict[str, DataSource]]:
+    """The data of the views by name, and their sources."""
+    data = named(views)
+    sources: dict[str, DataSource] = {}
+    for name, own in data.items():
+        try:
+            sources[name] = open_input(without_labels(own, on))[0]
+        except DataError as error:
+            raise type(error)(f"view {name!r}: {error}") from error
+    return data, sources
+
+
+class ViewResults(LatentVariableModel):
+    """Scores, likelihoods and reconstructions of a fitted model of several views; see CorrespondencePPCA."""
+
+    view_names_: tuple[str, ...]
+    _view_labels: dict[str, AxisLabels]
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self._parameters.loadings.shape[1])
+
+    @property
+    def component_names_(self) -> npt.NDArray[np.int64]:
+        """Labels of the latent dimension, from 0."""
+        return np.arange(self._n_features_out)
+
+    def _number(self, view: str) -> int:
+        self._require_fitted()
+        if view not in self.view_names_:
+            raise DataError(
+                f"{view!r} is no view of the model; it was fitted to {', '.join(map(repr, self.view_names_))}"
+            )
+        return self.view_names_.index(view)
+
+    def _alone(self, view: str, data: Any, function: Any, columns: str, names: Any, name: str, **options: Any) -> Any:
+        """A function of the rows of one view, in the kind of its data."""
+        number = self._number(view)
+        rows = partial(function, view=number, parameters=self._parameters, specification=self._specification)
+        width = self._specification.sizes[number]
+        return by_rows(data, rows, width, columns=columns, names=names, name=name, **options)
+
+    def _together(self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction) -> Together:
+        """A function of joint instances of several views, in the order of their table."""
+        data, sources = opened(views, on)
+        numbers = [self._number(name) for name in sources]
+        for name, number in zip(sources, numbers, strict=True):
+            wanted, found = self._specification.sizes[number], sources[name].shape[1]
+            if found != wanted:
+                raise DataError(f"view {name!r} has {found} features; the model was fitted with {wanted}")
+        table = joined_rows(correspondence, on, data, sources)
+        source = joint(sources, table)
+        about = arrangement(source, numbers, self._specification.sizes)
+        patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
+        request = JointRequest(function, self._parameters, self._specification, patterns, about)
+        local = "serial" if source.in_memory else client
+        with connect(source, client=local, cache_bytes=0) as engine:
+            parts = engine.gather(block_results, request, combine=operator.add, name="joint rows")
+        sorted_values = np.concatenate(parts)
+        values = np.empty_like(sorted_values)
+        values[source.order] = sorted_values
+        rows = {f"row_{name}": ("instance", table[:, view]) for view, name in enumerate(sources)}
+        return Together(values, rows)
+
+    def transform(
+        self,
+        views: Views,
+        *,
+        correspondence: Any = None,
+        on: Any = None,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """Posterior means E[z | the views that an instance has], from any of the views of the model.
+
+        Parameters: `views`, a mapping from names to data: one view, or several with `correspondence` or `on` as in
+        `fit`; `out`, for one view, a Zarr store to be written instead of memory.
+        Returns: for one view (N, K) in the kind of its data, or the path; for several a DataArray (instance, component)
+        of all instances, those that correspond first, whose coordinates `row_NAME` are their rows in each view (−1:
+        none).
+        Errors: NotFittedError; DataError for other features or unknown views, and as in `fit`.
+        """
+        self._require_fitted()
+        names = self.component_names_
+        alone = _only(views)
+        if alone is not None:
+            options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+            return self._alone(*alone, view_scores, "component", names, "scores", **options)
+        if out is not None:
+            raise DataError("out is for the scores of one view; those of several views come in memory")
+        found = self._together(views, correspondence, on, client, joint_scores)
+        coords = {"component": names, **found.rows}
+        return xr.DataArray(found.values, dims=("instance", "component"), coords=coords, name="scores")
+
+    def fit_transform(
+        self, X: Views, y: Any = None, *, correspondence: Any = None, on: Any = None, client: Any = None
+    ) -> Any:
+        """`fit`, then `transform` of the same views. Parameters and errors: as in these."""
+        self.fit(X, correspondence=correspondence, on=on, client=client)
+        return self.transform(X, correspondence=correspondence, on=on, client=client)
+
+    def posterior(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> xr.Dataset:
+        """The distribution of the latent variables: z | x ~ N(M⁻¹WᵀΨ⁻¹(x − μ), M⁻¹), x the views of an instance.
+
+        Parameters: as in `transform`.
+        Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2); of several views
+        with one covariance for each set of views that occurs (pattern, component, component_2), `pattern_of` (instance)
+        and `has` (pattern, view).  Errors: as in `transform`.
+        """
+        scores = self.transform(views, correspondence=correspondence, on=on, client=client)
+        alone = _only(views)
+        if alone is not None:
+            about = pattern_projection(self._parameters, self._specification, (self._number(alone[0]),))
+            return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
+        named_rows = [name[len("row_") :] for name in scores.coords if str(name).startswith("row_")]
+        rows = np.stack([scores[f"row_{name}"].values for name in named_rows], axis=1)
+        sets, pattern = np.unique(rows >= 0, axis=0, return_inverse=True)
+        numbers = [self._number(name) for name in named_rows]
+        patterns = [tuple(number for number, own in zip(numbers, line, strict=True) if own) for line in sets]
+        covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]
+        found = posterior_dataset(scores, np.stack(covariances), pattern.ravel())
+        if len(sets) == 1:
+            return found
+        return found.assign(has=(("pattern", "view"), sets)).assign_coords(view=named_rows)
+
+    def reconstruct(
+        self,
+        data: Any,
+        from_view: str,
+        to_view: str,
+        *,
+        return_variance: bool = False,
+        out: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        client: Any = None,
+    ) -> Any:
+        """Another view of the same instances: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
+
+        Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted; `out`, a Zarr
+        store to be written instead of memory.
+        Returns: (n, D_w) in the kind of the data (numpy, lazy dask, xarray), or the path; with `return_variance` also
+        the variance of each feature (D_w,), the same for all rows.
+        Errors: NotFittedError; DataError for unknown views, or another number of features.
+        """
+        number, labels = self._number(to_view), self._view_labels.get(to_view, AxisLabels())
+        names = np.arange(self._specification.sizes[number]) if labels.features is None else labels.features
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        function = partial(view_predictions, other=number)
+        columns = labels.dims[1]
+        mean = self._alone(from_view, data, function, columns, np.asarray(names), "reconstructed", **options)
+        return (mean, self.predictive_variance(from_view, to_view)) if return_variance else mean
+
+    def predictive_variance(self, from_view: str, to_view: str) -> Array:
+        """Variance of each feature of a view given another view, noise included (D_w,): diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
+
+        Parameters: names of the views.  Errors: NotFittedError; DataError for unknown views.
+        """
+        about = pattern_projection(self._parameters, self._specification, (self._number(from_view),))
+        nothing = np.zeros((0, self._n_features_out))
+        return predict_view(nothing, about, self._number(to_view), self._parameters, self._specification).variance
+
+    def inverse_transform(self, Z: Any, view: str) -> Any:
+        """What the model expects of a view for given latent variables: E[x_v | z] = W_v z + μ_v.
+
+        Parameters: `Z` (n, K) scores; `view`, its name.
+        Returns: (n, D_v), in units of the features.
+        Errors: NotFittedError; DataError for an unknown view or another number of components.
+        """
+        own, scores = self._specification.slices[self._number(view)], np.asarray(Z)
+        if scores.ndim != 2 or scores.shape[1] != self._n_features_out:
+            raise DataError(f"the scores have shape {scores.shape}; expected instances × {self._n_features_out}")
+        return scores @ self._parameters.loadings[own].T + self._parameters.mean[own]
+
+    def score_samples(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Any:
+        """Log-likelihood of each instance, log p(the views that it has), by Woodbury in O(DK) each.
+
+        Parameters: as in `transform`.
+        Returns: in nats; for one view (N,) in the kind of its data, for several a DataArray (instance) as `transform`.
+        Errors: as in `transform`.
+        """
+        self._require_fitted()
+        alone = _only(views)
+        if alone is not None:
+            return self._alone(*alone, view_densities, "", None, "log_likelihood", client=client)
+        found = self._together(views, correspondence, on, client, joint_densities)
+        return xr.DataArray(found.values[:, 0], dims=("instance",), coords=found.rows, name="log_likelihood")
+
+    def score(
+        self, views: Views, y: Any = None, *, correspondence: Any = None, on: Any = None, client: Any = None
+    ) -> float:
+        """Mean log-likelihood per instance, in nats. Parameters and errors: as in `score_samples`; `y` is ignored."""
+        found = self.score_samples(views, correspondence=correspondence, on=on, client=client)
+        return float(np.mean(np.asarray(found)))
+
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> dict[str, npt.NDArray[np.float64]]:
+        """Draw instances that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
+
+        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
+        Returns: (n_samples, D_v) for each view.  Errors: NotFittedError.
+        """
+        self._require_fitted()
+        rng, p = np.random.default_rng(random_state), self._parameters
+        z = rng.standard_normal((n_samples, self._n_features_out))
+        noise = np.sqrt(self._specification.per_feature(p.noise_variance))
+        rows = z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise
+        return {name: rows[:, at] for name, at in zip(self.view_names_, self._specification.slices, strict=True)}
+
+    def get_covariance(self, view: str, other: str | None = None) -> Array:
+        """The model's covariance of a view, W_vW_vᵀ + Ψ_v, or that between two views, W_vW_wᵀ.
+
+        Returns: (D_v, D_v) or (D_v, D_w).  Errors: NotFittedError; DataError for unknown views.
+        """
+        own = self._specification.slices[self._number(view)]
+        loadings = self._parameters.loadings
+        if other is not None and other != view:
+            return np.asarray(loadings[own] @ loadings[self._specification.slices[self._number(other)]].T)
+        noise = self._specification.per_feature(self._parameters.noise_variance)[own]
+        return np.asarray(loadings[own] @ loadings[own].T + np.diag(noise))
+
+
+def _only(views: Any) -> tuple[str, Any] | None:
+    """Name and data of the view, where there is one only."""
+    data = named(views)
+    return next(iter(data.items())) if len(data) == 1 else None
