@@ -15,6 +15,8 @@ from benchmarks.cases import (
     graph,
     kernel_memory,
     kernels,
+    lle_scale,
+    lle_sheets,
     nan_passes,
     nan_speed,
     newsgroups,
@@ -47,5 +49,7 @@ CASES: dict[str, Case] = {
         correspondence_images.CASE,
         correspondence_words.CASE,
         correspondence_scale.CASE,
+        lle_sheets.CASE,
+        lle_scale.CASE,
     )
 }

@@ -70,6 +70,17 @@ def clouds(points: Mapping[str, npt.NDArray[Any]], classes: Sequence[str], path:
     return _saved(figure, path)
 
 
+def coloured(panels: Mapping[str, Mapping[str, Any]], path: Path, title: str) -> Path:
+    """Points in the plane, coloured by a number, one panel for each name; a panel has `places` and `colour`."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.6 * len(panels), 3.6), layout="constrained", squeeze=False)
+    for panel, (name, own) in zip(axes[0], panels.items(), strict=True):
+        panel.scatter(*np.array(own["places"]).T, c=own["colour"], s=9, linewidths=0, cmap="viridis")
+        panel.set_title(name, fontsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title)
+    return _saved(figure, path)
+
+
 def images(
     panels: Mapping[str, Mapping[str, npt.NDArray[Any]]], shape: tuple[int, int], path: Path, title: str
 ) -> Path:

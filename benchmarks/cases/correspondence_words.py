@@ -103,11 +103,26 @@ def regression(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.n
     return {"predictions": found}
 
 
+def locally_linear(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.ndarray) -> Found:
+    """Ranks of the counterparts from either side, by the angle between places in the joint embedding."""
+    from dlatent import CorrespondenceLLE
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = CorrespondenceLLE(n_neighbors=12, n_components=k, disconnected="keep").fit(
+            {"a": a, "b": b}, correspondence=known
+        )
+    one, other = fitted.embedding_of("a"), fitted.embedding_of("b")
+    places = held - (WORDS - SHARED)
+    return {"coordinates": [ranks(one[held], other, places, known[:, 1]), ranks(other[places], one, held, known[:, 0])]}
+
+
 METHODS = {
     "linear regression": regression,
     "PPCA": latent,
     "PCA, no noise": latent,
     "factor analysis": latent,
+    "locally linear": locally_linear,
 }
 
 

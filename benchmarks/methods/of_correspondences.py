@@ -79,6 +79,17 @@ def factor_analysis(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) ->
     return _fitted(CorrespondenceFactorAnalysis(k, route="rows", suspect_data="keep", tol=1e-7), x, y, known)
 
 
+def locally_linear(x: Array, y: Array, known: npt.NDArray[np.int64], k: int) -> tuple[Array, Array]:
+    """CorrespondenceLLE with five neighbours; each image is at its own place in the embedding."""
+    from dlatent import CorrespondenceLLE
+
+    model = CorrespondenceLLE(n_neighbors=5, n_components=k, disconnected="keep")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit({"x": x, "y": y}, correspondence=known)
+    return model.reconstruct(None, "x", "y"), model.reconstruct(None, "y", "x")
+
+
 METHODS: dict[str, Method] = {
     "linear regression": linear_regression,
     "ridge regression": ridge_regression,
@@ -86,4 +97,5 @@ METHODS: dict[str, Method] = {
     "PPCA": ppca,
     "PCA, no noise": ppca_without_noise,
     "factor analysis": factor_analysis,
+    "locally linear": locally_linear,
 }

@@ -13,10 +13,11 @@ from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import by_rows, open_input
-from dlatent.estimators.correspondence import Table, instance_table, named_views
+from dlatent.estimators.joining import joined_rows, named, without_labels
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.fitting.local_linear import LocalPlan
 from dlatent.local_linear.embedding import Reference, interpolated
+from dlatent.stores.joint_rows import Table
 
 
 class CorrespondenceLLE(LocalLinearModel):
@@ -42,7 +43,7 @@ class CorrespondenceLLE(LocalLinearModel):
         Parameters: `views` as in `fit`. Returns: a plan for each. Errors: DataError for data that cannot be embedded.
         """
         self._check_hyperparameters()
-        return {name: self._plan(open_input(data)[0]) for name, data in named_views(views).items()}
+        return {name: self._plan(open_input(data)[0]) for name, data in named(views).items()}
 
     def fit(
         self,
@@ -50,7 +51,7 @@ class CorrespondenceLLE(LocalLinearModel):
         y: Any = None,
         *,
         correspondence: Any = None,
-        on: str | None = None,
+        on: Any = None,
         client: Any = None,
         watch: Watch | None = None,
     ) -> Self:
@@ -58,16 +59,15 @@ class CorrespondenceLLE(LocalLinearModel):
 
         Parameters: `views`, data sets (N_v, D_v) of any kind, by name or in order; `correspondence` (m, views), integer
         pairs of rows for two views, or a row of each view, −1 where absent, others being instances of their own; or
-        `on="label"`, rows with equal labels; `y` is ignored; `client` and `watch` as in PPCA.fit.
+        `on`, the name of labels that the views share (an xarray coordinate, a column), or labels by view; `y` is
+        ignored; `client` and `watch` as in PPCA.fit.
         Errors: DataError for contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
         """
         self._check_hyperparameters()
-        named = named_views(views)
-        sources = [open_input(data)[0] for data in named.values()]
-        rows = [source.shape[0] for source in sources]
-        labels = [source.labels.instances for source in sources]
-        table = instance_table(list(named), rows, labels, correspondence, on)
-        self._fit(list(named), sources, table, client, watch or Watch())
+        data = named(views)
+        sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
+        table = joined_rows(correspondence, on, data, sources)
+        self._fit(list(sources), list(sources.values()), table, client, watch or Watch())
         return self
 
     @property
@@ -106,18 +106,28 @@ class CorrespondenceLLE(LocalLinearModel):
         return self._transform(X, self._number(view), out, overwrite, client)
 
     def reconstruct(
-        self, X: Any = None, *, from_view: str | int = 0, to_view: str | int = 1, client: Any = None
+        self,
+        X: Any = None,
+        from_view: str | int = 0,
+        to_view: str | int = 1,
+        *,
+        reg: float = 0.1,
+        client: Any = None,
     ) -> Any:
         """One view of instances from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
 
         Parameters: `X` (n, D_from) new instances, or None for the training rows of `from_view` at their own places;
-        `to_view`, the view that is wanted; `client` as in `fit`.
+        `to_view`, the view that is wanted; `reg`, regularisation of the weights in the embedding: neighbours in few
+        dimensions are often on one side of an instance, and small values then extrapolate far beyond them; `client` as
+        in `fit`.
         Returns: (n, D_to) in the kind of the input. Errors: as `transform`.
         """
         self._require_fitted()
+        if not 0 < reg < np.inf:
+            raise DataError(f"reg is {reg!r}; expected a positive part of the trace, such as 0.1")
         source, target = self._number(from_view), self._number(to_view)
         rows = self._reference(target, None)
-        latent = Reference(self._coordinates(target), rows.instances, rows.k, rows.regularisation)
+        latent = Reference(self._coordinates(target), rows.instances, rows.k, reg)
         if X is None:
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
@@ -162,7 +172,7 @@ def self_correspondence(
     if rows is None:
         raise DataError(f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB; embed it as one")
     table = divided(source.shape[0], int(parts), overlap, random_state)
-    views = {f"part_{part}": rows[np.flatnonzero(table[:, part] >= 0)] for part in range(parts)}
+    views = {str(part): rows[np.flatnonzero(table[:, part] >= 0)] for part in range(parts)}
     return model.fit(views, correspondence=table, client=client)
 
 

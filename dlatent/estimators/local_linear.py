@@ -23,10 +23,10 @@ from dlatent.engine.order import groups
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
 from dlatent.estimators.base import PILOT, Watch, history_dataset, outside, pilot_shift
 from dlatent.estimators.by_rows import by_rows, open_input
-from dlatent.estimators.correspondence import Table, places_of
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
+from dlatent.stores.joint_rows import Table
 
 REFERENCE_BYTES = 2**30
 """Training rows are kept for new instances up to this size."""
@@ -321,6 +321,17 @@ def rows_of(source: DataSource) -> Features | None:
     if source.sparse:
         return sp.csr_array(sp.vstack(loaded, format="csr"))
     return np.concatenate(loaded)
+
+
+def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+    """The instance of each row of each view."""
+    places = []
+    for view, count in enumerate(rows):
+        place = np.empty(count, dtype=np.int64)
+        present = np.flatnonzero(table[:, view] >= 0)
+        place[table[present, view]] = present
+        places.append(place)
+    return places
 
 
 def _interpolated_rows(features: Features, _targets: Any, reference: Reference) -> Array:

@@ -27,7 +27,7 @@ TILE_CELLS = 1 << 22
 """Numbers of the rows of a tile, where sparse rows are laid out, and of differences that are taken at a time."""
 MOST_PENDING = 8
 """Candidates are decided when there are this many for each neighbour that is sought."""
-SINGLE_MARGIN = 0.02
+SINGLE_MARGIN = 0.05
 """Products are taken in float32 where their rounding error is below this part of the distances in question."""
 
 
@@ -146,7 +146,8 @@ def _nearest_in_tile(tile: _Tile, k: int, bounds: Array | None) -> Neighbours:
             limit = np.full(count, np.inf)
             if enough:
                 limit = np.partition(values, k - 1, axis=1)[:, k - 1] + 2.0 * tile.error
-        row, column = np.nonzero(values <= limit[:, None].astype(values.dtype))
+        within = values <= limit[:, None].astype(values.dtype)
+        row, column = np.divmod(np.flatnonzero(within), stop - start)  # many times as fast as nonzero of a matrix
         pending.append((row, column + start))
         if stop == columns or sum(len(some) for some, _ in pending) > MOST_PENDING * k * count:
             found = merged(found, _decided(tile, pending, k))
@@ -182,7 +183,7 @@ def _norms(x: Any) -> Array:
 
 def _error(features: int, dtype: Any) -> float:
     """Bound of the rounding error of ‖y‖² − 2xᵀy, as a part of ‖x‖² + ‖y‖²: coordinates, products, sums, limits."""
-    return (features + 8) * float(np.finfo(dtype).eps)
+    return (features + 8) * float(np.finfo(dtype).eps) / 2.0
 
 
 def _dense_products(y: Array, norms: Array, dtype: Any) -> Any:

@@ -145,7 +145,7 @@ def test_views_by_shared_labels_are_those_by_pairs():
     right = xr.DataArray(
         VIEWS["right"], dims=("i", "g"), coords={"i": np.where(np.arange(60) % 2, -1, 1) * np.arange(60)}
     )
-    by_labels = double().fit({"left": left, "right": right}, on="label")
+    by_labels = double().fit({"left": left, "right": right}, on="i")
     by_pairs = double().fit(VIEWS, correspondence=PAIRS)
     for view in ("left", "right"):
         np.testing.assert_allclose(by_labels.embedding_of(view), by_pairs.embedding_of(view), atol=1e-6)
@@ -160,7 +160,7 @@ def test_a_reconstruction_comes_near_what_it_stands_for():
     for found in (model.reconstruct()[80:], model.reconstruct(x[80:])):
         error = ((found - other[80:]) ** 2).sum() / ((other[80:] - other[80:].mean(axis=0)) ** 2).sum()
         assert error < 0.02
-    named = model.reconstruct(xr.DataArray(x[:5], dims=("row", "f")), from_view="view_0", to_view="view_1")
+    named = model.reconstruct(xr.DataArray(x[:5], dims=("row", "f")), from_view="0", to_view="1")
     assert named.dims == ("row", "feature")
 
 
@@ -187,7 +187,10 @@ def test_graphs_that_fall_apart_are_refused_or_told():
     with pytest.warns(DataWarning, match="raise n_neighbors"):
         model = single(disconnected="keep").fit(x)
     assert [len(members) for members in model.separate_sets_] == [100, 60]
-    with pytest.raises(DataError, match=r"the last holds row 0 of 'right'.* or give correspondences"):
+    alone = np.concatenate([VIEWS["right"], s_curve(20) + 100.0])
+    with pytest.raises(DataError, match=r"the last holds row 60 of 'right'.* or give correspondences"):
+        double().fit({**VIEWS, "right": alone}, correspondence=PAIRS)
+    with pytest.raises(DataError, match="shares no instance"):
         double().fit(VIEWS, correspondence=np.empty((0, 2), dtype=int))
 
 
@@ -226,6 +229,8 @@ def test_refusals():
         single().transform(s_curve())
     with pytest.raises(DataError, match="there is no view 'up'; the views are 'left', 'right'"):
         fitted(double()).transform(s_curve(), "up")
+    with pytest.raises(DataError, match="reg is 0"):
+        fitted(double()).reconstruct(reg=0)
     for options in ({"parts": 1}, {"overlap": 1.0}):
         with pytest.raises(DataError, match=next(iter(options))):
             self_correspondence(s_curve(), **options)
