@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlatent.arrays import Array
+from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Report
 from dlatent.fitting.planner import FULL_EIGEN
@@ -109,7 +110,7 @@ def fit_dual(
         found = kernel.times(np.column_stack([directions, np.full(count, 1.0 / count)]))
         means, products = found[:, -1], _centred(found[:, :-1])
     data = data._replace(energy=float(kernel.diagonal.sum() - means.sum()))
-    space = DualSpace.begin(directions, products, data)
+    space = DualSpace.begin(directions, products, data, specification.n_components)
     if solver == "em":
         return DualFit(*_by_em(space, specification, options, report), means)
     state = Climb(space, specification, options)
@@ -156,6 +157,11 @@ def fit_landmarks(
     Law: the likelihood is that of the whole model of M = `dimension` features, with loadings and mean in the span.
     """
     width = landmarks.width
+    if width <= specification.n_components:
+        raise DataError(
+            f"n_components is {specification.n_components}, but the landmarks span {width} dimensions; take more "
+            "landmarks, or fewer components"
+        )
     if dimension <= width and landmarks.kernel.dimension(landmarks.landmarks.shape[1]) is None:
         dimension = width + 1  # something is outside the span of the landmarks, and has its share of the noise
     wide = specification.resized((width, *specification.sizes[1:]))

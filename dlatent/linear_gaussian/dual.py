@@ -67,11 +67,16 @@ class DualSpace:
     data: DualData
 
     @classmethod
-    def begin(cls, directions: Array, products: Array, data: DualData) -> Self:
-        """The space of the first directions (N, b) from their products with K̃."""
+    def begin(cls, directions: Array, products: Array, data: DualData, least: int = 0) -> Self:
+        """The space of the first directions (N, b) from their products with K̃.
+
+        Where the instances span fewer than `least` dimensions, empty ones are added, for components that vanish.
+        """
         nothing = np.zeros((len(directions), 0))
         empty = cls(nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)), data)
-        return empty.extended((directions,), products)
+        found = empty.extended((directions,), products)
+        lacking = np.zeros((found.frame.shape[0], max(least - found.rank, 0)))
+        return replace(found, frame=np.hstack([found.frame, lacking]))
 
     @property
     def rank(self) -> int:

@@ -53,10 +53,10 @@ class Kernel:
         """
         if self.function is not None:
             return _checked(self.function(x, y), (x.shape[0], y.shape[0]))
-        if self.name == "laplacian":
-            return np.asarray(np.exp(-self.gamma * manhattan_distances(x, y)))
-        if self.name == "rbf":
-            return np.asarray(np.exp(-self.gamma * squared_distances(x, y)))
+        if self.name in ("rbf", "laplacian"):
+            found = squared_distances(x, y) if self.name == "rbf" else manhattan_distances(x, y)
+            found *= -self.gamma  # in place: fresh pages cost more than the arithmetic
+            return np.exp(found, out=found)
         if self.name == "cosine":
             return _over(inner_products(x, y), _norms(x)[:, None] * _norms(y))
         product = inner_products(self._moved(x), self._moved(y))

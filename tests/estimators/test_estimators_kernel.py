@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.model_selection import GridSearchCV
 
-from dlatent import DataError, KernelPPCA, KernelSupervisedPPCA, PlanError, StoreError, SupervisedPPCA, load
+from dlatent import PPCA, DataError, KernelPPCA, KernelSupervisedPPCA, PlanError, StoreError, SupervisedPPCA, load
 from dlatent.stores.open import open as open_source
 from dlatent.testing.simulators import documents, simulate
 
@@ -200,6 +200,28 @@ def test_refusals(name):
     options, words = REFUSED[name]
     with pytest.raises(DataError, match=words):
         KernelPPCA(**{"n_components": 2, **options}).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+@pytest.mark.filterwarnings("ignore::dlatent.PrecisionWarning")
+@pytest.mark.parametrize("labelled", [60, 20])
+def test_components_vanish_where_there_are_too_few_dimensions(labelled):
+    """Rows of three kinds span two dimensions about their mean, and a third component has nothing to explain."""
+    few = np.repeat(X[:3], 20, axis=0)
+    model = KernelPPCA(3, gamma=0.1).fit(few)
+    sizes = np.linalg.norm(model.dual_components_, axis=1)
+    assert sizes[2] < 1e-6 * sizes[1]
+    wide = np.hstack([few, few] * 7)
+    dual, primal = (PPCA(3, route=route).fit(wide) for route in ("dual", "krylov"))
+    assert dual.log_likelihood_ == pytest.approx(primal.log_likelihood_, rel=1e-6)
+    targets = np.where(np.arange(60)[:, None] % (60 // labelled) == 0, Y, np.nan)
+    assert np.isfinite(SupervisedPPCA(4, route="dual").fit(wide, targets).transform(wide)).all()
+
+
+def test_landmarks_must_span_the_components():
+    few = np.repeat(X[:3], 20, axis=0)
+    with pytest.raises(DataError, match="the landmarks span"):
+        KernelPPCA(3, gamma=0.1, landmarks=20).fit(few)
 
 
 def test_a_stored_kernel_needs_a_place():
