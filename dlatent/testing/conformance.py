@@ -179,6 +179,10 @@ def plain_features(instances: int = 48, features: int = 7, random_state: Any = 0
 class Conformance:
     """The laws of an estimator; every method takes a preset."""
 
+    def too_many(self, preset: Preset) -> int:
+        """The smallest number of components that must be refused."""
+        return min(preset.features.shape)
+
     def test_parameters_survive_cloning(self, preset: Preset) -> None:
         """Constructor arguments are kept as given, and a fit does not change them."""
         model = preset.make()
@@ -316,7 +320,7 @@ class Conformance:
         bad = preset.features.copy()
         bad[5, 2] = np.inf if preset.incomplete else np.nan
         _refused(DataError, lambda: preset.fit(bad), "row 5, column 2")
-        _refused(DataError, lambda: preset.fit(n_components=min(preset.features.shape)), "allow at most")
+        _refused(DataError, lambda: preset.fit(n_components=self.too_many(preset)), "allow at most")
         _refused(DataError, lambda: preset.fit(np.ones_like(preset.features)), "constant")
         model = preset.fitted
         _refused(DataError, lambda: preset.transform(model, preset.features[:, 1:]), "features")

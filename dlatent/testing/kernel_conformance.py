@@ -14,6 +14,10 @@ class KernelConformance(Conformance):
     Presets give the routes by which K is reached, `routes=("memory", "recomputed")`.
     """
 
+    def too_many(self, preset: Preset) -> int:
+        """As many as instances: a kernel has more features than the rows."""
+        return len(preset.features)
+
     def test_shapes(self, preset: Preset) -> None:
         """Attributes and results have their shapes, in float64, without NaN; there are no loadings of the features."""
         model, (rows, width) = preset.fitted, preset.features.shape

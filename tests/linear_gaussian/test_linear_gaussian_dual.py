@@ -40,7 +40,7 @@ def grown(case, steps=2):
     space = DualSpace.begin(first, kernel @ first, data)
     for _ in range(steps):
         fresh = orthonormal(rng.standard_normal((N, 2)), space.basis)
-        space = space.extended(fresh, kernel @ fresh)
+        space = space.extended((fresh,), kernel @ fresh)
     return space
 
 
@@ -104,7 +104,7 @@ def test_the_space_grows_towards_the_gradient(case):
     model = lifted(space, features, parameters)
     z = np.array([oracles.latent_given(model, row).mean for row in rows_of(case)])
     gradient = features.T @ z
-    fresh = space.growth(parameters, specification, 2, first=True)
+    (fresh,) = space.growth(parameters, specification, 2, first=True)
     np.testing.assert_allclose(space.basis.T @ fresh, 0.0, atol=1e-12)
     asked = np.linalg.qr(features.T @ np.hstack([space.basis, fresh]))[0]
     old = np.linalg.qr(features.T @ space.basis)[0]
@@ -120,12 +120,12 @@ def test_earlier_coordinates_stay_when_the_space_grows(case):
 def test_a_restart_is_the_same_data_in_fewer_directions(case):
     space = grown(case)
     keep = np.linalg.qr(np.random.default_rng(4).standard_normal((space.rank, 4)))[0]
-    small = space.restarted(keep)
+    small = space.restarted((keep,))
     np.testing.assert_allclose(small.coordinates, space.coordinates @ keep, atol=1e-9)
     np.testing.assert_allclose(small.basis.T @ small.basis, np.eye(4), atol=1e-10)
     np.testing.assert_allclose(small.inner, small.basis.T @ small.products, atol=1e-8)
     fresh = orthonormal(np.random.default_rng(5).standard_normal((N, 2)), small.basis)
-    again = small.extended(fresh, case[1] @ case[1].T @ fresh)
+    again = small.extended((fresh,), case[1] @ case[1].T @ fresh)
     span = directions(again, case[1])
     np.testing.assert_allclose(span.T @ span, np.eye(again.rank), atol=1e-9)
 
