@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = {
         "scores": arguments.output,
         "array": "scores",
-        "components": len(model.components_),
+        "components": model.n_components,
         "seconds": perf_counter() - started,
     }
     if arguments.json:

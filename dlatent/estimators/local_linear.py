@@ -215,7 +215,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         names = np.arange(self.embedding_.shape[1])
         width = self._views[view].shape[1]
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        return by_rows(X, function, width, columns="component", names=names, name="embedding", **options)
+        return by_rows(X, function, width, columns="component", names=names, name="scores", **options)
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""
