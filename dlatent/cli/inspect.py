@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import add_json
+from dlatent.cli.inspect_embedding import describe_embedding, print_embedding
 from dlatent.cli.status import OK
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     marker = open_node(arguments.path).attrs.get(MARKER)
     kind = marker.get("kind") if isinstance(marker, dict) else None
     if kind == RESULT:
-        found, display = describe_model(arguments.path), _print_model
+        found = describe_model(arguments.path)
+        display = print_embedding if "eigen_solver" in found else _print_model
     elif kind == "links":
         found, display = describe_links(arguments.path), _print_links
     else:
@@ -54,6 +56,8 @@ def describe_model(path: str) -> dict[str, Any]:
     from dlatent.stores.results import load
 
     stored = load(path)
+    if "embedding" in stored.variables:
+        return describe_embedding(path, stored)
     values = {name: variable.values for name, variable in stored.variables.items()}
     about = stored.attributes
     views = values["view"].tolist()

@@ -26,6 +26,7 @@ from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
+from dlatent.local_linear.neighbours import Neighbours
 from dlatent.stores.joint_rows import Table
 
 REFERENCE_BYTES = 2**30
@@ -140,17 +141,21 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
         shift, passes = pilot_shift(source, client, "moments")
         engine = connect(source, client=client, on_pass=watch.on_pass, on_progress=watch.on_group)
-        neighbours, recall = None, 1.0
+        recalls = [1.0]
+
+        def approximate() -> Neighbours:
+            if view.rows is None:
+                raise DataError(
+                    f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB, and approximate neighbours "
+                    "are found in memory; use neighbors='exact'"
+                )
+            found, recalls[0] = approximate_neighbours(view.rows, plan.n_neighbors, shift)
+            return found
+
+        others = approximate if self.neighbors == "approximate" else None
         with engine, pinned():
-            if self.neighbors == "approximate":
-                if view.rows is None:
-                    raise DataError(
-                        f"the {source.description} is larger than {REFERENCE_BYTES >> 30} GiB, and approximate "
-                        "neighbours are found in memory; use neighbors='exact'"
-                    )
-                neighbours, recall = approximate_neighbours(view.rows, plan.n_neighbors, shift)
-            graph = make_graph(engine.gather, engine.gather_pairs, shift, plan, float(self.reg), neighbours)
-            return graph, passes + tuple(engine.passes), recall, engine.resources.driver_memory
+            graph = make_graph(engine.gather, engine.gather_pairs, shift, plan, float(self.reg), others)
+            return graph, passes + tuple(engine.passes), recalls[0], engine.resources.driver_memory
 
     def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
         if len(separate) == 1:
@@ -215,7 +220,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         names = np.arange(self.embedding_.shape[1])
         width = self._views[view].shape[1]
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        return by_rows(X, function, width, columns="component", names=names, name="embedding", **options)
+        return by_rows(X, function, width, columns="component", names=names, name="scores", **options)
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""

@@ -133,7 +133,11 @@ class Graph(NamedTuple):
 
 
 def find_neighbours(
-    gather: GatherBlocks, gather_pairs: GatherPairs, k: int, shift: Array, given: Neighbours | None = None
+    gather: GatherBlocks,
+    gather_pairs: GatherPairs,
+    k: int,
+    shift: Array,
+    others: Callable[[], Neighbours] | None = None,
 ) -> tuple[Neighbours, Array]:
     """The exact k nearest neighbours of all instances, and coordinates along a few random directions (N, d).
 
@@ -144,8 +148,8 @@ def find_neighbours(
     request = NeighbourRequest(k, shift, directions=directions)
     found: tuple[Bounds, ...] = gather(block_bounds, request, name="bounds", combine=operator.add)
     slow = np.concatenate([part.slow for part in found])
-    if given is not None:
-        return given, slow
+    if others is not None:
+        return others(), slow
     bounds = np.concatenate([part.bounds for part in found])
     largest = max(part.largest for part in found)
     single = single_is_enough(bounds, largest, len(shift))
@@ -171,10 +175,10 @@ def make_graph(
     shift: Array,
     plan: LocalPlan,
     regularisation: float,
-    given: Neighbours | None = None,
+    others: Callable[[], Neighbours] | None = None,
 ) -> Graph:
-    """Neighbours (exact ones, where none are given) and weights of one data set."""
-    neighbours, slow = find_neighbours(gather, gather_pairs, plan.n_neighbors, shift, given)
+    """Neighbours (exact ones, unless `others` finds them) and weights of one data set."""
+    neighbours, slow = find_neighbours(gather, gather_pairs, plan.n_neighbors, shift, others)
     found = find_weights(gather_pairs, neighbours.indices, regularisation, plan.parts)
     return Graph(neighbours, weight_matrix(neighbours.indices, found, plan.instances), slow)
 
