@@ -152,11 +152,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _problem(self, source: DataSource, specification: Specification) -> Problem:
         """The shape of the fit, for the planner."""
-        sizes = [block.nbytes for block in source.blocks]
+        sizes, seen = [block.nbytes for block in source.blocks], self._seen(specification)
         return Problem(
             instances=source.shape[0],
             features=source.shape[1],
-            targets=sum(specification.sizes) - source.shape[1],
+            targets=0 if seen else sum(specification.sizes[1:]),
             n_components=int(self.n_components),
             patterns=len(specification.patterns),
             nbytes=source.nbytes,
@@ -169,7 +169,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             description=source.description,
             in_memory=source.in_memory,
             routes=self._routes(source),
-            **self._seen(specification),
+            **seen,
         )
 
     def _make_plan(

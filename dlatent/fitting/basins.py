@@ -102,7 +102,7 @@ def _shared(moments: Moments, specification: Specification, maps: list[Array], t
 def _complete_starts(moments: Moments, specification: Specification) -> list[Parameters]:
     """The best maximum for the instances that have every view, and their best loadings at little noise of other views.
 
-    Nothing where there are no such instances.
+    Nothing where there are no such instances, or too few of them to vary.
     """
     full = tuple(range(len(specification.views)))
     if full not in specification.patterns:
@@ -112,9 +112,11 @@ def _complete_starts(moments: Moments, specification: Specification) -> list[Par
     alone = Specification(specification.views, (full,), specification.n_components)
     part = Moments((found,), moments.shift, moments.spare_size, moments.spare_energy * (found.instances / counts))
     middle = centred(part, alone.sizes, alone.patterns)
+    variances = view_variances(middle, alone.sizes, alone.patterns)
+    if not (variances > 0.0).all():
+        return []
     best = complete(middle, alone)[0].parameters
     quiet = best.noise_variance.copy()
-    variances = view_variances(middle, alone.sizes, alone.patterns)
     quiet[1:] = np.maximum(LITTLE_NOISE * variances[1:], np.maximum(alone.floors[1:], np.finfo(float).tiny))
     close = Profile(middle, alone).solution(np.log(quiet)).parameters
     return [_stirred(start, specification) for start in (best, close)]

@@ -167,6 +167,15 @@ def test_constant_views_and_features_are_named():
         CorrespondenceFactorAnalysis(1).fit({"a": A, "b": same}, correspondence=PAIRS)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("route", ["moments", "krylov"])
+def test_one_pair_is_enough_to_fit(route):
+    """Instances that have every view need not vary for a start."""
+    model = CorrespondencePPCA(2, route=route).fit(VIEWS, correspondence=PAIRS[:1])
+    assert model.converged_
+    assert model.n_samples_ == 45 + 40 - 1
+
+
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 def test_constant_features_are_kept_where_asked_for():
     sizes, has = (7, 6), some_views(70, 2, random_state=0)
