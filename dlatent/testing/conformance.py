@@ -181,7 +181,7 @@ class Conformance:
 
     def too_many(self, preset: Preset) -> int:
         """The smallest number of components that must be refused."""
-        return min(preset.features.shape)
+        return int(min(preset.features.shape))
 
     def test_parameters_survive_cloning(self, preset: Preset) -> None:
         """Constructor arguments are kept as given, and a fit does not change them."""
