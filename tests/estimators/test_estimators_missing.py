@@ -48,6 +48,23 @@ def dense(model):
 MODELS = {"ppca": PPCA, "fa": FactorAnalysis}
 
 
+def disjoint_halves(x, part, rng):
+    """Half of the rows observe something of one half of the features only, the others of the other."""
+    first, left = np.arange(len(x)) < len(x) // 2, np.arange(x.shape[1]) < x.shape[1] // 2
+    return (rng.random(x.shape) < part) | (first[:, None] == left)
+
+
+MISSING = {
+    "at random": lambda x, part, rng: rng.random(x.shape) < part,
+    "large values": lambda x, part, rng: x > np.quantile(x, 1.0 - part),
+    "dropout": lambda x, part, rng: (
+        np.arange(x.shape[1]) >= rng.binomial(x.shape[1], 1.0 - part, len(x)).clip(1)[:, None]
+    ),
+    "by feature": lambda x, part, rng: rng.random(x.shape) < part ** np.linspace(2.0, 0.2, x.shape[1]),
+    "disjoint halves": disjoint_halves,
+}
+
+
 @pytest.fixture(scope="module", params=list(MODELS))
 def model(request):
     return MODELS[request.param](K, missing="nan", tol=1e-13).fit(X)
@@ -260,6 +277,26 @@ class TestOddData:
         assert lines[-1] == model.log_likelihood_
         start = np.isfinite(x).sum() * -0.5 * (np.log(2 * np.pi * np.nanvar(x)) + 1)
         assert model.log_likelihood_ > start
+
+    @pytest.mark.parametrize("make", MODELS.values())
+    @pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 0.99])
+    @pytest.mark.parametrize("how", ["at random", "large values", "dropout", "by feature", "disjoint halves"])
+    def test_sane_answers_however_entries_are_missing(self, how, part, make):
+        """Finite answers above the trivial model, no prediction beyond the data, and what is wrong is said."""
+        data = simulate(400, (20,), 2, noise=(0.3,), random_state=3).features * np.linspace(1.0, 3.0, 20) + 5.0
+        x = np.where(MISSING[how](data, part, np.random.default_rng(1)), np.nan, data)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            model = make(2, missing="nan", suspect_data="keep").fit(x)
+        kinds = {one.category for one in said}
+        assert kinds <= {DataWarning, dlatent.ConvergenceWarning, dlatent.NoiseFloorWarning}
+        assert model.converged_ or dlatent.ConvergenceWarning in kinds
+        assert np.any(model.at_floor_) == (dlatent.NoiseFloorWarning in kinds)
+        trivial = -0.5 * np.isfinite(x).sum() * (np.log(2 * np.pi * np.nanvar(x)) + 1)
+        assert model.log_likelihood_ > trivial
+        filled = model.impute(x)[:, np.isfinite(x).any(axis=0)]
+        assert np.isfinite(filled).all()
+        assert abs(filled - 5.0).max() < 2.0 * abs(data - 5.0).max()
 
     def test_entries_missing_not_at_random(self):
         """Large values are missing: the likelihood is still that of what is observed, at its maximum."""
