@@ -237,11 +237,16 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         with engine, pinned():
             if plan.route == "dual":
                 targets = None if rows is None else rows(0, source.shape[0])
-                gathers, how = (
-                    (engine.gather, engine.gather_pairs),
-                    {"solver": self.solver, "report": watch.on_iteration},
+                outcome = fit_linear(
+                    engine.gather,
+                    engine.gather_pairs,
+                    specification,
+                    shift,
+                    targets,
+                    options,
+                    solver=self.solver,
+                    report=watch.on_iteration,
                 )
-                outcome = fit_linear(*gathers, specification, shift, targets, options, **how)
             else:
                 outcome = self._solve(engine, specification, plan, shift, options, watch, links)
             passes += tuple(engine.passes)

@@ -38,8 +38,8 @@ def principal_start(moments: Moments, specification: Specification, view: int) -
     second, count = np.zeros((width, width)), 0.0
     for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
         if view in pattern:
-            start = sum(specification.sizes[other] for other in pattern[: pattern.index(view)])
-            second += found.gram[start : start + width, start : start + width]
+            at = specification.slices_within(pattern)[view]
+            second += found.gram[at, at]
             count += found.instances
     second /= count
     values, vectors = top_eigenpairs(second, min(k, width))
@@ -91,8 +91,7 @@ def _shared(moments: Moments, specification: Specification, maps: list[Array], t
     for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
         if view not in pattern:
             continue
-        edges = np.cumsum([0, *(specification.sizes[v] for v in pattern)])
-        at = {v: slice(edges[i], edges[i + 1]) for i, v in enumerate(pattern)}
+        at = specification.slices_within(pattern)
         for other in turned:
             if other in pattern:
                 total += maps[other] @ found.gram[at[other], at[view]] @ maps[view].T

@@ -145,7 +145,7 @@ def fit_linked(
         moments = data.moments()
         if solver == "em":
             return em_on_moments(moments, specification, options, report, start=_start(begun, moments.shift, relation))
-        return by_moments(moments, specification, moments.shift[: len(shift)], options, report)
+        return by_moments(moments, specification, options, report)
     if solver == "em":
         return _em(data, specification, shift, options, relation, begun, report)
     return _by_subspace(data, specification, shift, options, report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def fit(
         if solver == "em":
             return em_on_moments(moments, specification, options, report)
         growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
-        return by_moments(moments, specification, shift, options, report, growing=growing)
+        return by_moments(moments, specification, options, report, growing=growing)
     if solver == "em" or plan.route == "rows":
         whole = stacked_shift(shift, specification)
         data = begin(gather, specification, whole, options, arrangement, report)
@@ -78,7 +77,6 @@ def _gathered_moments(
 def by_moments(
     moments: Moments,
     specification: Specification,
-    shift: Array,
     options: Options,
     report: Report | None,
     *,
@@ -144,15 +142,13 @@ def _gram_product(
     outside: float,
     sums: bool,
 ) -> PatternProducts:
-    edges = np.cumsum([0, *(specification.sizes[view] for view in pattern)]).tolist()
-    own = [slice(a, b) for a, b in pairwise(edges)]
-    product = tuple(
-        np.asfortranarray(found.gram[:, at] @ directions[view]) for view, at in zip(pattern, own, strict=True)
-    )
+    own = specification.slices_within(pattern)
+    product = tuple(np.asfortranarray(found.gram[:, at] @ directions[view]) for view, at in own.items())
     if not sums:
         return PatternProducts(product, None)
-    energy = np.array([float(np.trace(found.gram[at, at])) for at in own])
-    energy[list(pattern).index(0) if 0 in pattern else 0] += outside
+    energy = np.array([float(np.trace(found.gram[at, at])) for at in own.values()])
+    if outside:
+        energy[pattern.index(0)] += outside
     return PatternProducts(product, PatternSums(found.instances, found.total, energy))
 
 

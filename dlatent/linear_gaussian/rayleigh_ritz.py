@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import scipy.linalg as la
@@ -21,7 +20,7 @@ from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums
-from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.specification import Specification, slices_of
 
 DROP = 1e-10
 """A new direction shorter than this part of its length before projection holds nothing but rounding."""
@@ -173,14 +172,9 @@ def begin(
     return Subspace(patterns, tuple(directions), products, inner, sums, shift, spare)
 
 
-def _cuts(columns: Sequence[Array]) -> list[slice]:
-    """Where each view lies in the stacked features of a pattern."""
-    return [slice(a, b) for a, b in pairwise(np.cumsum([0, *map(len, columns)]).tolist())]
-
-
 def _corners(own: Sequence[Array], product: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
     """V_wᵀP_v for all pairs of views, symmetric as a whole."""
-    at = _cuts(own)
+    at = slices_of(map(len, own))
     blocks = [[v.T @ p[rows] for p in product] for v, rows in zip(own, at, strict=True)]
     views = range(len(own))
     return tuple(tuple((blocks[w][v] + blocks[v][w].T) / 2 for v in views) for w in views)
@@ -191,7 +185,7 @@ def extend(space: Subspace, directions: Sequence[Array], found: tuple[PatternPro
     O(D r b)."""
     inner = []
     for own, old, new in zip(space.patterns, space.inner, found, strict=True):
-        at = _cuts([space.basis[view] for view in own])
+        at = slices_of(space.sizes[view] for view in own)
         corner = _corners([directions[view] for view in own], new.product)
         views = range(len(own))
         side = [[space.basis[own[w]].T @ new.product[v][at[w]] for v in views] for w in views]
@@ -286,15 +280,11 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
     """
     loadings, mean = [], []
     shifts = np.split(space.shift, np.cumsum(space.sizes)[:-1])
-    for view, at in enumerate(_slices(space.ranks)):
+    for view, at in enumerate(slices_of(space.ranks)):
         q, offset = space.basis[view], space.offset(view)
         mean.append(shifts[view] + (offset - q @ (q.T @ offset)) + q @ parameters.mean[at])
         loadings.append(q @ parameters.loadings[at])
     return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
-
-
-def _slices(sizes: Sequence[int]) -> list[slice]:
-    return [slice(a, b) for a, b in pairwise(np.cumsum([0, *sizes]).tolist())]
 
 
 def gradient_block(space: Subspace, parameters: Parameters, specification: Specification, view: int) -> Array:
@@ -307,7 +297,7 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
         own = space.patterns[pattern]
         b = pattern_projection(parameters, reduced, own).coefficients
         mean, rows = parameters.mean[reduced.features_of(own)], space.rows(pattern, view)
-        for other, at in zip(space.products[pattern], _slices([space.ranks[v] for v in own]), strict=True):
+        for other, at in zip(space.products[pattern], slices_of(space.ranks[v] for v in own), strict=True):
             block += other[rows] @ b[:, at].T
         block -= np.outer(space.sums[pattern].total[rows], b @ mean)
         block -= np.outer(offset, b @ (_reduced_total(space, pattern) - space.sums[pattern].instances * mean))

@@ -9,12 +9,19 @@ supervised model has two, the features and the targets, and an unlabelled instan
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from dlatent.arrays import Array
+
+
+def slices_of(sizes: Iterable[int]) -> tuple[slice, ...]:
+    """Where pieces of these sizes lie, one after the other."""
+    edges = np.cumsum([0, *sizes]).tolist()
+    return tuple(slice(a, b) for a, b in pairwise(edges))
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,7 @@ class Specification:
     @property
     def slices(self) -> tuple[slice, ...]:
         """Position of each view in the stacked feature vector."""
-        edges = np.concatenate([[0], np.cumsum(self.sizes)]).tolist()
-        return tuple(slice(a, b) for a, b in pairwise(edges))
+        return slices_of(self.sizes)
 
     @property
     def floors(self) -> Array:
@@ -80,8 +86,7 @@ class Specification:
     @property
     def group_slices(self) -> tuple[slice, ...]:
         """Position of each noise group in the stacked feature vector."""
-        edges = np.concatenate([[0], np.cumsum(self.group_sizes)]).tolist()
-        return tuple(slice(a, b) for a, b in pairwise(edges))
+        return slices_of(self.group_sizes)
 
     @property
     def group_patterns(self) -> tuple[tuple[int, ...], ...]:
@@ -92,8 +97,11 @@ class Specification:
     @property
     def noise_slices(self) -> tuple[slice, ...]:
         """Position of each view in the vector of noise variances."""
-        edges = np.concatenate([[0], np.cumsum([view.groups for view in self.views])]).tolist()
-        return tuple(slice(a, b) for a, b in pairwise(edges))
+        return slices_of(view.groups for view in self.views)
+
+    def slices_within(self, pattern: tuple[int, ...]) -> dict[int, slice]:
+        """Position of each view of a pattern among the features that are observed under it, by view number."""
+        return dict(zip(pattern, slices_of(self.sizes[view] for view in pattern), strict=True))
 
     def features_of(self, pattern: tuple[int, ...]) -> slice | np.ndarray:
         """Positions of the features observed under `pattern`: a slice where they are contiguous, else indices."""
