@@ -63,7 +63,9 @@ def fit(folder: Path, scale: float, model: str, workers: int) -> Row:
 
     views = {name: str(folder / f"{name}.zarr") for name in "ab"}
     pairs = np.load(folder / "pairs.npy")
-    made = {"PPCA": CorrespondencePPCA, "factor analysis": CorrespondenceFactorAnalysis}[model](COMPONENTS)
+    # Words that no instance holds have no variance of their own; factor analysis would refuse them.
+    kind = {"PPCA": CorrespondencePPCA, "factor analysis": CorrespondenceFactorAnalysis}[model]
+    made = kind(COMPONENTS, suspect_data="keep")
     with local_cluster(workers, "2GiB", folder) as client:
         plan = made.plan(views, correspondence=pairs, client=client)
         with Stopwatch() as watch:
