@@ -107,7 +107,7 @@ def summarise(rows: list[Row]) -> Summary:
     heads = tuple(f"{n} known" for n in KNOWN)
     text = "\n\n".join(
         [
-            f"Normalised reconstruction error, {COMPONENTS} components where no other number is said; 1 is that of the mean image.",
+            f"Normalised reconstruction error, {COMPONENTS} components where no other number is said; the mean has 1.",
             markdown(("method", *heads), lines),
             markdown(("method", "objects", "direction", *heads), detail),
             markdown(("method", "processor s in all"), seconds),
