@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred
+from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import pattern_sums
 from dlatent.linear_gaussian.specification import Specification
@@ -93,15 +93,17 @@ def _expect_pattern(
     mean, loadings = parameters.mean[at], parameters.loadings[at]
     noise = specification.per_feature(parameters.noise_variance)[at]
     b, covariance, log_determinant = projection(loadings, noise)
-    moved = recentred(found, mean)
-    gram_b = moved.gram @ b.T
-    first = b @ moved.total
+    # Moments about the mean would be G − t mᵀ − m tᵀ + n m mᵀ; what is needed of them is O(D K) beside the product.
+    first = b @ (found.total - found.instances * mean)
+    gram_b = found.gram @ b.T - np.outer(found.total, b @ mean) - np.outer(mean, first)
+    diagonal = np.diag(found.gram)
+    squares = diagonal - mean * (2.0 * found.total - found.instances * mean)
     second = found.instances * covariance + b @ gram_b
     # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over instances.
     cross = np.column_stack([gram_b + np.outer(mean, first), found.total])
-    trace = float((np.diag(moved.gram) / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
+    trace = float((squares / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
     value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
-    energy = _group_energies(np.diag(found.gram), _group_sizes(specification, pattern))
+    energy = _group_energies(diagonal, _group_sizes(specification, pattern))
     return Latent(joined(second, first, found.instances), cross, energy, value)
 
 

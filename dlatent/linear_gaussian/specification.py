@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -53,17 +54,17 @@ class Specification:
     patterns: tuple[tuple[int, ...], ...]
     n_components: int
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of features of each view."""
         return tuple(view.size for view in self.views)
 
-    @property
+    @cached_property
     def slices(self) -> tuple[slice, ...]:
         """Position of each view in the stacked feature vector."""
         return slices_of(self.sizes)
 
-    @property
+    @cached_property
     def floors(self) -> Array:
         """Floor of each noise variance."""
         return np.concatenate([np.broadcast_to(np.asarray(view.floor), view.groups) for view in self.views])
@@ -78,7 +79,7 @@ class Specification:
         free = replace(self, views=tuple(replace(view, fixed=False) for view in self.views))
         return free.with_floors(floors)
 
-    @property
+    @cached_property
     def group_sizes(self) -> tuple[int, ...]:
         """Number of features of each noise group."""
         return tuple(size for view in self.views for size in ((view.size,) if view.shared else (1,) * view.size))
@@ -94,7 +95,7 @@ class Specification:
         own = self.noise_slices
         return tuple(tuple(g for v in p for g in range(own[v].start, own[v].stop)) for p in self.patterns)
 
-    @property
+    @cached_property
     def noise_slices(self) -> tuple[slice, ...]:
         """Position of each view in the vector of noise variances."""
         return slices_of(view.groups for view in self.views)
