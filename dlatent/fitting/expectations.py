@@ -84,7 +84,7 @@ def begin(
     energy -= counts * offset**2
     starts = [at.start for at in specification.group_slices]
     variances = np.add.reduceat(energy, starts) / np.add.reduceat(counts, starts)
-    require_variation(variances)
+    require_variation(variances, specification)
     floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
     known = counts_alone((found.instances for found in sums), len(specification.views))
     return Data(gather, floored, shift, options, arrangement, report, variances, offset, known)

@@ -208,7 +208,7 @@ def _em(
     sums, offset = data.known.sums, data.known.offset
     energies = [sums.energy / (sums.instances * width)]
     energies += [float(np.trace(sums.target_gram)) / (sums.instances * n) for n in specification.sizes[1:]]
-    variances = require_variation(np.array(energies))
+    variances = require_variation(np.array(energies), specification)
     mean = offset + stacked_shift(shift, specification)
     floored = specification.with_floors(noise_floors(specification, variances, mean, options))
     parameters = _start(begun, offset, relation) or em_start(floored, variances, options)

@@ -75,7 +75,7 @@ def units_of(sums: EntrySums, specification: Specification, shift: Array, option
     cells = np.add.reduceat(sums.counts, starts)
     variances = np.add.reduceat(energies, starts) / np.maximum(cells, 1.0)
     variances[cells < 0.5] = variances[cells > 0.5].mean()
-    require_variation(np.array([variances[own].max() for own in specification.noise_slices]))
+    require_variation(variances, specification)
     floors = noise_floors(specification, variances, shift + offset, options)
     usual = np.where(variances > 0.0, variances, variances.mean())
     scale = np.sqrt(specification.per_feature(usual))

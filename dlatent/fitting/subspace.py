@@ -78,15 +78,16 @@ class Space(Protocol):
 S = TypeVar("S", bound=Space)
 
 
-def require_variation(
-    variances: Array, specification: Specification | None = None, growing: tuple[int, ...] = (0,)
-) -> Array:
-    """Refuse constant data: without variance there is no likelihood to maximise."""
-    for view in growing:
-        if not variances[view] > 0.0:
-            name = (
-                "" if specification is None or len(growing) == 1 else f" of the view {specification.views[view].name!r}"
-            )
+def require_variation(variances: Array, specification: Specification, growing: tuple[int, ...] = (0,)) -> Array:
+    """Refuse constant data: without variance there is no likelihood to maximise.
+
+    Parameters: `variances` (noise groups,); `growing`, the views that must vary beside those of factor analysis.
+    """
+    views = specification.views
+    varying = [number for number, view in enumerate(views) if number in growing or not view.shared]
+    for number in varying:
+        if not variances[specification.noise_slices[number]].max() > 0.0:
+            name = "" if len(varying) == 1 else f" of the view {views[number].name!r}"
             raise DataError(
                 f"all instances{name} are equal: the data{name} are constant and have no principal components"
             )

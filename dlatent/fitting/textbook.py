@@ -25,7 +25,8 @@ def group_variances(middle: Moments, specification: Specification) -> Array:
     groups = len(specification.group_sizes)
     if groups != len(specification.views):
         middle = middle._replace(spare_size=np.zeros(groups), spare_energy=np.zeros(groups))
-    return require_variation(view_variances(middle, specification.group_sizes, specification.group_patterns))
+    variances = view_variances(middle, specification.group_sizes, specification.group_patterns)
+    return require_variation(variances, specification)
 
 
 def em_start(specification: Specification, variances: Array, options: Options) -> Parameters:

@@ -104,16 +104,17 @@ def test_heywood_cases_are_reported():
     assert model.at_floor_.tolist() == [True, True] + [False] * 7
 
 
-def test_constant_features_are_refused_by_their_number_or_kept():
+@pytest.mark.parametrize("feature", [0, 4])
+def test_constant_features_are_refused_by_their_number_or_kept(feature):
     x = X.copy()
-    x[:, 4] = 7.3
+    x[:, feature] = 7.3
     for missing in ("refuse", "nan"):
-        with pytest.raises(DataError, match="feature 4 is constant"):
+        with pytest.raises(DataError, match=f"feature {feature} is constant"):
             FactorAnalysis(K, missing=missing).fit(x)
     with pytest.warns(NoiseFloorWarning):
         kept = FactorAnalysis(K, suspect_data="keep").fit(x)
-    without = FactorAnalysis(K).fit(np.delete(x, 4, axis=1))
-    np.testing.assert_allclose(np.delete(kept.communalities_, 4), without.communalities_, atol=1e-4)
+    without = FactorAnalysis(K).fit(np.delete(x, feature, axis=1))
+    np.testing.assert_allclose(np.delete(kept.communalities_, feature), without.communalities_, atol=1e-4)
 
 
 def test_routes():
