@@ -17,13 +17,15 @@ DIRECTIONS = ("symmetrise", "co_links", "undirected")
 
 
 class Model(NamedTuple):
-    """A model as the commands know it: the class, what it is in words, whether it takes labels, links or a kernel."""
+    """A model as the commands know it: the class, what it is in words, whether it takes labels, links, a kernel, or
+    several views."""
 
     name: str
     words: str
     labels: bool = False
     links: bool = False
     kernel: bool = False
+    views: bool = False
 
 
 MODELS = {
@@ -39,6 +41,10 @@ MODELS = {
     "kernel": Model("KernelPPCA", "PPCA of features that a kernel makes", kernel=True),
     "kernel-supervised": Model(
         "KernelSupervisedPPCA", "supervised PPCA of features that a kernel makes", labels=True, kernel=True
+    ),
+    "correspondence": Model("CorrespondencePPCA", "PPCA of several views of which some rows correspond", views=True),
+    "correspondence-fa": Model(
+        "CorrespondenceFactorAnalysis", "factor analysis of several views of which some rows correspond", views=True
     ),
 }
 HYPERPARAMETERS = {
@@ -63,6 +69,7 @@ HYPERPARAMETERS = {
     "kernel_dtype": "kernel_dtype",
     "start": "start",
     "start_noise": "start_noise",
+    "noise": "noise",
 }
 
 
@@ -142,6 +149,30 @@ def add_links(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def view(text: str) -> tuple[str, str]:
+    """The name and the data of a view, from NAME=DATA."""
+    name, mark, data = text.partition("=")
+    if not mark or not name or not data:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=DATA, such as image=images.zarr")
+    return name, data
+
+
+def add_views(parser: argparse.ArgumentParser) -> None:
+    """The views, and which of their rows correspond."""
+    parser.add_argument(
+        "data", metavar="NAME=DATA", nargs="+", type=view, help="name of a view, and path or URL of its Zarr store"
+    )
+    joined = parser.add_mutually_exclusive_group(required=True)
+    joined.add_argument(
+        "--correspondence",
+        metavar="FILE",
+        help="rows that are the same instance, counted from 0: a .csv with a column for each view, nothing or -1 where "
+        "an instance lacks it; or a .npy with its columns in the order of the views",
+    )
+    joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
+    parser.add_argument("--noise", choices=("ml", "zero"), help="zero: the limit of no noise, PCA (default ml)")
+
+
 def number_or_median(text: str) -> float | str:
     """A number, or the word median."""
     if text == "median":
@@ -182,7 +213,10 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[str], Any] = positive) -> None:
     """The data and the hyperparameters of a model; numbers that are not given are those of the estimator."""
-    parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
+    if MODELS[kind].views:
+        add_views(parser)
+    else:
+        parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
     several = ", several numbers with commas between" if components is counts else ""
     parser.add_argument(
         "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
@@ -193,7 +227,7 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     elif MODELS[kind].kernel:
         add_kernel(parser)
         routes = ("auto", "memory", "recomputed", "stored")
-    else:
+    elif not MODELS[kind].views:
         parser.add_argument(
             "--missing",
             choices=("refuse", "nan", "unstored"),

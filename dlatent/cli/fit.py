@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dlatent.cli import show
 from dlatent.cli.arguments import add_overwrite
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, inputs_of, model_of
+from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import FitProgress, Screen
 from dlatent.cli.status import NOT_CONVERGED, OK
@@ -36,15 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     require_free(arguments.output, overwrite=arguments.overwrite)
     model = model_of(arguments)
-    inputs = inputs_of(arguments)
+    data, inputs = data_of(arguments), inputs_of(arguments)
     with warnings.catch_warnings(record=True) as caught, connected(arguments) as client:
         warnings.simplefilter("always")
         started = perf_counter()
-        plan = model.plan(arguments.data, **inputs, client=client)
+        plan = model.plan(data, **inputs, client=client)
         with Screen(quiet=arguments.quiet) as screen:
             screen.line(f"route {plan.route} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
             progress = FitProgress(screen, plan, model.tol)
-            model.fit(arguments.data, **inputs, client=client, watch=progress.watch)
+            model.fit(data, **inputs, client=client, watch=progress.watch)
             progress.finish()
     model.save(arguments.output, overwrite=arguments.overwrite)
     texts = _said(caught)
@@ -89,7 +89,9 @@ def _summary(model: PPCA, links: Links | None, path: str, seconds: float, texts:
 
 
 def _noise(variance: Any) -> str:
-    """One noise variance, or the range of those of single features."""
+    """One noise variance, or the range of those of single features; for several views, those of each."""
+    if isinstance(variance, dict):
+        return "; ".join(f"{name} {_noise(own)}" for name, own in variance.items())
     if isinstance(variance, float):
         return f"{variance:.6g}"
     return f"{variance.min():.6g} to {variance.max():.6g}, one for each feature"

@@ -1,4 +1,4 @@
-"""Models as the commands name them, and the labels and links for those that take some."""
+"""Models as the commands name them, and the data, labels, links and correspondences that they take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dlatent.cli.arguments import MODELS, add_cluster, add_json, add_model, hyperparameters, positive
+from dlatent.cli.arguments import MODELS, UsageError, add_cluster, add_json, add_model, hyperparameters, positive
+from dlatent.errors import DataError
 
 if TYPE_CHECKING:
     from dlatent import PPCA
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
 def add_models(
     parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, plain: bool = False
 ) -> dict[str, argparse.ArgumentParser]:
-    """One parser for each model (with `plain` for those without links and kernels), with its options; `components`
+    """One parser for each model (with `plain` for those of plain rows), with its options; `components`
     reads the number, or the numbers, of components."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
-    for kind, (_, words, _, links, kernel) in MODELS.items():
-        if plain and (links or kernel):
+    for kind, model in MODELS.items():
+        if plain and (model.links or model.kernel or model.views):
             continue
+        words = model.words
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
         add_model(made[kind], kind, components)
         add_cluster(made[kind])
@@ -37,9 +39,22 @@ def model_of(arguments: argparse.Namespace) -> PPCA:
     return made
 
 
+def data_of(arguments: argparse.Namespace) -> Any:
+    """The data of the model: a path, or one for each view by its name.
+
+    Errors: UsageError for one view, or two with one name.
+    """
+    if not MODELS[arguments.model].views:
+        return arguments.data
+    views = dict(arguments.data)
+    if len(views) < max(2, len(arguments.data)):
+        raise UsageError("give at least two views, NAME=DATA each, with names of their own")
+    return views
+
+
 def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `links`, which are open,
-    so that the two need not read them twice."""
+    so that the two need not read them twice; `correspondence` or `on`."""
     taken, found = MODELS[arguments.model], dict[str, Any]()
     if taken.labels:
         from dlatent.cli.labels import labels_of
@@ -53,4 +68,23 @@ def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
         found["links"] = open_links(
             arguments.links, instances=data.shape[0], ids=data.labels.instances, direction=arguments.direction
         )
+    if taken.views:
+        found["on"] = arguments.on
+        found["correspondence"] = None if arguments.on else _rows_of(arguments.correspondence)
     return found
+
+
+def _rows_of(path: str) -> Any:
+    """The table of rows that correspond: a data frame with the names of the views, or an array."""
+    try:
+        if path.endswith(".npy"):
+            import numpy as np
+
+            return np.load(path, allow_pickle=False)
+        if path.endswith((".csv", ".tsv")):
+            import pandas as pd
+
+            return pd.read_csv(path, sep="\t" if path.endswith(".tsv") else ",")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a correspondence: {error}") from error
+    raise DataError(f"{path} is no .csv, .tsv or .npy file; correspondences are read from these")

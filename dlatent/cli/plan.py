@@ -8,7 +8,7 @@ from typing import Any
 
 from dlatent.cli import show
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, inputs_of, model_of
+from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.status import OK
 
 
@@ -26,9 +26,9 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan, and show the plan."""
     model = model_of(arguments)
-    inputs = inputs_of(arguments)
+    data, inputs = data_of(arguments), inputs_of(arguments)
     with connected(arguments) as client:
-        plan = model.plan(arguments.data, **inputs, client=client)
+        plan = model.plan(data, **inputs, client=client)
     if arguments.json:
         show.as_json(asdict(plan))
     else:

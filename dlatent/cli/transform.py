@@ -24,11 +24,27 @@ def register(commands: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="a store that dlatent fit wrote")
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store with the features of the model")
     parser.add_argument("-o", "--output", required=True, metavar="SCORES.zarr", help="where to write the scores")
+    parser.add_argument("--view", metavar="NAME", help="which view of the model DATA is, where it has several")
     add_labels(parser, "default: from the features alone")
     add_cluster(parser)
     add_overwrite(parser)
     add_json(parser)
     parser.set_defaults(run=run)
+
+
+def view_of(model: Any, view: str | None, path: str, data: str) -> Any:
+    """The data by the name of its view, for a model that has several; else the data themselves.
+
+    Errors: DataError for a name that the model does not have, or none where it needs one.
+    """
+    names = getattr(model, "view_names_", None)
+    if names is None:
+        if view is not None:
+            raise DataError(f"{path} holds a {type(model).__name__}, which has no views; omit --view")
+        return data
+    if view not in names:
+        raise DataError(f"{path} has the views {', '.join(names)}; say with --view which of them {data} is")
+    return {view: data}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
         from dlatent.cli.labels import labels_of
 
         options["y"] = labels_of(arguments.labels, arguments.data, arguments.unlabelled)
+    data = view_of(model, arguments.view, arguments.model, arguments.data)
     with connected(arguments) as client:
-        model.transform(arguments.data, client=client, **options)
+        model.transform(data, client=client, **options)
     found = {
         "scores": arguments.output,
         "array": "scores",

@@ -158,32 +158,32 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any
     if isinstance(on, Mapping):
         if name not in on:
             raise DataError(f"on has labels for {', '.join(map(repr, on))}; those of view {name!r} are missing")
-        return _listed(on[name])
+        return _listed(on[name], name)
     if not isinstance(on, str):
         raise DataError(f"on is {on!r}; give the name of the labels, or a mapping from views to arrays of labels")
     if isinstance(data, (xr.DataArray, xr.Dataset)):
         if on in data.coords and data.coords[on].ndim == 1:
-            return _listed(data.coords[on].values)
+            return _listed(data.coords[on].values, name)
         raise DataError(f"view {name!r} has no coordinate {on!r}; it has {', '.join(map(str, data.coords)) or 'none'}")
     if hasattr(data, "columns") and hasattr(data, "index"):
         if data.index.name == on:
-            return _listed(data.index)
+            return _listed(data.index, name)
         if on in data.columns:
-            return _listed(data[on])
+            return _listed(data[on], name)
     if source.labels.instances is not None and on in (source.labels.dims[0], "index"):
-        return _listed(source.labels.instances)
+        return _listed(source.labels.instances, name)
     if isinstance(data, (str, os.PathLike)):
-        return _listed(read_labels(data, on))
+        return _listed(read_labels(data, on), name)
     raise DataError(
         f"view {name!r} is a {source.description} without labels {on!r}; give on={{{name!r}: labels, …}}, or "
         "correspondence=…"
     )
 
 
-def _listed(labels: Any) -> list[Any]:
+def _listed(labels: Any, name: str) -> list[Any]:
     found: npt.NDArray[Any] = np.asarray(labels)
     if found.ndim != 1:
-        raise DataError(f"labels have shape {found.shape}; expected one for each row")
+        raise DataError(f"the labels of view {name!r} have shape {found.shape}; expected one for each row")
     return list(found.tolist())
 
 
