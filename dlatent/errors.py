@@ -39,5 +39,9 @@ class DataWarning(UserWarning):
     """Parts of the data say nothing, as rows or features without an observed entry; the text says how many."""
 
 
+class MisfitWarning(UserWarning):
+    """The fitted model contradicts the data in something that its results depend on; the text says in what."""
+
+
 class PrecisionWarning(UserWarning):
     """A result has lost digits to cancellation; the text says how many and what to do."""

@@ -24,6 +24,7 @@ KNOWN = (8, 16, 32, 56)
 DRAWS = 2
 COMPONENTS = 8
 OTHER_COMPONENTS = {"PPCA": (4, 16), "factor analysis": (4, 16), "locally linear": (2, 4, 16)}
+SHOWN_ERROR = 2.0
 SHOWN = (16, 20)
 """Known angles, and the angle that is drawn, if it is not among them."""
 
@@ -84,7 +85,7 @@ def tasks(scale: float) -> tuple[Task, ...]:
     return tuple(made)
 
 
-def mean_errors(rows: list[Row]) -> dict[str, dict[int, list[float]]]:
+def errors_of(rows: list[Row]) -> dict[str, dict[int, list[float]]]:
     """Errors of each method by the number of known angles, over pairs of objects, draws and directions."""
     return {
         row["task"]: {n: [e["error"] for e in row["errors"] if e["known"] == n] for n in KNOWN}
@@ -94,8 +95,10 @@ def mean_errors(rows: list[Row]) -> dict[str, dict[int, list[float]]]:
 
 def summarise(rows: list[Row]) -> Summary:
     """Mean errors by method and number of known angles, and for each pair of objects and direction."""
-    found = mean_errors(rows)
-    lines = [(name, *(float(np.mean(own[n])) for n in KNOWN)) for name, own in found.items()]
+    found = errors_of(rows)
+    lines = [
+        (name, *(f"{np.median(own[n]):.3f} ({np.mean(own[n]):.3g})" for n in KNOWN)) for name, own in found.items()
+    ]
     detail = []
     for row in finished(rows):
         for (pair, way), own in grouped(row["errors"], lambda e: (e["pair"], e["way"])).items():
@@ -107,7 +110,8 @@ def summarise(rows: list[Row]) -> Summary:
     heads = tuple(f"{n} known" for n in KNOWN)
     text = "\n\n".join(
         [
-            f"Normalised reconstruction error, {COMPONENTS} components where no other number is said; the mean has 1.",
+            f"Normalised reconstruction error, {COMPONENTS} components where no other number is said; the mean image "
+            "has 1.  Median over pairs of objects, draws and directions, and their mean in brackets.",
             markdown(("method", *heads), lines),
             markdown(("method", "objects", "direction", *heads), detail),
             markdown(("method", "processor s in all"), seconds),
@@ -126,8 +130,11 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     from benchmarks.pictures import curves, images
 
     rows = [row for row in rows if row["task"] in METHODS]
-    errors = {name: {str(n): values for n, values in own.items()} for name, own in mean_errors(rows).items()}
-    title = f"one object from the other, {COMPONENTS} components"
+    errors = {
+        name: {str(n): [min(value, SHOWN_ERROR) for value in values] for n, values in own.items()}
+        for name, own in errors_of(rows).items()
+    }
+    title = f"one object from the other, {COMPONENTS} components, errors above {SHOWN_ERROR} cut"
     across, up = "angles known of both objects (of 72)", "normalised reconstruction error"
     made = [curves(errors, folder / "correspondence-images.png", title, across, up)]
     panels: dict[str, dict[str, Array]] = {}

@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _said(caught: list[warnings.WarningMessage]) -> list[str]:
     """What the fit itself warned of; the warnings of other libraries are none of the user's business here."""
-    from dlatent.errors import ConvergenceWarning, NoiseFloorWarning, PrecisionWarning
+    from dlatent.errors import ConvergenceWarning, MisfitWarning, NoiseFloorWarning, PrecisionWarning
 
-    own = (ConvergenceWarning, NoiseFloorWarning, PrecisionWarning)
+    own = (ConvergenceWarning, MisfitWarning, NoiseFloorWarning, PrecisionWarning)
     return [str(one.message) for one in caught if issubclass(one.category, own)]
 
 

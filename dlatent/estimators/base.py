@@ -24,6 +24,7 @@ from dlatent.errors import (
     ConvergenceWarning,
     DataError,
     DataWarning,
+    MisfitWarning,
     NoiseFloorWarning,
     NotFittedError,
     PrecisionWarning,
@@ -49,6 +50,7 @@ WARNINGS = {
     "floor": NoiseFloorWarning,
     "precision": PrecisionWarning,
     "data": DataWarning,
+    "misfit": MisfitWarning,
 }
 
 

@@ -13,6 +13,9 @@ from dlatent.linear_gaussian.specification import Specification
 CONSTANT = 1e-12
 """Spread, as a part of the mean, below which a feature is constant up to rounding."""
 
+EXAGGERATED = 1.3
+"""A view's variance under the model, relative to that of its data, above which the model makes too much of the view."""
+
 ZERO_NOISE = 1e-8
 """What stands for no noise, as a part of the mean variance of all features."""
 
@@ -99,7 +102,29 @@ def advise(
             f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "
             f"near {variances[worst]:.3g} and keeps few digits; store the data as float64 or use fewer components"
         )
-    return tuple(said)
+    return (*said, *_exaggerations(parameters, specification, variances))
+
+
+def _exaggerations(parameters: Parameters, specification: Specification, variances: Array) -> list[str]:
+    """Views to which the model gives much more variance than their data have.
+
+    Instances that have every view are many numbers each, and where they are few a component may be for them alone: it
+    is next to nothing in one view, and what it is in another only they say.
+    """
+    if len(specification.patterns) == 1 or specification.fixed:
+        return []
+    said, groups = list[str](), np.array(specification.group_sizes)
+    per_feature = (parameters.loadings**2).sum(axis=1) + specification.per_feature(parameters.noise_variance)
+    own = zip(specification.views, specification.slices, specification.noise_slices, strict=True)
+    for number, (view, at, noise) in enumerate(own):
+        ratio = float(per_feature[at].sum() / (groups[noise] @ variances[noise]))
+        if (number,) in specification.patterns and ratio > EXAGGERATED:
+            said.append(
+                f"misfit: the model gives the {view.name} {ratio:.3g} times the variance that the data have, so that "
+                "reconstructions will exaggerate; give more correspondences, try another number of components, or a "
+                "larger noise floor"
+            )
+    return said
 
 
 def _heywood(features: Integers, size: int) -> str:
