@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from benchmarks.cases import faces, newsgroups
 from benchmarks.stored import load, path_of
-from benchmarks.table import grouped, markdown, not_run
+from benchmarks.table import grouped, markdown, mean_and_spread, not_run
 from benchmarks.task import Case, Row, Summary, Task, finished
 
 Array = npt.NDArray[np.float64]
@@ -103,7 +103,7 @@ def summarise(rows: list[Row]) -> Summary:
         for space in own[0]["errors"]:
             by_k = grouped(own, lambda row: row["arguments"]["n_components"])
             found = {k: [e for row in of_k for e in row["errors"][space]] for k, of_k in by_k.items()}
-            cells = [_cell(found.get(k, found.get(0))) for k in faces.COMPONENTS]
+            cells = [mean_and_spread(found.get(k, found.get(0))) for k in faces.COMPONENTS]
             counts = sorted({len(values) for values in found.values()})
             seconds = sum(row["fit_cpu_seconds"] for row in own)
             lines.append((method, space, *cells, " to ".join(map(str, counts)), f"{seconds:.0f}"))
@@ -114,10 +114,6 @@ def summarise(rows: list[Row]) -> Summary:
         "together. LDA and PLS see the labelled rows alone, by coordinates in their span."
     )
     return Summary("\n\n".join([markdown(headers, lines), text, not_run(rows)]).rstrip())
-
-
-def _cell(values: list[float] | None) -> str | None:
-    return None if values is None else f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
 
 
 CASE = Case(

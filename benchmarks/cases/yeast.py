@@ -16,7 +16,7 @@ from benchmarks.cases.citations_spaces import PENALTY, unit_scale
 from benchmarks.cases.faces import POSTERIOR, PRINCIPAL, along_axes
 from benchmarks.external import data_file
 from benchmarks.processes import Stopwatch
-from benchmarks.table import grouped, markdown, not_run
+from benchmarks.table import grouped, markdown, mean_and_spread, not_run
 from benchmarks.task import Case, Row, Summary, Task, finished
 
 Array = npt.NDArray[np.float64]
@@ -146,7 +146,7 @@ def summarise(rows: list[Row]) -> Summary:
                 by_k = {row["arguments"]["n_components"]: row["scores"] for row in of_method}
                 for space in of_method[-1]["scores"]:
                     cells = [by_k.get(k, by_k.get(0)) for k in COMPONENTS]
-                    lines.append((method, space, *(_cell(cell and cell[space][measure]) for cell in cells)))
+                    lines.append((method, space, *(mean_and_spread(cell and cell[space][measure]) for cell in cells)))
             title = f"**{measure}, {labels}** ({known.min()} to {known.max()} labelled genes)"
             headers = ("method", "space", *(f"K = {k}" for k in COMPONENTS))
             parts.append(title + "\n\n" + markdown(headers, lines))
@@ -156,12 +156,6 @@ def summarise(rows: list[Row]) -> Summary:
         "the groups."
     )
     return Summary("\n\n".join([*parts, not_run(rows)]).rstrip())
-
-
-def _cell(values: list[float] | None) -> str | None:
-    if values is None:
-        return None
-    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
 
 
 CASE = Case(
