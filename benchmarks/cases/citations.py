@@ -203,7 +203,8 @@ def _checks(rows: list[Row]) -> list[Check]:
             ("gain", gains[last], asked.prpca - asked.pca),
             ("accuracy", np.array(by["prpca"][last]), asked.prpca),
         ):
-            said = f"{data}: {what} of relational PCA with K = {last}: {mean_and_spread(values)} (at least {level:.2f} within 2 sd)"
+            found = f"{data}: {what} of relational PCA with K = {last}: {mean_and_spread(values)}"
+            said = f"{found} (at least {level:.2f} within 2 sd)"
             checks.append(Check(said, bool(values.mean() + 2 * values.std(ddof=1) >= level)))
     return checks
 
