@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import scipy.sparse as sp
 
 from benchmarks.cases import faces, newsgroups
 from benchmarks.stored import load, path_of
-from benchmarks.table import grouped, markdown, mean_and_spread, middle, not_run
+from benchmarks.table import grouped, markdown, mean_and_spread, not_run
 from benchmarks.task import Case, Row, Summary, Task, finished
 
 Array = npt.NDArray[np.float64]
@@ -63,12 +64,12 @@ def prepare(folder: Path, scale: float) -> Row:
     return {"faces": faces.prepare(folder, scale), **newsgroups.prepare(folder, 1.0)}
 
 
-def splits(data: str, classes: Labels, count: int) -> Iterator[Mask]:
-    """Which rows are labelled; the same for every model."""
-    if data != "newsgroups":
-        yield from faces.splits(classes, count)
+def splits(data: str, classes: Labels, first: int, last: int) -> Iterator[Mask]:
+    """Which rows are labelled in the splits `first` … `last` − 1; the same for every model."""
+    if data in FACES:
+        yield from islice(faces.splits(classes, last), first, None)
         return
-    for seed in range(count):
+    for seed in range(first, last):
         yield newsgroups.partly_labelled(classes, seed) >= 0
 
 
@@ -138,15 +139,15 @@ def kernel_facts(kernel: Any, rows: Any) -> Row:
     return {"quantiles": np.quantile(values, (0.05, 0.5, 0.95)).tolist(), "linear_part": float(correlation**2)}
 
 
-def errors(folder: Path, scale: float, data: str, model: str, n_components: int) -> Row:
-    """1-NN errors of one model over the splits, in the posterior means E[z|x]."""
+def errors(folder: Path, scale: float, data: str, model: str, n_components: int, first: int, last: int) -> Row:
+    """1-NN errors of one model over the splits `first` … `last` − 1, in the posterior means E[z|x]."""
     warnings.simplefilter("ignore")
     rows, classes = read(folder, data)
     options, supervised = MODELS[model].options, "s2ppca" in model
     kernel = default_kernel(options["kernel"], rows) if options else None
     given, more, fits = rows, dict[str, Any](), list[Row]()
     if kernel is not None and data in WORDS and "landmarks" not in options:
-        given, more = written_kernel(folder, kernel, rows), {"kernel": "precomputed"}
+        given, more = written_kernel(folder, kernel, rows), {"kernel": "precomputed", "route": "recomputed"}
         if kernel.name == "cosine":
             more["feature_dimension"] = rows.shape[1]  # of which a given kernel does not tell
 
@@ -161,8 +162,7 @@ def errors(folder: Path, scale: float, data: str, model: str, n_components: int)
         fits.append(facts(found))
         return {model: np.asarray(found.transform(x))}
 
-    count = SPLITS_OF_WORDS if data in WORDS else MODELS[model].splits
-    chosen = splits(data, classes, max(2, round(count * scale)))
+    chosen = splits(data, classes, first, last)
     found = faces.over_splits(space, given, classes, chosen, n_components, once=not supervised)
     row = found | {"errors": found["errors"][model]} | (fits[-1] if fits else {})
     if kernel is None:
@@ -183,14 +183,17 @@ def facts(model: Any) -> Row:
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
-    """Every data set, model and K."""
+    """Every data set, model and K; a fit by the exact kernel of all words is a task of its own."""
     found = []
     for data in FACES + WORDS:
         for model in (name for name, one in MODELS.items() if data in one.data):
+            count = max(2, round(scale * (SPLITS_OF_WORDS if data in WORDS else MODELS[model].splits)))
+            step = 1 if data in WORDS and model.startswith("kernel-s2ppca") else count
             for k in (0,) if model == "rows" else COMPONENTS:
-                name = f"{data}/{model}" + (f"-{k}" if k else "")
-                arguments = {"data": data, "model": model, "n_components": k}
-                found.append(Task(name, "benchmarks.cases.kernels:errors", arguments, once=True))
+                for first in range(0, count, step):
+                    base = {"data": data, "model": model, "n_components": k, "first": first, "last": first + step}
+                    name = f"{data}/{model}" + (f"-{k}" if k else "") + (f"/{first}" if step < count else "")
+                    found.append(Task(name, "benchmarks.cases.kernels:errors", base, once=True))
     return tuple(found)
 
 
@@ -201,12 +204,12 @@ def summarise(rows: list[Row]) -> Summary:
     for data, own in grouped(latest.values(), lambda row: row["arguments"]["data"]).items():
         lines, kernels = [], {}
         for model, of_model in grouped(own, lambda row: row["arguments"]["model"]).items():
-            by_k = {row["arguments"]["n_components"]: row for row in of_model}
-            cells = [mean_and_spread((by_k.get(k) or by_k.get(0) or {}).get("errors")) for k in COMPONENTS]
-            last = of_model[-1]
-            count = len(last["errors"])
-            lines.append((model, *cells, count, _gammas(last), last.get("trace_error") or None,
-                          middle(of_model, "fit_cpu_seconds")))  # fmt: skip
+            by_k = grouped(of_model, lambda row: row["arguments"]["n_components"])
+            errors_of = {k: [error for row in of_k for error in row["errors"]] for k, of_k in by_k.items()}
+            cells = [mean_and_spread(errors_of.get(k, errors_of.get(0))) for k in COMPONENTS]
+            last, counts = of_model[-1], " to ".join(map(str, sorted({len(found) for found in errors_of.values()})))
+            lines.append((model, *cells, counts, _gammas(of_model), last.get("trace_error") or None,
+                          sum(row["fit_cpu_seconds"] for row in of_model)))  # fmt: skip
             if "linear_part" in last and "landmarks" not in model and model != TUNED:
                 kernels[MODELS[model].options["kernel"]] = (*last["quantiles"], last["linear_part"])
         headers = ("model", *(f"error at K = {k}" for k in COMPONENTS), "splits", "γ", "trace error", "processor s")
@@ -225,8 +228,8 @@ def summarise(rows: list[Row]) -> Summary:
     return Summary("\n\n".join([*parts, not_run(rows)]).rstrip())
 
 
-def _gammas(row: Row) -> str | None:
-    values = sorted({float(f"{value:.3g}") for value in row.get("gammas", [])})
+def _gammas(rows: list[Row]) -> str | None:
+    values = sorted({float(f"{value:.3g}") for row in rows for value in row.get("gammas", [])})
     return " to ".join(f"{value:g}" for value in (values if len(values) < 2 else (values[0], values[-1]))) or None
 
 

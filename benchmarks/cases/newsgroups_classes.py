@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 
 SPLITS = 50
 PORTION = 10
-"""Splits of a task whose method fits a model to all documents in each of them."""
+"""Splits of a task whose method has a space of its own for each of them: no process runs for long."""
 NEGLIGIBLE = 1e-8
 """A direction with less than this part of the largest singular value is rounding."""
 
@@ -82,10 +82,10 @@ def errors(folder: Path, scale: float, method: str, n_components: int, first: in
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
-    """Each method and K; splits of the semi-supervised model in portions, so that no process runs for long."""
+    """Each method and K, the splits of those that see labels in portions."""
     count, found = max(2, round(SPLITS * scale)), []
     for method in METHODS:
-        step = PORTION if method == "s2ppca" else count
+        step = count if method in faces.UNSUPERVISED else PORTION
         for k in (0,) if method == "full" else faces.COMPONENTS:
             for first in range(0, count, step):
                 last = min(first + step, count)
