@@ -139,7 +139,8 @@ def summarise(rows: list[Row]) -> Summary:
     """One table for each choice of labels and measure, one column for each K."""
     parts = []
     for labels, own in grouped(finished(rows), lambda row: row["arguments"]["labels"]).items():
-        known = np.concatenate([row["labelled"] for row in own])
+        known = {size for row in own for size in row["labelled"]}
+        sizes = " to ".join(map(str, sorted({min(known), max(known)})))
         for measure in MEASURES:
             lines = []
             for method, of_method in grouped(own, lambda row: row["arguments"]["method"]).items():
@@ -147,7 +148,7 @@ def summarise(rows: list[Row]) -> Summary:
                 for space in of_method[-1]["scores"]:
                     cells = [by_k.get(k, by_k.get(0)) for k in COMPONENTS]
                     lines.append((method, space, *(mean_and_spread(cell and cell[space][measure]) for cell in cells)))
-            title = f"**{measure}, {labels}** ({known.min()} to {known.max()} labelled genes)"
+            title = f"**{measure}, {labels}** ({sizes} labelled genes)"
             headers = ("method", "space", *(f"K = {k}" for k in COMPONENTS))
             parts.append(title + "\n\n" + markdown(headers, lines))
     parts.append(
