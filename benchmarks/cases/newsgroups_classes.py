@@ -23,6 +23,7 @@ Array = npt.NDArray[np.float64]
 SPLITS = 50
 PORTION = 10
 """Splits of a task whose method has a space of its own for each of them: no process runs for long."""
+PSEUDO, NULL = "discriminants, pseudo-inverse of S_w", "discriminants, null space of S_w"
 NEGLIGIBLE = 1e-8
 """A direction with less than this part of the largest singular value is rounding."""
 
@@ -45,18 +46,21 @@ def span_coordinates(rows: sp.csr_array, labelled: npt.NDArray[np.bool_]) -> Arr
 
 
 def lda(rows: sp.csr_array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Any]:
-    """Fisher's discriminants of the labelled documents: leading eigenvectors of S_w⁺S_b, at most C − 1.
+    """Fisher's discriminants of the labelled documents, at most C − 1, in two ways, as S_w has no inverse.
 
-    S_w has rank N₁ − C, below the number of features; S_w⁺ is its pseudo-inverse.
+    `PSEUDO` are leading eigenvectors of S_w⁺S_b, in the N₁ − C directions in which documents of a class differ;
+    `NULL` are principal axes of the class means in the C − 1 other directions of the span, where they do not.
     """
     coordinates = span_coordinates(rows, labelled)
     known, (names, codes) = coordinates[labelled], np.unique(classes[labelled], return_inverse=True)
     means = np.stack([known[codes == code].mean(axis=0) for code in range(len(names))])
-    _, values, axes = np.linalg.svd(known - means[codes], full_matrices=False)
-    used = values > NEGLIGIBLE * values[0]
-    whitening = axes[used].T / values[used]
-    _, _, directions = np.linalg.svd((means - known.mean(axis=0))[codes] @ whitening, full_matrices=False)
-    return {"discriminants": coordinates @ (whitening @ directions[: min(k, len(names) - 1)].T)}
+    _, values, axes = np.linalg.svd(known - means[codes])
+    rank = int((values > NEGLIGIBLE * values[0]).sum())
+    found = {}
+    for name, base in {PSEUDO: axes[:rank].T / values[:rank], NULL: axes[rank:].T}.items():
+        _, _, directions = np.linalg.svd((means - known.mean(axis=0))[codes] @ base, full_matrices=False)
+        found[name] = coordinates @ (base @ directions[: min(k, len(names) - 1)].T)
+    return found
 
 
 def pls(rows: sp.csr_array, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_], k: int) -> dict[str, Any]:

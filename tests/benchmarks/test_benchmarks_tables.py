@@ -49,9 +49,19 @@ def test_discriminants_are_the_eigenvectors_of_the_pseudo_inverse_of_the_scatter
     directions = la.eigh(root.T @ between.T @ between @ root)[1][:, ::-1]
     for k in (2, 5):
         expected = dense @ root @ directions[:, : min(k, CLASSES - 1)]
-        found = newsgroups_classes.lda(rows, classes, labelled, k)["discriminants"]
+        found = newsgroups_classes.lda(rows, classes, labelled, k)[newsgroups_classes.PSEUDO]
         assert found.shape[1] == min(k, CLASSES - 1)
         np.testing.assert_allclose(distances(found), distances(expected), atol=1e-8)
+
+
+def test_discriminants_in_the_null_space_put_labelled_rows_of_a_class_on_one_point(words: Any) -> None:
+    rows, classes, labelled = words
+    found = newsgroups_classes.lda(rows, classes, labelled, 5)[newsgroups_classes.NULL]
+    same = classes[labelled][:, None] == classes[labelled]
+    between = distances(found[labelled])
+    assert found.shape == (60, CLASSES - 1)
+    assert between[same].max() < 1e-10 < 0.1 < between[~same].min()
+    assert newsgroups_classes.lda(rows, classes, labelled, 2)[newsgroups_classes.NULL].shape == (60, 2)
 
 
 def test_principal_axes_of_sparse_rows_are_those_of_dense_ones(words: Any) -> None:
