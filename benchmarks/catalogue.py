@@ -20,8 +20,10 @@ from benchmarks.cases import (
     nan_passes,
     nan_speed,
     newsgroups,
+    newsgroups_classes,
     planner,
     ratings,
+    yeast,
 )
 from benchmarks.task import Case
 
@@ -30,6 +32,8 @@ CASES: dict[str, Case] = {
     for case in (
         newsgroups.CASE,
         faces.CASE,
+        newsgroups_classes.CASE,
+        yeast.CASE,
         citations.CASE,
         exactness.CASE,
         beyond_memory.CASE,

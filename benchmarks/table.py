@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 from benchmarks.task import Check, Row
@@ -27,6 +27,13 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value).replace("|", "\\|")
+
+
+def mean_and_spread(values: Sequence[float] | None) -> str | None:
+    """Mean ± standard deviation; of one value the value."""
+    if values is None:
+        return None
+    return f"{mean(values):.3f}" + (f" ± {stdev(values):.3f}" if len(values) > 1 else "")
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:

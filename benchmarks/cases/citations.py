@@ -6,7 +6,6 @@ Source: Li, Yeung and Zhang (2009), Figures 2 to 4.  Needs DLATENT_DATA with the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +13,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.cases.citations_spaces import REDUCED, WHOLE, Array, accuracies, linked, pca, prpca, unit_scale
+from benchmarks.cases.citations_spaces import REDUCED, WHOLE, accuracies, linked, pca, prpca, unit_scale
 from benchmarks.external import data_file
 from benchmarks.pictures import clouds, curves
 from benchmarks.processes import Stopwatch
-from benchmarks.table import grouped, markdown, not_run
+from benchmarks.table import grouped, markdown, mean_and_spread, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
 REPEATS = 5
@@ -156,7 +155,7 @@ def summarise(rows: list[Row]) -> Summary:
 def _by_components(rows: list[Row]) -> str:
     lines = []
     for row in rows:
-        values = {int(k): _shown(numbers) for k, numbers in row["accuracies"].items()}
+        values = {int(k): mean_and_spread(numbers) for k, numbers in row["accuracies"].items()}
         whole_space = None if row["arguments"]["method"] in REDUCED else next(iter(values.items()))
         reduced_cells = [None if whole_space else values.get(k) for k in COMPONENTS]
         everything = f"{whole_space[1]} (of {whole_space[0]})" if whole_space else None
@@ -170,23 +169,23 @@ def _by_weighting(rows: list[Row]) -> str:
         rows, lambda row: (row["arguments"]["data"], row["arguments"]["weighting"])
     ).items():
         by = {row["arguments"]["method"]: row["accuracies"] for row in own}
-        cells = [_shown(by[method][last]) if method in by else None for method in ("pca", "prpca")]
+        cells = [mean_and_spread(by[method][last]) if method in by else None for method in ("pca", "prpca")]
         lines.append((data, weighting, *cells))
     return markdown(("data", "weighting", f"PCA, K = {last}", f"relational PCA, K = {last}"), lines)
 
 
 def _by_iteration(rows: list[Row]) -> str:
     lines = [
-        (row["arguments"]["data"], *map(_shown, row["accuracies_by_iteration"].values()), _shown(row[AT_MAXIMUM]))
+        (
+            row["arguments"]["data"],
+            *map(mean_and_spread, row["accuracies_by_iteration"].values()),
+            mean_and_spread(row[AT_MAXIMUM]),
+        )
         for row in rows
         if AT_MAXIMUM in row
     ]
     headers = ("data", "EM iteration 0 (PCA)", *map(str, ITERATIONS), "maximum")
     return markdown(headers, lines) if lines else ""
-
-
-def _shown(values: Sequence[float] | Array) -> str:
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
 
 
 def _checks(rows: list[Row]) -> list[Check]:
@@ -204,9 +203,8 @@ def _checks(rows: list[Row]) -> list[Check]:
             ("gain", gains[last], asked.prpca - asked.pca),
             ("accuracy", np.array(by["prpca"][last]), asked.prpca),
         ):
-            said = (
-                f"{data}: {what} of relational PCA with K = {last}: {_shown(values)} (at least {level:.2f} within 2 sd)"
-            )
+            found = f"{data}: {what} of relational PCA with K = {last}: {mean_and_spread(values)}"
+            said = f"{found} (at least {level:.2f} within 2 sd)"
             checks.append(Check(said, bool(values.mean() + 2 * values.std(ddof=1) >= level)))
     return checks
 

@@ -8,35 +8,57 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from benchmarks.cases import faces, newsgroups
-from benchmarks.processes import Stopwatch
 from benchmarks.stored import load, path_of
-from benchmarks.table import grouped, markdown, middle, not_run
+from benchmarks.table import grouped, markdown, mean_and_spread, not_run
 from benchmarks.task import Case, Row, Summary, Task, finished
 
 Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
 
 COMPONENTS = (5, 10, 20)
-SPLITS = {"orl": 50, "yale": 50, "newsgroups": 5}
+FACES, WORDS = ("orl", "yale"), ("newsgroups",)
 LANDMARKS = 1000
-"""Of 20 Newsgroups, whose kernel has 400 million entries."""
-MODELS: dict[str, dict[str, Any]] = {
-    "rows": {},
-    "ppca": {},
-    "kernel-ppca-rbf": {"kernel": "rbf"},
-    "kernel-ppca-cosine": {"kernel": "cosine"},
-    "s2ppca": {},
-    "kernel-s2ppca-rbf": {"kernel": "rbf"},
-    "kernel-s2ppca-cosine": {"kernel": "cosine"},
-    "kernel-s2ppca-laplacian": {"kernel": "laplacian"},
+"""Of 20 Newsgroups, where a line with landmarks stands beside the exact kernel of 400 million entries."""
+
+
+class Model(NamedTuple):
+    """Options of a kernel (none: a linear model), the data sets that it is measured on, and the splits of faces."""
+
+    options: dict[str, Any]
+    data: tuple[str, ...] = FACES + WORDS
+    splits: int = 50
+
+
+TUNED = "kernel-s2ppca-rbf-tuned"
+MODELS = {
+    "rows": Model({}),
+    "ppca": Model({}),
+    "kernel-ppca-rbf": Model({"kernel": "rbf"}),
+    "kernel-ppca-cosine": Model({"kernel": "cosine"}),
+    "s2ppca": Model({}),
+    "kernel-s2ppca-rbf": Model({"kernel": "rbf"}),
+    "kernel-s2ppca-cosine": Model({"kernel": "cosine"}, splits=10),
+    "kernel-s2ppca-laplacian": Model({"kernel": "laplacian"}, FACES),
+    TUNED: Model({"kernel": "rbf"}, FACES, splits=10),
+    "kernel-s2ppca-rbf-landmarks": Model({"kernel": "rbf", "landmarks": LANDMARKS}, WORDS),
 }
-NOT_FOR_WORDS = ("kernel-s2ppca-laplacian",)
+SPLITS_OF_WORDS = 5
+PORTION = 10
+"""Splits of faces in a task; a fit to all words is a task of its own."""
+FACTORS = (0.25, 1.0, 4.0, 16.0, 64.0)
+"""γ of the tuned model over that of the median heuristic."""
+SLAB = 500
+"""Rows of a kernel that are computed at a time."""
 
 
 def prepare(folder: Path, scale: float) -> Row:
@@ -44,111 +66,174 @@ def prepare(folder: Path, scale: float) -> Row:
     return {"faces": faces.prepare(folder, scale), **newsgroups.prepare(folder, 1.0)}
 
 
-def splits(data: str, classes: npt.NDArray[Any], count: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """Which rows are labelled; the same for every model."""
-    if data != "newsgroups":
-        yield from faces.splits(classes, count)
+def splits(data: str, classes: Labels, first: int, last: int) -> Iterator[Mask]:
+    """Which rows are labelled in the splits `first` … `last` − 1; the same for every model."""
+    if data in FACES:
+        yield from islice(faces.splits(classes, last), first, None)
         return
-    for seed in range(count):
+    for seed in range(first, last):
         yield newsgroups.partly_labelled(classes, seed) >= 0
 
 
-def read(folder: Path, data: str) -> tuple[Any, npt.NDArray[Any]]:
+def read(folder: Path, data: str) -> tuple[Any, Labels]:
     """Rows of unit length, and their classes."""
     if data == "newsgroups":
-        return load(path_of(folder)), np.load(folder / newsgroups.CLASSES)
+        return sp.csr_array(load(path_of(folder))), np.load(folder / newsgroups.CLASSES)
     stored = np.load(folder / f"{data}.npz")
     images = stored["images"]
     return images / np.linalg.norm(images, axis=1, keepdims=True), stored["classes"]
 
 
-def estimator(model: str, k: int, data: str) -> Any:
+def default_kernel(name: str, rows: Any) -> Any:
+    """The kernel with the γ that `gamma="median"` takes."""
+    from dlatent.estimators.kernel_fit import SAMPLE, chosen_rows
+    from dlatent.operators.kernels import Kernel, median_gamma
+
+    return Kernel(name, median_gamma(name, rows[chosen_rows(rows.shape[0], SAMPLE, 0)]))
+
+
+def written_kernel(folder: Path, kernel: Any, rows: Any) -> Array:
+    """K (N, N) as a file that is mapped into memory; the first call computes it, for all fits of all tasks."""
+    place = folder / f"kernel-{kernel.name}.npy"
+    if not place.exists():
+        count, scratch = rows.shape[0], place.with_suffix(".part")
+        found = np.lib.format.open_memmap(scratch, mode="w+", dtype=np.float64, shape=(count, count))
+        for start in range(0, count, SLAB):
+            found[start : start + SLAB] = kernel(rows[start : start + SLAB], rows)
+        found.flush()
+        scratch.rename(place)
+    return np.asarray(np.load(place, mmap_mode="r"))
+
+
+def estimator(model: str, k: int, **more: Any) -> Any:
     """The model, not fitted."""
     from dlatent import PPCA, KernelPPCA, KernelSupervisedPPCA, SupervisedPPCA
 
-    options = MODELS[model]
+    options = MODELS[model].options
     if not options:
         return {"ppca": PPCA, "s2ppca": SupervisedPPCA}[model](k)
-    kind = KernelPPCA if "s2ppca" not in model else KernelSupervisedPPCA
-    return kind(k, landmarks=LANDMARKS if data == "newsgroups" else None, **options)
+    return (KernelSupervisedPPCA if "s2ppca" in model else KernelPPCA)(k, **(options | more))
 
 
-def nearest_error(space: Any, classes: npt.NDArray[Any], labelled: npt.NDArray[np.bool_]) -> float:
-    """Share of the other rows whose nearest labelled row is of another class; rows of words are sparse."""
-    if isinstance(space, np.ndarray):
-        return faces.nearest_error(space, classes, labelled)
-    # Rows of unit length: the nearest is the one with the largest inner product.
-    nearest = (space[~labelled] @ space[labelled].T).toarray().argmax(axis=1)
-    return float((classes[labelled][nearest] != classes[~labelled]).mean())
+def tuned(k: int, rows: Array, targets: Labels, labelled: Mask) -> Any:
+    """The model fitted with the best γ of a grid: halves of the labelled rows are held out in turn, one of each class,
+    and all unlabelled rows are always there."""
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+    known, middle = np.flatnonzero(labelled), default_kernel("rbf", rows).gamma
+    held = [known[part] for _, part in StratifiedKFold(2).split(known, targets[known])]
+    cuts = [(np.setdiff1d(np.arange(len(rows)), part), part) for part in held]
+    model = estimator(TUNED, k, suspect_data="keep")
+    search = GridSearchCV(model, {"gamma": [middle * factor for factor in FACTORS]}, scoring="accuracy", cv=cuts)
+    return search.fit(rows, targets).best_estimator_
 
 
-def errors(folder: Path, scale: float, data: str, model: str, n_components: int) -> Row:
-    """1-NN errors of one model over the splits, in the posterior means E[z|x]."""
+def kernel_facts(kernel: Any, rows: Any) -> Row:
+    """How far a kernel is from the inner product: its 5, 50 and 95 % quantiles over pairs of different rows, and the
+    part of its variance over these pairs that a linear function of ⟨x, x'⟩ explains."""
+    from dlatent.estimators.kernel_fit import SAMPLE, chosen_rows
+    from dlatent.operators.kernels import inner_products
+
+    some = rows[chosen_rows(rows.shape[0], SAMPLE, 0)]
+    pairs = np.triu_indices(some.shape[0], 1)
+    values, products = kernel(some, some)[pairs], inner_products(some, some)[pairs]
+    correlation = np.corrcoef(values, products)[0, 1]
+    return {"quantiles": np.quantile(values, (0.05, 0.5, 0.95)).tolist(), "linear_part": float(correlation**2)}
+
+
+def errors(folder: Path, scale: float, data: str, model: str, n_components: int, first: int, last: int) -> Row:
+    """1-NN errors of one model over the splits `first` … `last` − 1, in the posterior means E[z|x]."""
     warnings.simplefilter("ignore")
     rows, classes = read(folder, data)
-    found, space, fitted = list[float](), None, None
-    with Stopwatch() as watch:
-        for labelled in splits(data, classes, max(2, round(SPLITS[data] * scale))):
-            if space is None or "s2ppca" in model:
-                if model == "rows":
-                    space = rows
-                else:
-                    fitted = estimator(model, n_components, data)
-                    fitted.fit(rows, *((np.where(labelled, classes, -1),) if "s2ppca" in model else ()))
-                    space = np.asarray(fitted.transform(rows))
-            found.append(nearest_error(space, classes, labelled))
+    options, supervised = MODELS[model].options, "s2ppca" in model
+    kernel = default_kernel(options["kernel"], rows) if options else None
+    given, more, fits = rows, dict[str, Any](), list[Row]()
+    if kernel is not None and data in WORDS and "landmarks" not in options:
+        given, more = written_kernel(folder, kernel, rows), {"kernel": "precomputed", "route": "recomputed"}
+        if kernel.name == "cosine":
+            more["feature_dimension"] = rows.shape[1]  # of which a given kernel does not tell
+
+    def space(x: Any, classes: Labels, labelled: Mask, k: int) -> dict[str, Any]:
+        if model == "rows":
+            return {model: x}
+        targets = np.where(labelled, classes, -1)
+        if model == TUNED:
+            found = tuned(k, x, targets, labelled)
+        else:
+            found = estimator(model, k, **more).fit(x, *((targets,) if supervised else ()))
+        fits.append(facts(found))
+        return {model: np.asarray(found.transform(x))}
+
+    chosen = splits(data, classes, first, last)
+    found = faces.over_splits(space, given, classes, chosen, n_components, once=not supervised)
+    row = found | {"errors": found["errors"][model]} | (fits[-1] if fits else {})
+    if kernel is None:
+        return row
+    gammas = [kernel.gamma] if more else [fit["gamma"] for fit in fits]
+    return row | kernel_facts(kernel, rows) | ({"gammas": gammas} if kernel.name != "cosine" else {})
+
+
+def facts(model: Any) -> Row:
+    """What a fitted model says of itself."""
     return {
-        "fit_seconds": watch.seconds,
-        "fit_cpu_seconds": watch.cpu_seconds,
-        "errors": found,
-        "gamma": float(getattr(fitted, "gamma_", np.nan)),
-        "trace_error": float(getattr(fitted, "trace_error_", 0.0)),
-        "route": None if fitted is None else fitted._fitted.plan.route,
-        "noise_variance": None if fitted is None else float(fitted.noise_variance_),
+        "gamma": getattr(model, "gamma_", None),
+        "trace_error": float(getattr(model, "trace_error_", 0.0)),
+        "passes": model.n_passes_,
+        "route": model._fitted.plan.route,
+        "noise_variance": float(model.noise_variance_),
     }
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
-    """Every data set, model and K."""
+    """Every data set, model and K, the splits of models that see labels in portions: no process runs for long."""
     found = []
-    for data in SPLITS:
-        for model in MODELS:
-            if data == "newsgroups" and model in NOT_FOR_WORDS:
-                continue
+    for data in FACES + WORDS:
+        for model in (name for name, one in MODELS.items() if data in one.data):
+            count = max(2, round(scale * (SPLITS_OF_WORDS if data in WORDS else MODELS[model].splits)))
+            step = (1 if data in WORDS else PORTION) if "s2ppca" in model else count
             for k in (0,) if model == "rows" else COMPONENTS:
-                name = f"{data}/{model}" + (f"-{k}" if k else "")
-                arguments = {"data": data, "model": model, "n_components": k}
-                found.append(Task(name, "benchmarks.cases.kernels:errors", arguments, once=True))
+                for first in range(0, count, step):
+                    last = min(first + step, count)
+                    base = {"data": data, "model": model, "n_components": k, "first": first, "last": last}
+                    name = f"{data}/{model}" + (f"-{k}" if k else "") + (f"/{first}" if step < count else "")
+                    found.append(Task(name, "benchmarks.cases.kernels:errors", base, once=True))
     return tuple(found)
 
 
 def summarise(rows: list[Row]) -> Summary:
-    """One line per data set and model, with the errors at each K."""
+    """One line per data set and model, with the errors at each K; and what the kernels are like."""
     parts = []
-    done = finished(rows)
-    for data, own in grouped(done, lambda row: row["arguments"]["data"]).items():
-        lines = []
+    latest = {row["task"]: row for row in finished(rows)}
+    for data, own in grouped(latest.values(), lambda row: row["arguments"]["data"]).items():
+        lines, kernels = [], {}
         for model, of_model in grouped(own, lambda row: row["arguments"]["model"]).items():
-            by_k = {row["arguments"]["n_components"]: row for row in of_model}
-            cells = [_cell(by_k.get(k, by_k.get(0))) for k in COMPONENTS]
-            last = of_model[-1]
-            trace = last["trace_error"] or None
-            lines.append((model, *cells, last["gamma"] if last["gamma"] == last["gamma"] else None, trace,
-                          middle(of_model, "fit_seconds")))  # fmt: skip
-        headers = ("model", *(f"error at K = {k}" for k in COMPONENTS), "γ", "trace error", "s for all splits")
+            by_k = grouped(of_model, lambda row: row["arguments"]["n_components"])
+            errors_of = {k: [error for row in of_k for error in row["errors"]] for k, of_k in by_k.items()}
+            cells = [mean_and_spread(errors_of.get(k, errors_of.get(0))) for k in COMPONENTS]
+            last, counts = of_model[-1], " to ".join(map(str, sorted({len(found) for found in errors_of.values()})))
+            lines.append((model, *cells, counts, _gammas(of_model), last.get("trace_error") or None,
+                          sum(row["fit_cpu_seconds"] for row in of_model)))  # fmt: skip
+            if "linear_part" in last and "landmarks" not in model and model != TUNED:
+                kernels[MODELS[model].options["kernel"]] = (*last["quantiles"], last["linear_part"])
+        headers = ("model", *(f"error at K = {k}" for k in COMPONENTS), "splits", "γ", "trace error", "processor s")
         parts.append(f"**{data}**\n\n" + markdown(headers, lines))
+        about = ("kernel", "5 %", "50 %", "95 %", "linear part of its variance")
+        parts.append(markdown(about, [(name, *values) for name, values in kernels.items()]))
     parts.append(
         "Errors of the nearest labelled row on the others, mean ± standard deviation over the splits, in the posterior "
         "means; `rows` are the images or words themselves. Rows have unit length, so that the cosine kernel is the "
-        "linear one, and its lines stand beside those of the linear models as a check (on words up to the landmarks)."
+        "linear one, and its lines stand beside those of the linear models as a check. The second table has quantiles "
+        "of k(x, x') over pairs of different rows, and the part of its variance over these pairs that a linear "
+        "function of ⟨x, x'⟩ explains: where that is near 1, a kernel has little to add. The tuned γ is the best of "
+        f"{', '.join(f'{f:g}' for f in FACTORS)} times the median heuristic at guessing the classes of one half of the "
+        "labelled rows from the other half and the unlabelled rows."
     )
     return Summary("\n\n".join([*parts, not_run(rows)]).rstrip())
 
 
-def _cell(row: Row | None) -> str | None:
-    if row is None:
-        return None
-    return f"{np.mean(row['errors']):.3f} ± {np.std(row['errors'], ddof=1):.3f}"
+def _gammas(rows: list[Row]) -> str | None:
+    values = sorted({float(f"{value:.3g}") for row in rows for value in row.get("gammas", [])})
+    return " to ".join(f"{value:g}" for value in (values if len(values) < 2 else (values[0], values[-1]))) or None
 
 
 CASE = Case(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from benchmarks.cases import kernel_memory, kernels
+from benchmarks.cases import faces, kernel_memory, kernels
 from benchmarks.task import Check
 
 
@@ -31,15 +31,28 @@ def test_sparse_rows_have_the_neighbours_of_dense_ones() -> None:
     rows = rng.random((40, 9)) * (rng.random((40, 9)) < 0.5) + 1e-3
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     classes, labelled = np.arange(40) % 3, np.arange(40) < 12
-    dense = kernels.nearest_error(rows, classes, labelled)
-    assert kernels.nearest_error(sp.csr_array(rows), classes, labelled) == dense
+    dense = faces.nearest_error(rows, classes, labelled)
+    assert faces.nearest_error(sp.csr_array(rows), classes, labelled) == dense
     assert 0 < dense < 1
 
 
 def test_every_model_is_measured_at_every_number_of_components() -> None:
-    names = [task.name for task in kernels.tasks(1.0)]
-    assert len(names) == len(set(names)) == 2 * (1 + 7 * 3) + (1 + 6 * 3)
-    assert "newsgroups/kernel-s2ppca-laplacian-5" not in names
+    tasks = kernels.tasks(1.0)
+    assert len({task.name for task in tasks}) == len(tasks)
+    asked = {(task.arguments["data"], task.arguments["model"], task.arguments["n_components"]) for task in tasks}
+    assert len(asked) == 2 * (1 + 8 * 3) + (1 + 7 * 3)
+    assert ("newsgroups", "kernel-s2ppca-laplacian", 5) not in asked
+    for one in asked:
+        own = [t.arguments for t in tasks if (*map(t.arguments.get, ("data", "model", "n_components")),) == one]
+        seeds = [seed for part in own for seed in range(part["first"], part["last"])]
+        assert seeds == list(range(5 if one[0] == "newsgroups" else kernels.MODELS[one[1]].splits))
+
+
+def test_splits_of_a_portion_are_those_of_the_whole() -> None:
+    classes = np.arange(40) % 4
+    for data in ("orl", "newsgroups"):
+        whole = list(kernels.splits(data, classes, 0, 4))
+        np.testing.assert_array_equal(list(kernels.splits(data, classes, 2, 4)), whole[2:])
 
 
 def row(task: str, **values: object) -> dict[str, object]:
