@@ -51,11 +51,12 @@ class GatherPairs(Protocol):
 
     def __call__(
         self,
-        meet: Callable[[Block, Block, P], V],
+        meet: Callable[[Block, Block, P], Any],
         parameters: P,
         *,
         along: Callable[[V, V], V],
         finish: Callable[[Block, V, P], Any] | None = None,
+        mutual: bool = False,
         name: str = "pairs",
     ) -> Any:
         """The results of the blocks, in their order."""
@@ -145,16 +146,15 @@ def find_neighbours(
     """
     random = np.random.default_rng(0)
     directions = random.standard_normal((len(shift), min(SLOW, len(shift)))) / np.sqrt(len(shift))
-    request = NeighbourRequest(k, shift, directions=directions)
+    request = NeighbourRequest.first(k, shift, directions)
     found: tuple[Bounds, ...] = gather(block_bounds, request, name="bounds", combine=operator.add)
     slow = np.concatenate([part.slow for part in found])
     if others is not None:
         return others(), slow
-    bounds = np.concatenate([part.bounds for part in found])
-    largest = max(part.largest for part in found)
-    single = single_is_enough(bounds, largest, len(shift))
-    request = NeighbourRequest(k, shift, bounds, single)
-    parts = gather_pairs(block_neighbours, request, along=merged, name="neighbours")
+    bounds, order = (np.concatenate([getattr(part, name) for part in found]) for name in ("bounds", "order"))
+    single = single_is_enough(bounds, max(part.largest for part in found), len(shift))
+    request = NeighbourRequest(k, shift, directions, bounds, order, single)
+    parts = gather_pairs(block_neighbours, request, along=merged, mutual=True, name="neighbours")
     neighbours = Neighbours(*(np.concatenate(values) for values in zip(*parts, strict=True)))
     return neighbours, slow
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import Block
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
+from dlatent.local_linear.approximate import exact_neighbours
 from dlatent.local_linear.embedding import Reference, coordinates, interpolated
-from dlatent.local_linear.neighbours import NeighbourRequest, nearest
 from dlatent.local_linear.smallest import predicted_fill, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both, weights
 
@@ -28,7 +28,7 @@ def sheet(rows, seed=0, features=3):
 
 
 def graph(x, k=K, regularisation=1e-3):
-    indices = nearest(x, x, NeighbourRequest(k, x.mean(axis=0)), own=0).indices
+    indices = exact_neighbours(x, np.arange(len(x)), k, x.mean(axis=0)).indices
     found = weights(x, x[indices.ravel()], np.arange(indices.size), k, regularisation)
     return indices, found
 
@@ -155,7 +155,7 @@ def test_sets_that_nobody_leaves_are_closed():
     """Two tight clusters, and between them points that have neighbours in both: one component, two null vectors."""
     between = np.linspace(1.0, 9.0, 9)
     x = np.concatenate([np.linspace(-0.2, 0.2, 8), between, np.linspace(9.8, 10.2, 9)])[:, None]
-    indices = nearest(x, x, NeighbourRequest(6, np.zeros(1)), own=0).indices
+    indices = exact_neighbours(x, np.arange(len(x)), 6, np.zeros(1)).indices
     matrix = weight_matrix(indices, np.full(indices.shape, 1 / 6), len(x))
     residual = residual_matrix([matrix], [np.arange(len(x))], len(x))
     assert components(residual).max() == 0
