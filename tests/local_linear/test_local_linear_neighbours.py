@@ -9,6 +9,8 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.neighbors import NearestNeighbors
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
@@ -151,6 +153,18 @@ def test_float32_products_only_where_their_error_is_small():
     assert not single_is_enough(bounds, 1e5, 50)
     assert not single_is_enough(bounds, 100.0, 10**6)
     assert not single_is_enough(np.full(10, np.inf), 1.0, 5)
+
+
+def test_digits_have_the_neighbours_of_scikit_learn_up_to_ties():
+    """The distances are equal in every row, and the neighbours where the next one is not as near as the last."""
+    x = load_digits().data
+    _, indices = in_blocks(x, 30, [600, 1, 1196])
+    distances, found = NearestNeighbors(n_neighbors=32).fit(x).kneighbors(x)
+    own = np.array([((row - x[near]) ** 2).sum(axis=1) for row, near in zip(x, indices, strict=True)])
+    np.testing.assert_allclose(np.sqrt(own), distances[:, 1:31], rtol=1e-12)
+    clear = distances[:, 31] > distances[:, 30] + 1e-9
+    assert clear.sum() == 1797 - 106
+    np.testing.assert_array_equal(np.sort(indices[clear], axis=1), np.sort(found[clear, 1:31], axis=1))
 
 
 def test_nan_is_named():
