@@ -23,7 +23,7 @@ def s_curve(rows=300, seed=0):
 
 
 class SmallerIndexFirst(NearestNeighbors):
-    """scikit-learn's neighbours by all differences, ties to the smaller index: its own searches break ties by chance."""
+    """Neighbours by all differences, ties to the smaller index; the searches of scikit-learn break them otherwise."""
 
     def kneighbors(self, X, n_neighbors=None, return_distance=True):
         squares = np.array([((row - self._fit_X) ** 2).sum(axis=1) for row in X])
