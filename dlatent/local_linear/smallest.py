@@ -1,7 +1,7 @@
 """The smallest eigenpairs of M = BᵀB beside the constant, of a sparse B (rows, n) with B1 = 0.
 
 They are many orders of magnitude below the largest, so that iterations need an inverse.  Where the factors of M are
-affordable, it is the inverse itself (shift and invert); what they will cost is measured on two balls of the graph.
+affordable, it is the inverse itself (shift and invert); what they will cost is measured on balls of the graph.
 Else it is an approximate one: algebraic multigrid that knows the coordinates of the instances as slow directions
 (pyamg, where it is installed), or incomplete factors.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as la
 import scipy.sparse as sp
 import scipy.sparse.linalg as sl
@@ -23,7 +24,9 @@ SHIFT = 1e-13
 """The shift of the factorised matrix, as a part of the mean of its diagonal: far below the eigenvalues in question."""
 ROUNDING = 1e-12
 """Eigenvalues below this part of the mean of the diagonal are known to rounding errors only."""
-BALLS = (500, 2000)
+BALLS = (500, 2000, 8000)
+DENSE = 0.25
+"""Where the factors of a ball have more than this part of all entries, a larger one tells nothing new."""
 FACTOR_BYTES = 16
 """Bytes of an entry of the factors, their workspace included."""
 MOST_OPERATIONS = 2e12
@@ -73,21 +76,30 @@ def affordable(fill: float, instances: int, memory: float) -> bool:
 
 
 def predicted_fill(matrix: sp.csc_array) -> float:
-    """Entries of the factors for each instance: a power of the size, fitted to two balls of the graph."""
-    small, large = BALLS
+    """Entries of the factors for each instance: a power of the size, fitted to the last two of some growing balls of
+    the graph.
+
+    On surfaces the entries grow as the logarithm of the size, so that the power falls, and the prediction is too large.
+    """
     rows = matrix.shape[0]
-    if rows <= large:
+    if rows <= BALLS[1]:
         return float(rows)
     order = sp.csgraph.breadth_first_order(matrix, 0, directed=False, return_predecessors=False)
-    if len(order) < large:
+    if len(order) < BALLS[1]:
         return float(rows)
-    fills = []
-    for size in BALLS:
-        ball = np.sort(order[:size])
-        factors = _factors(sp.csc_array(matrix[ball][:, ball]))
-        fills.append((factors.L.nnz + factors.U.nnz) / size)
-    power = np.log(fills[1] / fills[0]) / np.log(large / small)
-    return float(min(fills[1] * (rows / large) ** power, rows))
+    small, large, largest = BALLS
+    less, more = _fill(matrix, order[:small]), _fill(matrix, order[:large])
+    if len(order) >= largest and more < DENSE * large:
+        small, large, less, more = large, largest, more, _fill(matrix, order[:largest])
+    power = np.log(more / less) / np.log(large / small)
+    return float(min(more * (rows / large) ** power, rows))
+
+
+def _fill(matrix: sp.csc_array, members: npt.NDArray[np.integer[Any]]) -> float:
+    """Entries of the factors of a part of the matrix, for each of its instances."""
+    own = np.sort(members)
+    factors = _factors(sp.csc_array(matrix[own][:, own]))
+    return float(factors.L.nnz + factors.U.nnz) / len(own)
 
 
 def _factors(matrix: sp.csc_array) -> Any:
