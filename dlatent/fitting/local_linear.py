@@ -15,6 +15,7 @@ from dlatent.arrays import Array, Block
 from dlatent.fitting.plan import size
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
+from dlatent.local_linear.inverses import SLOW
 from dlatent.local_linear.neighbours import (
     Bounds,
     NeighbourRequest,
@@ -24,7 +25,7 @@ from dlatent.local_linear.neighbours import (
     merged,
     single_is_enough,
 )
-from dlatent.local_linear.smallest import LOOSE, SLOW, Eigenpairs, smallest
+from dlatent.local_linear.smallest import LOOSE, Eigenpairs, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
 
 P = TypeVar("P")
@@ -222,5 +223,6 @@ def embed(
     separate = separate_sets(graphs, residual)
     check(separate)
     slow = graphs[0].slow if len(graphs) == 1 else None
-    pairs = smallest(residual, n_components, memory=memory, coordinates=slow, solver=solver)
+    joined = len(separate) == 1
+    pairs = smallest(residual, n_components, memory=memory, coordinates=slow, joined=joined, solver=solver)
     return Embedded(coordinates(pairs.vectors), pairs, separate)
