@@ -75,7 +75,7 @@ class LocalPlan:
     description : the input in words.
     passes : passes over the data: bounds, neighbours and weights.
     parts : passes in which the weights are made, a part of the instances in each.
-    operations : multiplications of the comparison of all pairs.
+    operations : multiplications of the comparison of all pairs, at most: what lies far apart is not compared.
     bytes_read : bytes of blocks that the passes go through.
     worker_memory, driver_memory : projected peaks in bytes without libraries, the eigenvectors left out.
     """
@@ -97,8 +97,8 @@ class LocalPlan:
             [
                 f"data      {self.description}: {shape}, {self.n_neighbors} neighbours each",
                 f"passes    {self.passes}: bounds, neighbours, and {self.parts} for the weights",
-                f"pairs     {self.operations:.1e} multiplications; {size(self.bytes_read)} of blocks, from the cache "
-                "where they fit",
+                f"pairs     {self.operations:.1e} multiplications at most; {size(self.bytes_read)} of blocks, from the "
+                "cache where they fit",
                 f"worker    {size(self.worker_memory)} projected for blocks and coordinates of neighbours",
                 f"driver    {size(self.driver_memory)} projected for the graph; the eigenvectors are planned with it",
             ]
@@ -112,15 +112,17 @@ def make_local_plan(
     groups, total, largest = len(group_bytes), sum(group_bytes), max(group_bytes)
     parts = max(1, -(-n_neighbors * largest // COLLECTED_BYTES))
     collected = -(-n_neighbors * largest // parts)
+    # Neighbours of all groups lie on the workers, and two blocks are copied to be multiplied.
+    neighbours = 2 * shape[0] * n_neighbors * 16 + 4 * largest
     return LocalPlan(
         *shape,
         n_neighbors,
         description,
         2 + parts,
         parts,
-        float(shape[0]) ** 2 * per_row,
-        total * (1 + (1 + parts) * (2 * groups - 1)),
-        2 * largest + 2 * collected,
+        float(shape[0]) ** 2 / 2.0 * per_row,
+        total * (1 + groups + parts * (2 * groups - 1)),
+        2 * largest + max(2 * collected, neighbours),
         shape[0] * n_neighbors * NEIGHBOUR_BYTES * 3,
     )
 
