@@ -30,8 +30,8 @@ TILE_CELLS = 1 << 22
 """Numbers of the sparse rows of a tile, which are laid out."""
 EXACT_CELLS = 1 << 17
 """Numbers of differences that are taken at a time."""
-SAMPLE = 2048
-"""Points that give first limits to points of which nothing is known."""
+FIRST, SAMPLE = 512, 2048
+"""Points that give first limits to those among them, and to others."""
 
 Piece: TypeAlias = "slice | npt.NDArray[np.intp]"
 Products: TypeAlias = "Callable[[slice], Callable[[Piece], Dense]]"
@@ -105,8 +105,9 @@ def first_limits(a: Points, b: Points, k: int, *, same: bool) -> Array:
     for start, stop in _tiles(a):
         piece = slice(0, count, -(-count // max(SAMPLE, 2 * k)))
         if same:
-            width = max(stop - start, 2 * k + 1)
-            first = max(0, min(start, count - width))
+            width = max(FIRST, stop - start, 2 * k + 1)
+            first = max(0, min(start // FIRST * FIRST, count - width))
+            first = max(first, stop - width)
             piece = slice(first, first + width)
         values = product(slice(start, stop))(piece)
         if same:
