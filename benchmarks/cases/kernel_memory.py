@@ -96,7 +96,7 @@ def compute(folder: Path, scale: float) -> Row:
     request = KernelRequest(Kernel("rbf", GAMMA), np.ones((source.shape[0], 1)), False)
     with local_cluster(WORKERS, WORKER_LIMIT, folder) as client, connect(source, client=client) as engine:
         with Stopwatch() as watch:
-            engine.gather_pairs(meet_product, request, name="kernel")
+            engine.gather_pairs(meet_product, request, mutual=True, name="kernel")
         read = engine.passes[-1].bytes_read
     return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "bytes_read": read, "passes": 1}
 

@@ -136,12 +136,13 @@ class PassEngine:
 
     def gather_pairs(
         self,
-        meet: Callable[[Block, Block, P], V],
+        meet: Callable[[Block, Block, P], Any],
         parameters: P,
         *,
         along: Callable[[V, V], V] = add,
         finish: Callable[[Block, V, P], T] | None = None,
         combine: Callable[[T, T], T] | None = None,
+        mutual: bool = False,
         name: str = "pairs",
     ) -> Any:
         """One pass in which every block b meets every block: V_b = along over b' of meet(b, b', parameters).
@@ -149,11 +150,12 @@ class PassEngine:
         Values should be thin (n rows of the own block, few columns), and `meet` should cut large blocks into tiles: its
         working memory is its own affair. `along(left, right)` joins values of one block with others in the fixed order,
         and `finish(b, V_b, parameters)` makes the result of the block (None: V_b itself), where it may write it to a
-        store. Results of all blocks meet by `combine`; None returns them as a tuple in the order of the blocks.
-        `along` and `combine` may update arrays and tuples of arrays on the left in place.
+        store. With `mutual`, two blocks meet once, and `meet` returns a value for each of them, of which a block that
+        meets itself takes the first.  Results of all blocks meet by `combine`; None returns them as a tuple in the
+        order of the blocks. `along` and `combine` may update arrays and tuples of arrays on the left in place.
         """
         groups, first = self._runner.groups, not self.passes
-        work = PairWork.pairs(name, meet, parameters, along, finish, combine, groups, first)
+        work = PairWork.pairs(name, meet, parameters, along, finish, combine, mutual, groups, first)
         return self._passed(work, self._runner.run_pairs)
 
     def traffic(self) -> Traffic:
@@ -165,10 +167,10 @@ class PassEngine:
         if self._closed:
             raise EngineError("This engine is closed; connect a new one to the data.")
         started = perf_counter()
-        progress = None if self.on_progress is None else Progress(self._runner.groups * work.turns, self.on_progress)
+        progress = None if self.on_progress is None else Progress(work.steps(self._runner.groups), self.on_progress)
         (statistic, tally), tasks = run(work, progress)
         seconds = perf_counter() - started
-        blocks = len(self.source.blocks) * work.visits
+        blocks = len(self.source.blocks) * work.visits()
         record = PassRecord(work.name, seconds, tally.bytes_read, blocks, tally.cached, tasks, tally.busy_seconds)
         self.passes.append(record)
         if self.on_pass is not None:

@@ -249,7 +249,8 @@ class ClusterRunner:
 
     def _paired(self, work: Work, new: _Pieces) -> Key:
         """The tasks of a pass over pairs; returns the key of the last."""
-        return walk_pairs(_PairSteps(self, new), self.groups)
+        assert isinstance(work, PairWork)
+        return walk_pairs(_PairSteps(self, new), work)
 
     def place(self, group: int) -> tuple[Key, str]:
         """The key of a group's description, and its home."""
@@ -332,6 +333,22 @@ class _PairSteps:
         key = (f"{self._new.name}-pair", group, other)
         self._new.leaves.append(self._new.graph.add(key, tasks.meet_parts, inputs=inputs, home=self._homes[group]))
         return key
+
+    def meet_once(self, group: int, other: int) -> Key:
+        inputs = [self._new.package, self._parts[group], self._parts[other]]
+        home = self._homes[other if (group + other) % 2 else group]  # every group is at home for half of its meetings
+        key = (f"{self._new.name}-pair", group, other)
+        self._new.leaves.append(self._new.graph.add(key, tasks.meet_once, inputs=inputs, home=home))
+        return key
+
+    def gain(self, group: int, share: Key | None, met: Key, side: int) -> Key:
+        inputs = [self._new.package, met, *([] if share is None else [share])]
+        key = (f"{self._new.name}-gain", group, len(self._new.graph))
+        return self._new.graph.add(key, tasks.gain_share, side, inputs=inputs, home=self._homes[group])
+
+    def finish(self, group: int, share: Key) -> Key:
+        inputs = [self._new.package, self._parts[group], share]
+        return self._new.graph.add((self._new.name, group), tasks.finish_part, inputs=inputs, home=self._homes[group])
 
 
 def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) -> Key:

@@ -41,8 +41,6 @@ class LinkedWork(Work):
     keep: Callable[[Rows, Any], Rows]
     hops: int
 
-    visits = 2
-
     @classmethod
     def linked(
         cls,
@@ -58,6 +56,10 @@ class LinkedWork(Work):
     ) -> LinkedWork:
         """A new pass with a token of its own."""
         return cls(name, fold, parameters, combine, first, cached, uuid4().hex, rows, keep, hops)
+
+    def visits(self) -> int:
+        """How often a pass sees each block: it makes rows of it, and folds it."""
+        return 2
 
 
 class Piece(NamedTuple):

@@ -7,6 +7,10 @@ its own blocks, which should be thin: as many rows as the block, and few columns
 Thin rows that belong to the blocks lie in the parameters, which travel once for each process; a function finds those of
 a block at `block.start`.
 
+In a mutual pass two blocks meet once, and `meet` makes a value for each of them: half the products, where what b is to
+b' tells what b' is to b.  The values of all groups then lie on the workers until the end, where in the other kind they
+come and go group by group.  They join in the same order, those of a group of others first among themselves.
+
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
 
@@ -36,26 +40,36 @@ class PairWork(Work):
     along: Callable[[Any, Any], Any]
     finish: Callable[[Block, Any, Any], Any] | None
     listed: bool
+    mutual: bool
     groups: int
 
     @classmethod
     def pairs(
-        cls, name: str, meet: Any, parameters: Any, along: Any, finish: Any, combine: Any, groups: int, first: bool
+        cls,
+        name: str,
+        meet: Any,
+        parameters: Any,
+        along: Any,
+        finish: Any,
+        combine: Any,
+        mutual: bool,
+        groups: int,
+        first: bool,
     ) -> PairWork:
         """A new pass with a token of its own; without `combine` its result is a tuple with an entry for each block."""
         listed = combine is None
         joined = operator.add if listed else combine
-        return cls(name, meet, parameters, joined, first, True, uuid4().hex, along, finish, listed, groups)
+        return cls(name, meet, parameters, joined, first, True, uuid4().hex, along, finish, listed, mutual, groups)
 
-    @property
-    def visits(self) -> int:  # type: ignore[override]
-        """How often a pass sees each block: as its own with every group, and as the other with every other group."""
+    def visits(self) -> int:
+        """How often a pass sees each block: with its own group once, and with every other group twice, or once."""
+        if self.mutual:
+            return self.groups + (self.finish is not None)
         return 2 * self.groups - 1
 
-    @property
-    def turns(self) -> int:  # type: ignore[override]
-        """A group meets every group."""
-        return self.groups
+    def steps(self, groups: int) -> int:
+        """Pairs of groups, in both orders or in one."""
+        return groups * (groups + 1) // 2 if self.mutual else groups**2
 
 
 class PairSteps(Protocol[Node]):
@@ -65,13 +79,26 @@ class PairSteps(Protocol[Node]):
         """The share of a group after it has met one more group."""
         ...
 
+    def meet_once(self, group: int, other: int) -> Node:
+        """What two groups make of each other: a share for each."""
+        ...
+
+    def gain(self, group: int, share: Node | None, met: Node, side: int) -> Node:
+        """The share of a group with what it gets from a meeting, as the first (0) or the second (1) of it."""
+        ...
+
+    def finish(self, group: int, share: Node) -> Node:
+        """What a group gives to the pass after the last meeting."""
+        ...
+
     def join(self, shares: list[Node]) -> Node:
         """Joined shares."""
         ...
 
 
-def walk_pairs(steps: PairSteps[Node], groups: int) -> Node:
+def walk_pairs(steps: PairSteps[Node], work: PairWork) -> Node:
     """Every group meets the groups in their order, and their shares join in the fixed tree."""
+    groups = work.groups
 
     def leaf(group: int) -> Node:
         share = steps.meet(group, 0, None)
@@ -79,7 +106,16 @@ def walk_pairs(steps: PairSteps[Node], groups: int) -> Node:
             share = steps.meet(group, other, share)
         return share
 
-    return reduce_tree(leaf, steps.join, groups)
+    if not work.mutual:
+        return reduce_tree(leaf, steps.join, groups)
+    shares: dict[int, Node] = {}
+    for group in range(groups):
+        for other in range(group, groups):
+            met = steps.meet_once(group, other)
+            for side, one in enumerate(sorted({group, other})):
+                shares[one] = steps.gain(one, shares.get(one), met, side)
+            del met
+    return reduce_tree(lambda group: steps.finish(group, shares.pop(group)), steps.join, groups)
 
 
 def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> Share:
@@ -106,6 +142,70 @@ def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> S
         if other.index == work.groups - 1:
             values = _result(mine, values, work)
     return values, tally._replace(busy_seconds=tally.busy_seconds + perf_counter() - started)
+
+
+def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
+    """The shares of two parts, values for each of their blocks, from their meeting; one share where both are one."""
+    started = perf_counter()
+    tally, mine, gained = Tally(), list[Block](), dict[int, Any]()
+    same = other.index == own.index
+    first = own.in_memory and work.first and same
+
+    def gain(block: Block, value: Any) -> None:
+        known = block.index in gained
+        # As in every fold, the first value may alias cached blocks or the parameters.
+        gained[block.index] = work.along(gained[block.index], value) if known else owned(value)
+
+    def meet(a: Block, b: Block) -> None:
+        left, right = work.function(a, b, work.parameters)
+        gain(a, left)
+        if a.index != b.index:
+            gain(b, right)
+
+    with pinned(), kept():
+        for position, loaded in read_ahead(own, work):
+            mine.append(block_of(own, position, loaded.features))
+            tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
+        if same:
+            for at, block in enumerate(mine):
+                for later in mine[at:]:
+                    meet(block, later)
+        else:
+            for position, loaded in read_ahead(other, work):
+                block = block_of(other, position, loaded.features)
+                for one in mine:
+                    meet(one, block)
+                tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
+                del loaded, block
+    spent = tally._replace(busy_seconds=perf_counter() - started)
+    parts = [own] if same else [own, other]
+    values = [tuple(gained[part.first + at] for at in range(len(part.blocks))) for part in parts]
+    return tuple(zip(values, (spent, Tally()), strict=False))
+
+
+def pair_gain(work: PairWork, gained: Share, share: Share | None) -> Share:
+    """The share of a part with what it gained in one more meeting; the old one is given up."""
+    if share is None:
+        return gained
+    values = tuple(work.along(value, new) for value, new in zip(share[0], gained[0], strict=True))
+    return values, share[1].plus(gained[1])
+
+
+def pair_finish(own: Part, work: PairWork, share: Share) -> Share:
+    """What a part gives to the pass, from the values of its blocks when they have met everybody."""
+    started = perf_counter()
+    (values, tally), found = share, list[Any]()
+    if work.finish is None:
+        found = list(values)
+    else:
+        with pinned(), kept():
+            for position, loaded in read_ahead(own, work):
+                block = block_of(own, position, loaded.features)
+                found.append(work.finish(block, values[position], work.parameters))
+                tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
+                del loaded, block
+    total = tuple(found) if work.listed else reduce(work.combine, found)
+    return total, tally._replace(busy_seconds=tally.busy_seconds + perf_counter() - started)
 
 
 def _met(mine: list[Block], other: Block, values: tuple[Any, ...], work: PairWork) -> tuple[Any, ...]:

@@ -84,15 +84,18 @@ class Work:
     cached: bool
     token: str
 
-    visits = 1
-    """How often a pass sees each block."""
-    turns = 1
-    """How often each group counts for a display of progress."""
-
     @classmethod
     def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool) -> Work:
         """A new pass with a token of its own."""
         return cls(name, function, parameters, combine, first, True, uuid4().hex)
+
+    def visits(self) -> int:
+        """How often a pass sees each block."""
+        return 1
+
+    def steps(self, groups: int) -> int:
+        """What a display of progress counts."""
+        return groups
 
 
 class Tally(NamedTuple):

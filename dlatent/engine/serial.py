@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,7 +14,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, pair_parts, walk_pairs
+from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts, walk_pairs
 from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -66,7 +68,7 @@ class _InThisThread:
         return walk(_InOrder(self._parts, work, progress), needs, work.hops), self.groups * (work.hops + 1)
 
     def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
-        return walk_pairs(_Pairing(self._parts, work, progress), self.groups), self.groups**2
+        return walk_pairs(_Pairing(self._parts, work, progress), work), work.steps(self.groups)
 
     def survey(self) -> npt.NDArray[np.int64]:
         if self._survey is None:
@@ -92,6 +94,18 @@ class _Pairing:
         if self._progress is not None:
             self._progress.done()
         return share
+
+    def meet_once(self, group: int, other: int) -> Any:
+        met = pair_once(self._parts[group], self._parts[other], self._work)
+        if self._progress is not None:
+            self._progress.done()
+        return met
+
+    def gain(self, group: int, share: Any, met: Any, side: int) -> Any:
+        return pair_gain(self._work, met[side], share)
+
+    def finish(self, group: int, share: Share) -> Share:
+        return pair_finish(self._parts[group], self._work, share)
 
     def join(self, shares: list[Share]) -> Share:
         return join(shares, self._work)

@@ -18,7 +18,7 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
-from dlatent.engine.pairs import pair_parts
+from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts
 from dlatent.engine.part import Part, Share, Work, join, owned, run_part, settled, step, unsealed
 
 
@@ -122,8 +122,23 @@ def meet_parts(package: Package, own: Part, other: Part, share: Share | None = N
     return pair_parts(own, other, _pairs(package), share)
 
 
-def _pairs(package: Package) -> Any:
-    return opened(package)
+def meet_once(package: Package, own: Part, other: Part) -> tuple[Share, ...]:
+    """What two parts make of each other."""
+    return pair_once(own, other, _pairs(package))
+
+
+def gain_share(side: int, package: Package, met: tuple[Share, ...], share: Share | None = None) -> Share:
+    """The share of a part with what it gets from a meeting; both stay the scheduler's, as in `join_shares`."""
+    return pair_gain(_pairs(package), owned(met[side]), None if share is None else owned(share))
+
+
+def finish_part(package: Package, own: Part, share: Share) -> Share:
+    """What a part gives to a mutual pass."""
+    return pair_finish(own, _pairs(package), share)
+
+
+def _pairs(package: Package) -> PairWork:
+    return cast(PairWork, opened(package))
 
 
 def survey_group(part: Part) -> Any:

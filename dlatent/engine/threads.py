@@ -18,7 +18,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, pair_parts, walk_pairs
+from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts, walk_pairs
 from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -52,7 +52,7 @@ class ThreadRunner:
     def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
         """The same after every part has met every part."""
         steps = _PairSteps(self._parts, work, progress)
-        return self._computed(walk_pairs(steps, self.groups), work), steps.tasks
+        return self._computed(walk_pairs(steps, work), work), steps.tasks
 
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group the rows of each group have links to."""
@@ -95,10 +95,10 @@ class _Steps:
         self.tasks += 1
         return delayed(partial(function, *values), pure=False, traverse=False)(*inputs)
 
-    def _told(self, function: Callable[..., Share]) -> Callable[..., Share]:
+    def _told(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which then counts a finished group."""
 
-        def told(*values: Any) -> Share:
+        def told(*values: Any) -> Any:
             share = function(*values)
             if self._progress is not None:
                 self._progress.done()
@@ -127,9 +127,22 @@ class _PairSteps(_Steps):
         values = (self._parts[group], self._parts[other], self._work)
         return self._task(self._told(_meet), *values, inputs=[] if share is None else [share])
 
+    def meet_once(self, group: int, other: int) -> Any:
+        return self._task(self._told(pair_once), self._parts[group], self._parts[other], self._work)
+
+    def gain(self, group: int, share: Any, met: Any, side: int) -> Any:
+        return self._task(_gain, self._work, side, inputs=[met] if share is None else [met, share])
+
+    def finish(self, group: int, share: Any) -> Any:
+        return self._task(pair_finish, self._parts[group], self._work, inputs=[share])
+
 
 def _meet(own: Part, other: Part, work: PairWork, share: Share | None = None) -> Share:
     return pair_parts(own, other, work, share)
+
+
+def _gain(work: PairWork, side: int, met: tuple[Share, ...], share: Share | None = None) -> Share:
+    return pair_gain(work, met[side], share)
 
 
 def _spread(part: Part, work: LinkedWork, own: Share, *near: Share) -> Share:

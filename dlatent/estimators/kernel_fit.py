@@ -103,7 +103,8 @@ def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]
         if task.plan.route == "recomputed":
 
             def times(thin: Array) -> Array:
-                return np.vstack(engine.gather_pairs(meet_product, KernelRequest(own, thin, False), name="kernel"))
+                request = KernelRequest(own, thin, False)
+                return np.vstack(engine.gather_pairs(meet_product, request, mutual=True, name="kernel"))
 
             return _finished(task, own, KernelProducts(times, diagonal))
         sink = TileSink.create(task.store or "", _edges(task), dtype=task.store_dtype)

@@ -193,9 +193,10 @@ def fit_landmarks(
 def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options) -> Array:
     """K (N, N) of all instances, by one pass over pairs of blocks."""
     request = KernelRequest(kernel, None, options.refuse_zero_rows)
-    return np.vstack(
-        gather_pairs(meet_kernel, request, along=operator.add, finish=side_by_side, combine=None, name="kernel")
+    parts = gather_pairs(
+        meet_kernel, request, along=operator.add, finish=side_by_side, combine=None, mutual=True, name="kernel"
     )
+    return np.vstack(parts)
 
 
 def fit_linear(

@@ -48,12 +48,12 @@ def kernel_routes(
     """
     once = problem.nbytes / STORE_RATE if given else _compute_seconds(problem, machine, kernel)
     found = {"memory": _memory_route(problem, machine, once)}
-    found["recomputed"] = _pass_route("recomputed", problem, machine, once, pairs=not given)
+    threads = machine.workers * machine.threads
+    multiplying = 2.0 * problem.instances**2 * _columns(problem) / GEMM_RATE / threads
+    found["recomputed"] = _pass_route("recomputed", problem, machine, once + multiplying, pairs=not given)
     if stored:
         triangle = problem.instances**2 * itemsize / 2
-        threads = machine.workers * machine.threads
-        reading = triangle / STORE_RATE / threads
-        reading += 2.0 * problem.instances**2 * _columns(problem) / GEMM_RATE / threads
+        reading = triangle / STORE_RATE / threads + multiplying
         route = _pass_route("stored", problem, machine, reading, pairs=False)
         found["stored"] = replace(route, passes=1 + EXPECTED_PASSES, seconds=once + reading + route.seconds)
     return found
@@ -64,16 +64,16 @@ def _columns(problem: Problem) -> int:
 
 
 def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
-    """Seconds of K once, over all ordered pairs of blocks."""
-    pairs = float(problem.instances) ** 2
+    """Seconds of K once, over all pairs of blocks."""
+    pairs = float(problem.instances) ** 2 / 2.0
     seconds = pairs / VALUE_RATE
     if kernel == "laplacian":
         seconds = pairs * problem.features / DIFFERENCE_RATE
     elif problem.nnz is not None:
-        seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE
+        seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE / 2.0
     else:
         seconds += 2.0 * pairs * problem.features / GEMM_RATE
-    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * group_number(problem) ** 2
+    return seconds / (machine.workers * machine.threads) + 1.5 * TASK_SECONDS * group_number(problem) ** 2
 
 
 def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
@@ -81,9 +81,9 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     square = 8 * count**2
     seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
     seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
-    # Rows of K are listed and not added: a worker holds those of its groups twice, and once all of them at the end.
+    # Rows of K are listed and not added: a worker holds those of its groups, twice those at work, and all at the end.
     held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine)
-    held += machine.threads * (TILES + 2 * square // group_number(problem)) + square
+    held += machine.threads * (TILES + 2 * square // group_number(problem)) + square // machine.workers + square
     copies = 8 if count <= FULL_EIGEN else 3  # with few instances all combinations are taken at once
     return placed("memory", 2, seconds, 0, held, BASE_MEMORY + copies * square, machine)
 

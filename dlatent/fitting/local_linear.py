@@ -15,6 +15,7 @@ from dlatent.arrays import Array, Block
 from dlatent.fitting.plan import size
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
+from dlatent.local_linear.inverses import SLOW
 from dlatent.local_linear.neighbours import (
     Bounds,
     NeighbourRequest,
@@ -24,7 +25,7 @@ from dlatent.local_linear.neighbours import (
     merged,
     single_is_enough,
 )
-from dlatent.local_linear.smallest import LOOSE, SLOW, Eigenpairs, smallest
+from dlatent.local_linear.smallest import LOOSE, Eigenpairs, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
 
 P = TypeVar("P")
@@ -51,11 +52,12 @@ class GatherPairs(Protocol):
 
     def __call__(
         self,
-        meet: Callable[[Block, Block, P], V],
+        meet: Callable[[Block, Block, P], Any],
         parameters: P,
         *,
         along: Callable[[V, V], V],
         finish: Callable[[Block, V, P], Any] | None = None,
+        mutual: bool = False,
         name: str = "pairs",
     ) -> Any:
         """The results of the blocks, in their order."""
@@ -73,7 +75,7 @@ class LocalPlan:
     description : the input in words.
     passes : passes over the data: bounds, neighbours and weights.
     parts : passes in which the weights are made, a part of the instances in each.
-    operations : multiplications of the comparison of all pairs.
+    operations : multiplications of the comparison of all pairs, at most: what lies far apart is not compared.
     bytes_read : bytes of blocks that the passes go through.
     worker_memory, driver_memory : projected peaks in bytes without libraries, the eigenvectors left out.
     """
@@ -95,8 +97,8 @@ class LocalPlan:
             [
                 f"data      {self.description}: {shape}, {self.n_neighbors} neighbours each",
                 f"passes    {self.passes}: bounds, neighbours, and {self.parts} for the weights",
-                f"pairs     {self.operations:.1e} multiplications; {size(self.bytes_read)} of blocks, from the cache "
-                "where they fit",
+                f"pairs     {self.operations:.1e} multiplications at most; {size(self.bytes_read)} of blocks, from the "
+                "cache where they fit",
                 f"worker    {size(self.worker_memory)} projected for blocks and coordinates of neighbours",
                 f"driver    {size(self.driver_memory)} projected for the graph; the eigenvectors are planned with it",
             ]
@@ -110,15 +112,17 @@ def make_local_plan(
     groups, total, largest = len(group_bytes), sum(group_bytes), max(group_bytes)
     parts = max(1, -(-n_neighbors * largest // COLLECTED_BYTES))
     collected = -(-n_neighbors * largest // parts)
+    # Neighbours of all groups lie on the workers, and two blocks are copied to be multiplied.
+    neighbours = 2 * shape[0] * n_neighbors * 16 + 4 * largest
     return LocalPlan(
         *shape,
         n_neighbors,
         description,
         2 + parts,
         parts,
-        float(shape[0]) ** 2 * per_row,
-        total * (1 + (1 + parts) * (2 * groups - 1)),
-        2 * largest + 2 * collected,
+        float(shape[0]) ** 2 / 2.0 * per_row,
+        total * (1 + groups + parts * (2 * groups - 1)),
+        2 * largest + max(2 * collected, neighbours),
         shape[0] * n_neighbors * NEIGHBOUR_BYTES * 3,
     )
 
@@ -145,16 +149,15 @@ def find_neighbours(
     """
     random = np.random.default_rng(0)
     directions = random.standard_normal((len(shift), min(SLOW, len(shift)))) / np.sqrt(len(shift))
-    request = NeighbourRequest(k, shift, directions=directions)
+    request = NeighbourRequest.first(k, shift, directions)
     found: tuple[Bounds, ...] = gather(block_bounds, request, name="bounds", combine=operator.add)
     slow = np.concatenate([part.slow for part in found])
     if others is not None:
         return others(), slow
-    bounds = np.concatenate([part.bounds for part in found])
-    largest = max(part.largest for part in found)
-    single = single_is_enough(bounds, largest, len(shift))
-    request = NeighbourRequest(k, shift, bounds, single)
-    parts = gather_pairs(block_neighbours, request, along=merged, name="neighbours")
+    bounds, order = (np.concatenate([getattr(part, name) for part in found]) for name in ("bounds", "order"))
+    single = single_is_enough(bounds, max(part.largest for part in found), len(shift))
+    request = NeighbourRequest(k, shift, directions, bounds, order, single)
+    parts = gather_pairs(block_neighbours, request, along=merged, mutual=True, name="neighbours")
     neighbours = Neighbours(*(np.concatenate(values) for values in zip(*parts, strict=True)))
     return neighbours, slow
 
@@ -222,5 +225,6 @@ def embed(
     separate = separate_sets(graphs, residual)
     check(separate)
     slow = graphs[0].slow if len(graphs) == 1 else None
-    pairs = smallest(residual, n_components, memory=memory, coordinates=slow, solver=solver)
+    joined = len(separate) == 1
+    pairs = smallest(residual, n_components, memory=memory, coordinates=slow, joined=joined, solver=solver)
     return Embedded(coordinates(pairs.vectors), pairs, separate)

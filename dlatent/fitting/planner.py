@@ -256,16 +256,16 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     count, k = problem.instances, problem.n_components
     columns = k + extra_directions(k) + problem.targets
     groups = group_number(problem)
-    flops, rate = 2.0 * count**2 * problem.features, GEMM_RATE
+    flops, rate = float(count) ** 2 * problem.features, GEMM_RATE
     if problem.nnz is not None:
-        flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1), SPARSE_GRAM_RATE
+        flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1) / 2.0, SPARSE_GRAM_RATE
     if not problem.targets and count <= FULL_EIGEN:
         driver = 4.0 * count**3 / GEMM_RATE
     else:
         driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
     square = 8 * count**2
-    share = -(-square // groups)
-    held = worker_memory(problem, machine, 2 * share, 8 * count * columns) + paired_memory(problem, machine)
+    products = square + -(-square // machine.workers)  # as they come, and all of them on one worker at the end
+    held = worker_memory(problem, machine, products, 8 * count * columns) + paired_memory(problem, machine)
     cache = cache_room(problem, machine, held)
     visits = 1 if stays(problem, machine, cache) else groups
     threads = machine.workers * machine.threads

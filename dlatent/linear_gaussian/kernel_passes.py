@@ -6,6 +6,7 @@ features is a sum over instances.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -37,29 +38,40 @@ def check_features(block: Block, *, refuse_zero_rows: bool) -> None:
     check_rows(block, sums, refuse_zero_rows=refuse_zero_rows)
 
 
-def meet_product(own: Block, other: Block, request: KernelRequest) -> Array:
-    """K(own, other) V of the own rows (n, b), tile by tile; additive over the other blocks. O(n m (D + b))."""
+def meet_product(own: Block, other: Block, request: KernelRequest) -> tuple[Array, Array]:
+    """K(own, other) V of the own rows (n, b) and K(other, own) V of the others (m, b), from the same tiles of K, which
+    is symmetric; additive over the blocks. O(n m (D + b))."""
     assert request.thin is not None
-    found = np.zeros((own.rows, request.thin.shape[1]))
-    for a in range(0, own.rows, TILE):
-        rows = own.features[a : a + TILE]
-        for b in range(0, other.rows, TILE):
-            tile = request.kernel(rows, other.features[b : b + TILE])
-            start = other.start + b
-            found[a : a + TILE] += tile @ request.thin[start : start + tile.shape[1]]
-    return found
+    thin, same = request.thin, own.index == other.index
+    mine, yours = np.zeros((own.rows, thin.shape[1])), np.zeros((other.rows, thin.shape[1]))
+    if same:
+        yours = mine
+    for rows, columns in _tiles(own, other):
+        tile = request.kernel(own.features[rows], other.features[columns])
+        mine[rows] += tile @ thin[other.start :][columns]
+        if not same or columns.start > rows.start:
+            yours[columns] += tile.T @ thin[own.start :][rows]
+    return mine, yours
 
 
-def meet_kernel(own: Block, other: Block, request: KernelRequest) -> tuple[Array, ...]:
-    """K(own, other) (n, m), to be put beside those of the other blocks. Checks the own rows once."""
-    if own.index == other.index:
+def meet_kernel(own: Block, other: Block, request: KernelRequest) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """K(own, other) (n, m) and its transpose, to be put beside those of the other blocks. Checks all rows once."""
+    same = own.index == other.index
+    if same:
         check_features(own, refuse_zero_rows=request.refuse_zero_rows)
     found = np.empty((own.rows, other.rows))
+    for rows, columns in _tiles(own, other):
+        found[rows, columns] = request.kernel(own.features[rows], other.features[columns])
+        if same and columns.start > rows.start:
+            found[columns, rows] = found[rows, columns].T
+    return (found,), (found.T,)
+
+
+def _tiles(own: Block, other: Block) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of the tiles of K(own, other); of a block with itself those on and above the diagonal."""
     for a in range(0, own.rows, TILE):
-        for b in range(0, other.rows, TILE):
-            rows, columns = slice(a, a + TILE), slice(b, b + TILE)
-            found[rows, columns] = request.kernel(own.features[rows], other.features[columns])
-    return (found,)
+        for b in range(a if own.index == other.index else 0, other.rows, TILE):
+            yield slice(a, min(a + TILE, own.rows)), slice(b, min(b + TILE, other.rows))
 
 
 def side_by_side(block: Block, tiles: tuple[Array, ...], request: KernelRequest) -> Array:

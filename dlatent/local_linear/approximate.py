@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
-from dlatent.local_linear.neighbours import NeighbourRequest, Neighbours, nearest
+from dlatent.local_linear.neighbours import Neighbours, nearest
 
 SAMPLE = 500
 """Instances whose exact neighbours are found to measure the recall."""
@@ -47,6 +47,6 @@ def recall(x: Features, indices: npt.NDArray[np.int64], shift: Array) -> float:
 
 def exact_neighbours(x: Features, rows: npt.NDArray[np.intp], k: int, shift: Array) -> Neighbours:
     """The exact neighbours of some rows of x."""
-    found = nearest(x[rows], x, NeighbourRequest(k + 1, shift))
+    found = nearest(x[rows], x, k + 1, shift)
     order = np.argsort(found.indices == rows[:, None], axis=1, kind="stable")[:, :k]
     return Neighbours(np.take_along_axis(found.distances, order, 1), np.take_along_axis(found.indices, order, 1))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
 from dlatent.local_linear.alignment import weight_matrix
-from dlatent.local_linear.neighbours import NeighbourRequest, nearest
+from dlatent.local_linear.neighbours import nearest
 from dlatent.local_linear.weights import weights
 
 
@@ -39,8 +39,7 @@ def interpolated(rows: Features, reference: Reference) -> Array:
         rows = sp.csr_array(rows)
     elif isinstance(rows, sp.csr_array):
         rows = rows.toarray()
-    request = NeighbourRequest(reference.k, _centre(instances))
-    indices = nearest(rows, instances, request).indices
+    indices = nearest(rows, instances, reference.k, _centre(instances)).indices
     order = np.arange(indices.size)
     found = weights(rows, instances[indices.ravel()], order, reference.k, reference.regularisation)
     total: Any = weight_matrix(indices, found, instances.shape[0]) @ reference.values

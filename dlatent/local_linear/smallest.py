@@ -1,15 +1,14 @@
 """The smallest eigenpairs of M = BᵀB beside the constant, of a sparse B (rows, n) with B1 = 0.
 
-They are many orders of magnitude below the largest, so that iterations need an inverse.  Where the factors of M are
-affordable, it is the inverse itself (shift and invert); what they will cost is measured on two balls of the graph.
-Else it is an approximate one: algebraic multigrid that knows the coordinates of the instances as slow directions
-(pyamg, where it is installed), or incomplete factors.
+They are many orders of magnitude below the largest, so that iterations need an inverse.  Where factors are affordable,
+it is the inverse itself (shift and invert); what they will cost is measured on balls of the graph.  Else it is an
+approximate one: algebraic multigrid that knows the coordinates of the instances as slow directions (pyamg, where it is
+installed), or incomplete factors.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +17,20 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as sl
 
 from dlatent.arrays import Array
+from dlatent.local_linear.inverses import (
+    Inverse,
+    affordable,
+    approximate_inverse,
+    exact_inverse,
+    factorised,
+    predicted_fill,
+)
 
-SHIFT = 1e-13
-"""The shift of the factorised matrix, as a part of the mean of its diagonal: far below the eigenvalues in question."""
 ROUNDING = 1e-12
 """Eigenvalues below this part of the mean of the diagonal are known to rounding errors only."""
-BALLS = (500, 2000)
-FACTOR_BYTES = 16
-"""Bytes of an entry of the factors, their workspace included."""
-MOST_OPERATIONS = 2e12
-"""Multiplications of a factorisation that is affordable: ten minutes or so."""
 EXTRA = 6
 """Vectors that iterations carry along: the first ones then converge by the gap to those that follow these."""
 ROUNDS, STEPS = 8, 75
-SLOW = 6
-"""Coordinates that multigrid is told of."""
 LOOSE = 1e-3
 
 
@@ -48,75 +46,58 @@ class Eigenpairs(NamedTuple):
 
 
 def smallest(
-    residual: sp.csr_array, count: int, *, memory: float, coordinates: Array | None = None, solver: str = "auto"
+    residual: sp.csr_array,
+    count: int,
+    *,
+    memory: float,
+    coordinates: Array | None = None,
+    joined: bool = True,
+    solver: str = "auto",
 ) -> Eigenpairs:
     """The `count` smallest eigenpairs of BᵀB on vectors with the sum zero.
 
     Parameters: `residual` B (rows, n); `memory`, bytes that the factors may have; `coordinates` (n, d), a few slowly
-    varying functions of the instances, as their leading coordinates; `solver` "auto", "direct" or "iterative".
+    varying functions of the instances, as their leading coordinates; `joined`, whether constants are the only null
+    vectors; `solver` "auto", "direct" or "iterative".
     """
-    matrix = sp.csc_array(residual.T @ residual)
+    instances = residual.shape[1]
+    matrix = factorised(residual, joined=joined)
     fill = predicted_fill(matrix)
     if solver == "auto":
-        solver = "direct" if affordable(fill, matrix.shape[0], memory) else "iterative"
-    find = _direct if solver == "direct" else _iterative
-    vectors, name = find(residual, matrix, count, coordinates)
-    values, vectors = _polished(residual, vectors, count)
-    rest = np.linalg.norm(residual.T @ (residual @ vectors) - vectors * values, axis=0)
-    zero = ROUNDING * matrix.diagonal().mean()
+        solver = "direct" if affordable(fill, instances, memory) else "iterative"
+    if solver == "direct":
+        inverse = exact_inverse(matrix, squared=not (joined and residual.shape[0] == instances))
+        values, vectors = _polished(residual, _lanczos(inverse, instances, count), count)
+        # A solution is rough to its last digits, which M multiplies by much more than its smallest eigenvalues.
+        correction = [inverse(column) for column in _rest(residual, values, vectors).T]
+        values, vectors = _polished(residual, vectors - np.column_stack(correction), count)
+        name = solver
+    else:
+        vectors, name = _iterative(residual, count, coordinates)
+        values, vectors = _polished(residual, vectors, count)
+    rest = np.linalg.norm(_rest(residual, values, vectors), axis=0)
+    zero = ROUNDING * float((residual.data**2).sum()) / instances
     return Eigenpairs(values, vectors, name, fill, float((rest / np.maximum(values, zero)).max()))
 
 
-def affordable(fill: float, instances: int, memory: float) -> bool:
-    """Whether factors with so many entries for each instance fit into memory and patience."""
-    return fill * instances * FACTOR_BYTES <= memory and fill**2 / 2.0 * instances <= MOST_OPERATIONS
+def _rest(residual: sp.csr_array, values: Array, vectors: Array) -> Array:
+    """Mv − λv of each pair (n, K)."""
+    return np.asarray(residual.T @ (residual @ vectors) - vectors * values)
 
 
-def predicted_fill(matrix: sp.csc_array) -> float:
-    """Entries of the factors for each instance: a power of the size, fitted to two balls of the graph."""
-    small, large = BALLS
-    rows = matrix.shape[0]
-    if rows <= large:
-        return float(rows)
-    order = sp.csgraph.breadth_first_order(matrix, 0, directed=False, return_predecessors=False)
-    if len(order) < large:
-        return float(rows)
-    fills = []
-    for size in BALLS:
-        ball = np.sort(order[:size])
-        factors = _factors(sp.csc_array(matrix[ball][:, ball]))
-        fills.append((factors.L.nnz + factors.U.nnz) / size)
-    power = np.log(fills[1] / fills[0]) / np.log(large / small)
-    return float(min(fills[1] * (rows / large) ** power, rows))
-
-
-def _factors(matrix: sp.csc_array) -> Any:
-    """LU factors of a positive definite matrix, in the order of a Cholesky factorisation."""
-    shifted = matrix + SHIFT * matrix.diagonal().mean() * sp.eye_array(matrix.shape[0], format="csc")
-    options: Any = {"SymmetricMode": True}
-    return sl.splu(sp.csc_array(shifted), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
-
-
-def _direct(residual: sp.csr_array, matrix: sp.csc_array, count: int, _coordinates: Any) -> tuple[Array, str]:
+def _lanczos(inverse: Inverse, rows: int, count: int) -> Array:
     """Lanczos iterations with the inverse of M on vectors with the sum zero."""
-    rows = matrix.shape[0]
-    factors = _factors(matrix)
-
-    def inverse(vector: Array) -> Array:
-        solved = factors.solve(vector - vector.mean())
-        return np.asarray(solved - solved.mean())
-
     start = np.random.default_rng(0).standard_normal(rows)
     inverted = sl.LinearOperator((rows, rows), matvec=inverse, dtype=np.float64)
     _, vectors = sl.eigsh(inverted, k=min(count + 2, rows - 2), which="LA", v0=start - start.mean(), tol=1e-12)
-    return np.asarray(vectors), "direct"
+    return np.asarray(vectors)
 
 
-def _iterative(residual: sp.csr_array, matrix: sp.csc_array, count: int, coordinates: Any) -> tuple[Array, str]:
+def _iterative(residual: sp.csr_array, count: int, coordinates: Any) -> tuple[Array, str]:
     """Preconditioned conjugate gradients for several vectors at a time (LOBPCG), until they have settled."""
-    rows = matrix.shape[0]
-    inverse, name = _approximate_inverse(matrix, coordinates)
+    rows = residual.shape[1]
     back = sp.csr_array(residual.T)
+    inverse, name = approximate_inverse(sp.csc_array(back @ residual), coordinates)
     product = sl.LinearOperator(
         (rows, rows), matvec=lambda v: back @ (residual @ v), matmat=lambda v: back @ (residual @ v), dtype=np.float64
     )
@@ -136,37 +117,6 @@ def _iterative(residual: sp.csr_array, matrix: sp.csc_array, count: int, coordin
         if (rest <= LOOSE * values[:count]).all():
             break
     return vectors, name
-
-
-def _approximate_inverse(matrix: sp.csc_array, coordinates: Array | None) -> tuple[Any, str]:
-    rows = matrix.shape[0]
-    identity = matrix.diagonal().mean() * sp.eye_array(rows, format="csc")
-    try:
-        import pyamg
-    except ImportError:
-        options: Any = {"SymmetricMode": True}
-        factors = sl.spilu(
-            sp.csc_array(matrix + 1e-3 * identity),
-            drop_tol=1e-3,
-            fill_factor=10,
-            permc_spec="MMD_AT_PLUS_A",
-            diag_pivot_thresh=0.0,
-            options=options,
-        )
-        return _operator(factors.solve, rows), "iterative (incomplete factors)"
-    slow = np.ones((rows, 1)) if coordinates is None else np.column_stack([np.ones(rows), coordinates[:, :SLOW]])
-    levels = pyamg.smoothed_aggregation_solver(
-        sp.csr_matrix(matrix + 1e-9 * identity), B=slow, strength=("symmetric", {"theta": 0.0}), max_coarse=500
-    )
-    cycle = levels.aspreconditioner()
-    return _operator(lambda v: cycle @ v, rows), "iterative (multigrid)"
-
-
-def _operator(solve: Callable[[Array], Array], rows: int) -> Any:
-    def each(block: Array) -> Array:
-        return np.column_stack([solve(column) for column in block.T])
-
-    return sl.LinearOperator((rows, rows), matvec=solve, matmat=each, dtype=np.float64)
 
 
 def _polished(residual: sp.csr_array, vectors: Array, count: int) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from engine_cases import COLUMNS, FailingRows, drawn, held
 
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
+from dlatent.engine.order import groups
 from dlatent.errors import DataError, EngineError
 from dlatent.stores.sink import RowSink
 
@@ -43,6 +45,17 @@ def multiply(own, other, request):
     return kernel @ request.thin[other.start : other.start + other.rows]
 
 
+def multiply_both(own, other, request):
+    """The same for both, from one kernel; a block that meets itself takes the first only."""
+    kernel = own.features @ other.features.T
+    back = kernel.T @ request.thin[own.start : own.start + own.rows]
+    return kernel @ request.thin[other.start : other.start + other.rows], back if own.index < other.index else None
+
+
+def spell_both(own, other, _request):
+    return f"{own.index}·{other.index}", f"{other.index}·{own.index}"
+
+
 def spell(own, other, _request):
     return f"{own.index}·{other.index}"
 
@@ -59,13 +72,19 @@ def write(own, value, request):
     return request.sink.write(own.start, value)
 
 
-def products(engine, **options):
-    return np.concatenate(engine.gather_pairs(multiply, Request(THIN), **options))
+def products(engine, mutual=False, **options):
+    meet = multiply_both if mutual else multiply
+    return np.concatenate(engine.gather_pairs(meet, Request(THIN), mutual=mutual, **options))
 
 
-def serial(source):
+def serial(source, mutual=False):
     with connect(source, client="serial") as engine:
-        return products(engine)
+        return products(engine, mutual)
+
+
+@pytest.fixture(params=[False, True], ids=["both orders", "mutual"])
+def mutual(request):
+    return request.param
 
 
 def all_rows(source):
@@ -79,36 +98,36 @@ def client(request):
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_every_block_meets_every_block(sparse):
+def test_every_block_meets_every_block(sparse, mutual):
     source = drawn(SIZES, sparse=sparse)
     x = all_rows(source)
     expected = x @ (x.T @ THIN)
-    np.testing.assert_allclose(serial(source), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
+    np.testing.assert_allclose(serial(source, mutual), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("cache_bytes", [4000, None])
-def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
+def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes, mutual):
     source = drawn(SIZES, sparse=sparse)
-    expected = serial(source).tobytes()
+    expected = serial(source, mutual).tobytes()
     with connect(source, client=client, cache_bytes=cache_bytes) as engine:
         for _ in range(2):
-            assert products(engine).tobytes() == expected
+            assert products(engine, mutual).tobytes() == expected
 
 
 @pytest.mark.parametrize("cache_bytes", [0, None], ids=["computed every pass", "held"])
-def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes):
-    expected = serial(drawn(SIZES)).tobytes()
+def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes, mutual):
+    expected = serial(drawn(SIZES), mutual).tobytes()
     with connect(drawn(SIZES, delayed=True), client=client, cache_bytes=cache_bytes) as engine:
         for _ in range(2):
-            assert products(engine).tobytes() == expected
+            assert products(engine, mutual).tobytes() == expected
 
 
-def test_same_bits_as_serial_for_arrays_in_memory(client):
+def test_same_bits_as_serial_for_arrays_in_memory(client, mutual):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
     source = held(values, SIZES)
     with connect(source, client=client) as engine:
-        assert products(engine).tobytes() == serial(source).tobytes()
+        assert products(engine, mutual).tobytes() == serial(source, mutual).tobytes()
         assert [record.bytes_read for record in engine.passes] == [values.nbytes]
 
 
@@ -124,6 +143,17 @@ def test_values_join_in_the_order_of_the_blocks(client, blocks):
         assert engine.gather_pairs(spell, None, along=nest) == tuple(expected)
 
 
+@pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
+def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(client, blocks):
+    cut = groups([1] * blocks)
+    expected = []
+    for own in range(blocks):
+        parts = [reduce(nest, (f"{own}·{other}" for other in group)) for group in cut]
+        expected.append(reduce(nest, parts))
+    with connect(drawn([1] * blocks), client=client) as engine:
+        assert engine.gather_pairs(spell_both, None, along=nest, mutual=True) == tuple(expected)
+
+
 def test_results_may_be_added_up(client):
     source = drawn(SIZES)
     x = all_rows(source)
@@ -134,64 +164,79 @@ def test_results_may_be_added_up(client):
         assert engine.gather_pairs(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b) == expected
 
 
-def test_a_task_may_write_its_rows(client, tmp_path):
+def test_a_task_may_write_its_rows(client, tmp_path, mutual):
     import zarr
 
     source = drawn(SIZES)
     starts = [block.start for block in source.blocks]
     sink = RowSink.create(tmp_path / "rows.zarr", (ROWS, 3), starts=starts, dtype=np.float32)
     with connect(source, client=client) as engine:
-        assert sum(engine.gather_pairs(multiply, Request(THIN, sink), finish=write)) == ROWS
+        meet = multiply_both if mutual else multiply
+        assert sum(engine.gather_pairs(meet, Request(THIN, sink), finish=write, mutual=mutual)) == ROWS
     sink.finish()
     stored = np.asarray(zarr.open_array(f"{tmp_path}/rows.zarr/scores", mode="r")[...])
-    assert stored.tobytes() == serial(source).tobytes()
+    assert stored.tobytes() == serial(source, mutual).tobytes()
 
 
-def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
+def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, mutual):
     source = drawn(SIZES, key="killed among pairs")
-    expected = serial(source).tobytes()
+    expected = serial(source, mutual).tobytes()
     with connect(source, client=two_processes) as engine:
         workers = set(two_processes.run(os.getpid).values())
         request = Request(THIN, flag=str(tmp_path / "flag"))
-        found = np.concatenate(engine.gather_pairs(kill_once, request))
+        meet = kill_once_both if mutual else kill_once
+        found = np.concatenate(engine.gather_pairs(meet, request, mutual=mutual))
         assert found.tobytes() == expected
     two_processes.wait_for_workers(2)
     assert set(two_processes.run(os.getpid).values()) != workers
 
 
 def kill_once(own, other, request):
-    if (own.index, other.index) == (18, 12) and not Path(request.flag).exists():
-        Path(request.flag).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+    kill_where((18, 12), own, other, request)
     return multiply(own, other, request)
 
 
-def test_values_that_alias_the_data_are_not_changed(client):
+def kill_once_both(own, other, request):
+    kill_where((12, 18), own, other, request)
+    return multiply_both(own, other, request)
+
+
+def kill_where(place, own, other, request):
+    if (own.index, other.index) == place and not Path(request.flag).exists():
+        Path(request.flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_values_that_alias_the_data_are_not_changed(client, mutual):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
     before = values.copy()
     with connect(held(values, SIZES), client=client) as engine:
-        sums = engine.gather_pairs(lambda own, _other, _parameters: own.features, None)
+
+        def meet(own, other, _parameters):
+            return (own.features, other.features) if mutual else own.features
+
+        sums = engine.gather_pairs(meet, None, mutual=mutual)
     np.testing.assert_array_equal(values, before)
     np.testing.assert_allclose(np.concatenate(sums), len(SIZES) * values, rtol=1e-12)
 
 
-def test_errors_reach_the_caller_and_leave_the_engine_usable(client):
+def test_errors_reach_the_caller_and_leave_the_engine_usable(client, mutual):
     def refuse(*_values):
         raise DataError("this pair fails")
 
     with connect(drawn(SIZES), client=client) as engine:
-        for stage in ({"meet": refuse}, {"meet": multiply, "finish": refuse}):
+        for stage in ({"meet": refuse}, {"meet": multiply_both if mutual else multiply, "finish": refuse}):
             with pytest.raises(DataError, match="this pair fails"):
-                engine.gather_pairs(parameters=Request(THIN), **stage)
-        assert products(engine).tobytes() == serial(drawn(SIZES)).tobytes()
+                engine.gather_pairs(parameters=Request(THIN), mutual=mutual, **stage)
+        assert products(engine, mutual).tobytes() == serial(drawn(SIZES), mutual).tobytes()
 
 
-def test_a_damaged_block_is_named(client):
+def test_a_damaged_block_is_named(client, mutual):
     whole = drawn(SIZES, key="damaged pairs")
     blocks = (*whole.blocks[:5], FailingRows(whole.blocks[5].start, whole.blocks[5].stop), *whole.blocks[6:])
     source = DataSource(whole.shape, whole.dtype, blocks, "damaged pairs")
     with connect(source, client=client) as engine, pytest.raises(DataError, match="rows 58 to 65 is damaged"):
-        products(engine)
+        products(engine, mutual)
 
 
 @pytest.mark.parametrize(("sizes", "groups"), [(SIZES, GROUPS), ([5], 1)])
@@ -202,6 +247,17 @@ def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, group
         (record,) = engine.passes
     assert max(seen) == (groups**2, groups**2)
     assert record.blocks == (2 * groups - 1) * len(sizes)
+
+
+@pytest.mark.parametrize(("sizes", "groups"), [(SIZES, GROUPS), ([5], 1)])
+@pytest.mark.parametrize("finish", [None, lambda _own, value, _parameters: value])
+def test_a_mutual_pass_visits_each_pair_of_groups_once(client, sizes, groups, finish):
+    seen = []
+    with connect(drawn(sizes), client=client, on_progress=lambda *counts: seen.append(counts)) as engine:
+        engine.gather_pairs(spell_both, None, along=nest, finish=finish, mutual=True)
+        (record,) = engine.passes
+    assert max(seen) == (groups * (groups + 1) // 2, groups * (groups + 1) // 2)
+    assert record.blocks == (groups + (finish is not None)) * len(sizes)
 
 
 def test_a_closed_engine_meets_no_more():

@@ -11,6 +11,7 @@ import xarray as xr
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_s_curve, make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding as Peer
+from sklearn.neighbors import NearestNeighbors
 
 import dlatent
 from dlatent import CorrespondenceLLE, LocallyLinearEmbedding, self_correspondence
@@ -21,16 +22,18 @@ def s_curve(rows=300, seed=0):
     return make_s_curve(rows, random_state=seed)[0]
 
 
-def generic_digits():
-    """Digits are integers, of which many pairs are equally far apart; a little noise lets every distance be another."""
-    digits = load_digits().data
-    return digits + 1e-3 * np.random.default_rng(0).normal(size=digits.shape)
+class SmallerIndexFirst(NearestNeighbors):
+    """Neighbours by all differences, ties to the smaller index; the searches of scikit-learn break them otherwise."""
+
+    def kneighbors(self, X, n_neighbors=None, return_distance=True):
+        squares = np.array([((row - self._fit_X) ** 2).sum(axis=1) for row in X])
+        order = np.argsort(squares, axis=1, kind="stable")[:, : n_neighbors or self.n_neighbors]
+        return (np.sqrt(np.take_along_axis(squares, order, 1)), order) if return_distance else order
 
 
 DATA = {
     "S-curve": (s_curve(800), 12),
     "Swiss roll": (make_swiss_roll(800, random_state=0)[0], 12),
-    "digits": (generic_digits(), 30),
 }
 VIEWS = {"left": s_curve(60), "right": s_curve(80)[20:] ** 3 + s_curve(80)[20:]}
 PAIRS = np.column_stack([np.arange(0, 60, 2), np.arange(0, 60, 2)])
@@ -54,6 +57,19 @@ def distance(one, other):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_scikit_learn_has_the_same_subspace(name, sparse):
     x, k = DATA[name]
+    peer = Peer(n_neighbors=k, n_components=2, eigen_solver="dense").fit(x)
+    model = LocallyLinearEmbedding(n_neighbors=k, n_components=2, disconnected="keep")
+    model.fit(sp.csr_array(x) if sparse else x)
+    assert distance(model.embedding_, peer.embedding_) < 1e-6
+    np.testing.assert_allclose(abs(model.embedding_), abs(peer.embedding_) * np.sqrt(len(x)), atol=1e-4)
+    np.testing.assert_allclose(model.reconstruction_error_, peer.reconstruction_error_, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("k", "sparse"), [(10, False), (10, True), (30, False)])
+def test_scikit_learn_has_the_same_subspace_of_digits_where_ties_go_to_the_smaller_index(k, sparse, monkeypatch):
+    """Digits are whole numbers: with k = 30, 106 of 1,797 have another image as far away as their last neighbour."""
+    x = load_digits().data
+    monkeypatch.setattr("sklearn.manifold._locally_linear.NearestNeighbors", SmallerIndexFirst)
     peer = Peer(n_neighbors=k, n_components=2, eigen_solver="dense").fit(x)
     model = LocallyLinearEmbedding(n_neighbors=k, n_components=2, disconnected="keep")
     model.fit(sp.csr_array(x) if sparse else x)

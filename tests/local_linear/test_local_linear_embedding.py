@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import Block
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
+from dlatent.local_linear.approximate import exact_neighbours
 from dlatent.local_linear.embedding import Reference, coordinates, interpolated
-from dlatent.local_linear.neighbours import NeighbourRequest, nearest
-from dlatent.local_linear.smallest import predicted_fill, smallest
+from dlatent.local_linear.inverses import factorised, predicted_fill
+from dlatent.local_linear.smallest import smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both, weights
 
 K = 5
@@ -28,7 +29,7 @@ def sheet(rows, seed=0, features=3):
 
 
 def graph(x, k=K, regularisation=1e-3):
-    indices = nearest(x, x, NeighbourRequest(k, x.mean(axis=0)), own=0).indices
+    indices = exact_neighbours(x, np.arange(len(x)), k, x.mean(axis=0)).indices
     found = weights(x, x[indices.ravel()], np.arange(indices.size), k, regularisation)
     return indices, found
 
@@ -155,7 +156,7 @@ def test_sets_that_nobody_leaves_are_closed():
     """Two tight clusters, and between them points that have neighbours in both: one component, two null vectors."""
     between = np.linspace(1.0, 9.0, 9)
     x = np.concatenate([np.linspace(-0.2, 0.2, 8), between, np.linspace(9.8, 10.2, 9)])[:, None]
-    indices = nearest(x, x, NeighbourRequest(6, np.zeros(1)), own=0).indices
+    indices = exact_neighbours(x, np.arange(len(x)), 6, np.zeros(1)).indices
     matrix = weight_matrix(indices, np.full(indices.shape, 1 / 6), len(x))
     residual = residual_matrix([matrix], [np.arange(len(x))], len(x))
     assert components(residual).max() == 0
@@ -168,10 +169,35 @@ def test_sets_that_nobody_leaves_are_closed():
 def test_predicted_fill_is_that_of_the_factors_within_a_factor_of_two():
     x = sheet(6000)
     residual = residual_matrix([weight_matrix(*graph(x, 8), 6000)], [np.arange(6000)], 6000)
-    matrix = sp.csc_array(residual.T @ residual) + 1e-10 * sp.eye_array(6000, format="csc")
-    factors = sp.linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0)
-    actual = (factors.L.nnz + factors.U.nnz) / 6000
-    assert 0.5 < predicted_fill(sp.csc_array(residual.T @ residual)) / actual < 2.0
+    for joined in (True, False):
+        matrix = factorised(residual, joined=joined)
+        shifted = sp.csc_array(matrix + 1e-10 * sp.eye_array(6000, format="csc"))
+        options = {"SymmetricMode": True}
+        factors = sp.linalg.splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.01, options=options)
+        actual = (factors.L.nnz + factors.U.nnz) / 6000
+        assert 0.5 < predicted_fill(matrix) / actual < 2.0
+
+
+def test_the_factors_of_one_view_and_of_its_square_give_the_same():
+    x = sheet(400)
+    residual = residual_matrix([weight_matrix(*graph(x, 8), 400)], [np.arange(400)], 400)
+    _, singular, vectors = la.svd(residual.toarray())
+    for joined in (True, False):
+        found = smallest(residual, 3, memory=1e9, joined=joined, solver="direct")
+        np.testing.assert_allclose(found.values, singular[::-1][1:4] ** 2, rtol=1e-8)
+        own = vectors[::-1][1:4].T
+        assert np.linalg.norm(found.vectors - own @ (own.T @ found.vectors), 2) < 1e-6
+        assert found.residual < 1e-4
+
+
+def test_null_vectors_beside_the_constant_are_found_where_sets_are_apart():
+    x = np.concatenate([sheet(200), sheet(150, 1) + 50.0])
+    residual = residual_matrix([weight_matrix(*graph(x), 350)], [np.arange(350)], 350)
+    found = smallest(residual, 2, memory=1e9, joined=False, solver="direct")
+    apart = np.where(np.arange(350) < 200, 1 / 200, -1 / 150)
+    assert found.values[0] < 1e-12
+    assert found.values[1] > 1e-10
+    np.testing.assert_allclose(abs(found.vectors[:, 0]), abs(apart) / np.linalg.norm(apart), rtol=1e-4)
 
 
 def test_instances_of_the_reference_are_interpolated_by_themselves():

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.neighbors import NearestNeighbors
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
-from dlatent.local_linear import neighbours
+from dlatent.local_linear import near_pairs
 from dlatent.local_linear.neighbours import (
     NeighbourRequest,
     block_bounds,
@@ -34,21 +36,21 @@ def by_definition(x, k, y=None):
 
 
 def in_blocks(x, k, sizes, single=False, sparse=False):
-    """Bounds from the blocks, then every block with every block, as the engine does it."""
+    """Bounds from the blocks, then all pairs of blocks once, as the engine does it."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     made = sp.csr_array if sparse else np.asarray
     blocks = [Block(i, int(a), made(x[a:b])) for i, (a, b) in enumerate(pairwise(ends))]
     shift = np.zeros(x.shape[1]) if sparse else x.mean(axis=0, dtype=np.float64)
-    request = NeighbourRequest(k, shift, None, single)
-    bounds = np.concatenate([block_bounds(block, request)[0].bounds for block in blocks])
-    request = request._replace(bounds=bounds)
-    found = []
-    for own in blocks:
-        value = block_neighbours(own, blocks[0], request)
-        for other in blocks[1:]:
-            value = merged(value, block_neighbours(own, other, request))
-        found.append(value)
-    return np.vstack([part.distances for part in found]), np.vstack([part.indices for part in found])
+    first = NeighbourRequest.first(k, shift, np.eye(x.shape[1])[:, :6])
+    parts = [block_bounds(block, first)[0] for block in blocks]
+    bounds, order = (np.concatenate([getattr(part, name) for part in parts]) for name in ("bounds", "order"))
+    request = first._replace(bounds=bounds, order=order, single=single)
+    found = {}
+    for own, other in combinations_with_replacement(blocks, 2):
+        for index, value in zip(sorted({own.index, other.index}), block_neighbours(own, other, request), strict=False):
+            found[index] = merged(found[index], value) if index in found else value
+    values = [found[block.index] for block in blocks]
+    return np.vstack([part.distances for part in values]), np.vstack([part.indices for part in values])
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -76,14 +78,49 @@ def test_close_points_far_from_zero_keep_their_order(single):
     np.testing.assert_allclose(distances, expected, rtol=1e-6)
 
 
-def test_bounds_do_not_depend_on_the_size_of_tiles(monkeypatch):
-    x = np.random.default_rng(1).normal(size=(200, 4))
-    whole = in_blocks(x, 5, [120, 80])
-    for rows, columns in ((7, 11), (64, 3), (512, 2048)):
-        monkeypatch.setattr(neighbours, "TILE_ROWS", rows)
-        monkeypatch.setattr(neighbours, "TILE_COLUMNS", columns)
-        for found, expected in zip(in_blocks(x, 5, [120, 80]), whole, strict=True):
-            np.testing.assert_array_equal(found, expected)
+def cut_into(monkeypatch, leaf, rows, columns):
+    for name, value in (("LEAF", leaf), ("TILE_ROWS", rows), ("TILE_COLUMNS", columns)):
+        monkeypatch.setattr(near_pairs, name, value)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["float64", "float32"])
+def test_neighbours_do_not_depend_on_runs_and_tiles(monkeypatch, single):
+    """Clusters far apart, of which most pairs are left out, with some points between them and many in one place."""
+    random = np.random.default_rng(1)
+    x = np.concatenate([random.normal(size=(90, 4)) + 9.0 * random.normal(size=4) for _ in range(5)])
+    x = np.concatenate([x, 9.0 * random.normal(size=(30, 4)), np.ones((40, 4))])[random.permutation(520)]
+    expected = by_definition(x, 5)
+    for leaf, rows, columns in ((2, 4, 6), (8, 8, 64), (16, 64, 32), (64, 128, 1024)):
+        cut_into(monkeypatch, leaf, rows, columns)
+        distances, indices = in_blocks(x, 5, [150, 370], single)
+        np.testing.assert_array_equal(indices, expected[1])
+        np.testing.assert_allclose(distances, expected[0], rtol=1e-12)
+
+
+def test_runs_that_are_far_apart_are_not_multiplied(monkeypatch):
+    """On a line of 1,024 points a run of 16 meets itself and those beside it, and not all 64."""
+    met = []
+    cut_into(monkeypatch, 16, 16, 1024)
+    pieces = near_pairs._pieces
+
+    def counted(*values):
+        for piece in pieces(*values):
+            met.append(len(np.arange(1024)[piece]))
+            yield piece
+
+    monkeypatch.setattr(near_pairs, "_pieces", counted)
+    x = np.random.default_rng(0).permutation(1024.0 * np.arange(1024))[:, None]
+    _, indices = in_blocks(x, 2, [1024])
+    np.testing.assert_array_equal(indices, by_definition(x, 2)[1])
+    assert 2 * 1024 < sum(met) < 2 * 4 * 64 * 16
+
+
+def test_an_order_is_a_permutation_in_which_runs_are_small():
+    x = np.random.default_rng(2).random((1000, 2))
+    order = near_pairs.near_order(x)
+    np.testing.assert_array_equal(np.sort(order), np.arange(1000))
+    spans = [np.ptp(x[order[at : at + near_pairs.LEAF]], axis=0).max() for at in range(0, 1000, near_pairs.LEAF)]
+    assert max(spans) < 0.5
 
 
 def test_many_points_in_one_place_are_neighbours_by_their_number():
@@ -96,8 +133,7 @@ def test_many_points_in_one_place_are_neighbours_by_their_number():
 
 
 def test_fewer_others_than_neighbours_leave_places_empty():
-    request = NeighbourRequest(4, np.zeros(2))
-    found = nearest(np.eye(2), np.ones((3, 2)), request)
+    found = nearest(np.eye(2), np.ones((3, 2)), 4, np.zeros(2))
     np.testing.assert_array_equal(found.indices, [[0, 1, 2, -1]] * 2)
     assert np.isinf(found.distances[:, 3]).all()
 
@@ -105,7 +141,7 @@ def test_fewer_others_than_neighbours_leave_places_empty():
 def test_other_points_have_no_self():
     random = np.random.default_rng(2)
     x, y = random.normal(size=(30, 3)), random.normal(size=(500, 3))
-    found = nearest(x, y, NeighbourRequest(6, np.zeros(3)))
+    found = nearest(x, y, 6, np.zeros(3))
     expected, order = by_definition(x, 6, y)
     np.testing.assert_array_equal(found.indices, order)
     np.testing.assert_allclose(found.distances, expected, rtol=1e-12)
@@ -119,8 +155,20 @@ def test_float32_products_only_where_their_error_is_small():
     assert not single_is_enough(np.full(10, np.inf), 1.0, 5)
 
 
+def test_digits_have_the_neighbours_of_scikit_learn_up_to_ties():
+    """The distances are equal in every row, and the neighbours where the next one is not as near as the last."""
+    x = load_digits().data
+    _, indices = in_blocks(x, 30, [600, 1, 1196])
+    distances, found = NearestNeighbors(n_neighbors=32).fit(x).kneighbors(x)
+    own = np.array([((row - x[near]) ** 2).sum(axis=1) for row, near in zip(x, indices, strict=True)])
+    np.testing.assert_allclose(np.sqrt(own), distances[:, 1:31], rtol=1e-12)
+    clear = distances[:, 31] > distances[:, 30] + 1e-9
+    assert clear.sum() == 1797 - 106
+    np.testing.assert_array_equal(np.sort(indices[clear], axis=1), np.sort(found[clear, 1:31], axis=1))
+
+
 def test_nan_is_named():
     x = np.ones((5, 3))
     x[2, 1] = np.nan
     with pytest.raises(DataError, match="row 12, column 1"):
-        block_bounds(Block(1, 10, x), NeighbourRequest(2, np.zeros(3)))
+        block_bounds(Block(1, 10, x), NeighbourRequest.first(2, np.zeros(3), np.eye(3)))

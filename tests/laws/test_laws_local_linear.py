@@ -1,0 +1,43 @@
+"""Embeddings have the bits of the serial engine on any number of workers, and their neighbours those of any blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.datasets import make_s_curve
+
+from dlatent import LocallyLinearEmbedding
+from dlatent.engine.connect import connect
+from dlatent.fitting.local_linear import find_neighbours
+from dlatent.stores.open import open as open_source
+
+X = make_s_curve(900, random_state=0)[0]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Ten chunks of rows."""
+    path = tmp_path_factory.mktemp("sheet") / "x.zarr"
+    zarr.create_array(path, data=X, chunks=(90, 3))
+    return str(path)
+
+
+@pytest.mark.parametrize("engine", ["threads", "one_worker", "two_workers"])
+def test_the_engine_changes_no_bit(engine, store, request):
+    client = None if engine == "threads" else request.getfixturevalue(engine)
+    found = LocallyLinearEmbedding(n_neighbors=9).fit(store, client=client)
+    expected = LocallyLinearEmbedding(n_neighbors=9).fit(store, client="serial")
+    assert found.embedding_.tobytes() == expected.embedding_.tobytes()
+    assert found.eigenvalues_.tobytes() == expected.eigenvalues_.tobytes()
+
+
+@pytest.mark.parametrize("values", [X, np.round(X, 1)], ids=["apart", "with ties"])
+def test_neighbours_have_the_same_bits_for_any_cut_into_blocks(values):
+    found = []
+    for rows in (900, 400, 37):
+        with connect(open_source(values, block_bytes=24 * rows), client="serial") as engine:
+            found.append(find_neighbours(engine.gather, engine.gather_pairs, 9, values.mean(axis=0))[0])
+    for other in found[1:]:
+        assert other.indices.tobytes() == found[0].indices.tobytes()
+        assert other.distances.tobytes() == found[0].distances.tobytes()
