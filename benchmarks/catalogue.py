@@ -13,6 +13,7 @@ from benchmarks.cases import (
     faces,
     factors,
     graph,
+    growth,
     kernel_memory,
     kernels,
     lle_scale,
@@ -20,8 +21,11 @@ from benchmarks.cases import (
     nan_passes,
     nan_speed,
     newsgroups,
+    overhead,
     planner,
+    profile,
     ratings,
+    scaling,
 )
 from benchmarks.task import Case
 
@@ -51,5 +55,9 @@ CASES: dict[str, Case] = {
         correspondence_scale.CASE,
         lle_sheets.CASE,
         lle_scale.CASE,
+        growth.CASE,
+        overhead.CASE,
+        scaling.CASE,
+        profile.CASE,
     )
 }
