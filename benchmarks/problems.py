@@ -27,7 +27,7 @@ KINDS = {
 class Problem:
     """The way in which a model is fitted, the shape of its data, and in how many blocks they lie (None: the default).
 
-    Data that are cut into a given number of blocks are dense.
+    Data that are cut into a given number of blocks are dense. `iterations` end a fit early (None: at its maximum).
     """
 
     route: str
@@ -35,6 +35,7 @@ class Problem:
     features: int
     components: int = 10
     blocks: int | None = None
+    iterations: int | None = None
 
     @property
     def arguments(self) -> Row:
@@ -110,7 +111,7 @@ def model_of(problem: Problem) -> Any:
 
     k = problem.components
     if problem.route == "rows":
-        return dlatent.PPCA(k, missing="nan", random_state=0)
+        return dlatent.PPCA(k, missing="nan", max_iter=problem.iterations, random_state=0)
     if problem.route == "kernel":
         return dlatent.KernelPPCA(k, route="recomputed", random_state=0)
     if problem.route == "relational":
