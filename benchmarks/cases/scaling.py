@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -25,18 +26,18 @@ from benchmarks.table import grouped, markdown, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
 PROBLEMS = {
-    "moments": Problem("moments", 60_000, 1_400),
+    "moments": Problem("moments", 40_000, 1_400),
     "krylov": Problem("krylov", 200_000, 10_000, 20),
     "rows": Problem("rows", 100_000, 200),
-    "dual": Problem("dual", 2_000, 30_000),
+    "dual": Problem("dual", 1_600, 25_000),
 }
 """One for each route; the driver's part is small."""
 GEMM = 1_500
 """Rows and columns of the plain matrix product."""
 WAYS = ("processes", "threads", "bare")
 LEAST = 1.7
-VISITS = {"moments": 1, "krylov": 4, "rows": 6}
-"""How often bare kernels visit each block: some seconds of work."""
+VISITS = 4
+"""How often bare kernels visit each block: an even number, so that two processes do half of one's work each."""
 
 
 def problem_of(route: str, scale: float) -> Problem:
@@ -112,14 +113,10 @@ def kernels_of(folder: Path, scale: float, route: str, number: int, workers: int
 
     problem = problem_of(route, scale)
     sources = source_of(problem, folder).blocks
-    even = len(sources) // 2 * 2
-    mine = range(number, even, workers)
-    wanted = range(even) if route == "dual" else mine
-    blocks = {index: Block(index, sources[index].start, sources[index].load()) for index in wanted}
+    blocks = [Block(index, source.start, source.load()) for index, source in enumerate(sources)]
+    arguments = product(blocks, repeat=2 if route == "dual" else 1)
     function = _block_function(problem)
-    if route == "dual":
-        return [partial(function, blocks[own], other) for own in mine for other in blocks.values()]
-    return [partial(function, blocks[own]) for _ in range(VISITS[route]) for own in mine]
+    return ([partial(function, *chosen) for chosen in arguments] * VISITS)[number::workers]
 
 
 def _block_function(problem: Problem) -> Callable[..., Any]:
