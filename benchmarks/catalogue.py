@@ -13,6 +13,7 @@ from benchmarks.cases import (
     faces,
     factors,
     graph,
+    growth,
     kernel_memory,
     kernels,
     lle_scale,
@@ -21,8 +22,11 @@ from benchmarks.cases import (
     nan_speed,
     newsgroups,
     newsgroups_classes,
+    overhead,
     planner,
+    profile,
     ratings,
+    scaling,
     yeast,
 )
 from benchmarks.task import Case
@@ -55,5 +59,9 @@ CASES: dict[str, Case] = {
         correspondence_scale.CASE,
         lle_sheets.CASE,
         lle_scale.CASE,
+        growth.CASE,
+        overhead.CASE,
+        scaling.CASE,
+        profile.CASE,
     )
 }

@@ -67,6 +67,7 @@ def fitted(
         "bytes_read": int(passes["pass_bytes_read"].sum()),
         "tasks": int(passes["pass_tasks"].sum()),
         "pass_seconds": [round(float(s), 5) for s in passes["pass_seconds"].values],
+        "pass_busy_seconds": [round(float(s), 5) for s in passes["pass_busy_seconds"].values],
         "pass_names": [str(name) for name in passes["pass_name"].values],
         "log_likelihood": float(model.log_likelihood_),
         "trace": [float(v) for v in history["iteration_log_likelihood"].values],

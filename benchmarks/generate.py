@@ -41,10 +41,12 @@ class Factors:
         return values
 
 
-def write_dense(path: Path, model: Factors, rows: int, dtype: str, seed: int) -> zarr.Array[Any]:
+def write_dense(
+    path: Path, model: Factors, rows: int, dtype: str, seed: int, chunk_bytes: int = CHUNK_BYTES
+) -> zarr.Array[Any]:
     """Draw `rows` rows of the model into a Zarr array, one row chunk at a time."""
     features = len(model.mean)
-    step = max(1, CHUNK_BYTES // (features * np.dtype(dtype).itemsize))
+    step = max(1, chunk_bytes // (features * np.dtype(dtype).itemsize))
     array = zarr.create_array(
         path, shape=(rows, features), chunks=(min(step, rows), features), dtype=dtype, compressors=codec()
     )

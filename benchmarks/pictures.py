@@ -54,6 +54,56 @@ def curves(lines: Mapping[str, Mapping[str, Sequence[float]]], path: Path, title
     return _saved(figure, path)
 
 
+def growing(
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]], path: Path, title: str, across: str
+) -> Path:
+    """Passes, and seconds of a pass, against a size, on logarithmic axes; one line for each name."""
+    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
+    for name, (places, *values) in lines.items():
+        for panel, own in zip(panels, values, strict=True):
+            panel.plot(places, own, label=name, marker="o", markersize=4)
+    for panel, up in zip(panels, ("passes", "seconds per pass"), strict=True):
+        panel.set(xscale="log", xlabel=across, ylabel=up)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylim(bottom=0.0)
+    panels[1].set_yscale("log")
+    panels[1].legend(frameon=False, fontsize=8)
+    figure.suptitle(title)
+    return _saved(figure, path)
+
+
+def compared(groups: Mapping[str, Mapping[str, float]], path: Path, title: str, level: float) -> Path:
+    """Upright bars side by side, one colour for each group and one place for each name, and a line at a level."""
+    names = list(dict.fromkeys(name for values in groups.values() for name in values))
+    figure, axes = plt.subplots(figsize=(1.6 * len(names) + 1.5, 4.2), layout="constrained")
+    width = 0.8 / len(groups)
+    for number, (group, values) in enumerate(groups.items()):
+        places = np.arange(len(names)) + (number - (len(groups) - 1) / 2) * width
+        drawn = axes.bar(places, [values.get(name, 0.0) for name in names], width, label=group)
+        axes.bar_label(drawn, fmt="%.2f", fontsize=7)
+    axes.axhline(level, color="0.5", linewidth=0.8)
+    axes.set(title=title, xticks=range(len(names)), xticklabels=names)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False)
+    return _saved(figure, path)
+
+
+def stacked(bars: Mapping[str, Mapping[str, float]], path: Path, title: str, unit: str) -> Path:
+    """Horizontal bars of parts that add up, one bar for each name; a part has one colour in all of them."""
+    figure, axes = plt.subplots(figsize=(9, 0.5 * len(bars) + 1.6), layout="constrained")
+    parts = list(dict.fromkeys(part for values in bars.values() for part in values))
+    begin = np.zeros(len(bars))
+    for number, part in enumerate(parts):
+        sizes = np.array([values.get(part, 0.0) for values in bars.values()])
+        axes.barh(list(bars), sizes, left=begin, label=part, color=plt.get_cmap("tab20")(number % 20))
+        begin += sizes
+    axes.invert_yaxis()
+    axes.set(title=title, xlabel=unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return _saved(figure, path)
+
+
 def clouds(points: Mapping[str, npt.NDArray[Any]], classes: Sequence[str], path: Path, title: str) -> Path:
     """Points in the plane, coloured by class, one panel for each name; frequent classes are drawn first."""
     figure, panels = plt.subplots(1, len(points), figsize=(5.5 * len(points), 4.5), layout="constrained", squeeze=False)

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
+from dask.sizeof import sizeof
 
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Links
@@ -26,7 +27,7 @@ from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
 from dlatent.engine.failures import Stranded, persistently, result_of, threads_of, translated
 from dlatent.engine.gather import Resources
-from dlatent.engine.graph import Chunks, Graph, Key, chunks_of
+from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
 from dlatent.engine.order import reduce_tree
@@ -37,6 +38,9 @@ from dlatent.engine.targets import Targets, as_rows
 
 Future: TypeAlias = Any
 """A `distributed.Future`, whose methods have no types."""
+
+LIGHT = 2**20
+"""Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ class _Pass:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The graph of a pass in the making, the key of its parameters, and the keys of its groups."""
+    """The graph of a pass in the making, its parameters or their key, and the keys of its groups."""
 
     graph: Graph
     work: Work
-    package: Key
+    package: Key | Given
     leaves: list[Key]
 
     @property
@@ -90,6 +94,7 @@ class ClusterRunner:
         self._held = source.nbytes <= self.resources.cache_bytes * self.resources.workers
         self._homes: list[str] = []
         self._staged: list[Future] = []
+        self._spent: Future | None = None
         self._survey: npt.NDArray[np.int64] | None = None
 
     @property
@@ -144,6 +149,7 @@ class ClusterRunner:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
         staged = self._settle()
         running = self._begin(work, progress, draw)
+        self._forget()
         try:
             statistic, tally = result_of(self._client, running.root, self._homes)
         except BaseException as error:
@@ -151,10 +157,22 @@ class ClusterRunner:
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        running.root.release()
+        self._spent = running.root
+        if sizeof(statistic) > LIGHT or self.computed(0) is not None:
+            self._forget()
         if progress is not None and running.alone:
             progress.done()
         return (owned(statistic), tally), running.tasks + staged
+
+    def _forget(self) -> None:
+        """Give up the result of the pass before: a light one when the next pass is on its way, others at once.
+
+        A client sends a message at most every ten milliseconds, and this one would hold up the next pass. Passes that
+        compute the same chunks must not overlap.
+        """
+        if self._spent is not None:
+            self._spent.release()
+            self._spent = None
 
     def _abandon(self) -> None:
         """Forget the homes and what was sent there, so that the next pass begins anew."""
@@ -163,6 +181,7 @@ class ClusterRunner:
 
     def close(self) -> None:
         """Release the descriptions of the groups, and the cached blocks on every worker."""
+        self._forget()
         for future in self._staged:
             future.release()
         self._staged = []
@@ -197,8 +216,8 @@ class ClusterRunner:
         return _held(graph, (f"blocks-{token}", group), key, chunks, home)
 
     def _begin(self, work: Work, progress: Progress | None, draw: Draw) -> _Pass:
-        graph, token = Graph(), work.token
-        package = graph.add(f"parameters-{token}", tasks.Package, sealed(vars(work), type(work)), token)
+        graph = Graph()
+        package = self._packed(graph, work)
         leaves: list[Key] = []
         root = draw(work, _Pieces(graph, work, package, leaves))
         if progress is None:
@@ -209,6 +228,16 @@ class ClusterRunner:
         for leaf_future in watched:
             leaf_future.add_done_callback(lambda done: _tell(done, progress))
         return _Pass(future, watched, len(graph), root in leaves)
+
+    def _packed(self, graph: Graph, work: Work) -> Key | Given:
+        """The parameters themselves where they are light for all tasks together, else the key of a task that has them,
+        from which each worker gets them once."""
+        payload = sealed(vars(work), type(work))
+        chained = 0 if self.computed(0) is None else sum(len(part.blocks) for part in self._parts)
+        takers = max(self.groups * work.turns, chained)
+        if len(payload) * takers <= LIGHT:
+            return Given(tasks.Package(payload, work.token))
+        return graph.add(f"parameters-{work.token}", tasks.Package, payload, work.token)
 
     def _plain(self, work: Work, new: _Pieces) -> Key:
         """The tasks of a pass; returns the key of the last."""

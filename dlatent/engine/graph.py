@@ -6,6 +6,7 @@ A pass is sent as one message: a message for each task costs the scheduler twice
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dask._task_spec import Task, TaskRef
@@ -15,6 +16,13 @@ from dlatent.arrays import BlockSource
 
 Key = Any
 """A Dask key: a string, or a tuple of a string and integers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """An input that travels with each task in the place of the key of a task that makes it."""
+
+    value: Any
 
 
 class Graph:
@@ -31,7 +39,8 @@ class Graph:
         self, key: Key, function: Callable[..., Any], *values: Any, inputs: Any = (), home: str | None = None
     ) -> Key:
         """A task `function(*values, *results of the keys in inputs)`; returns its key."""
-        self._layer(home)[key] = Task(key, function, *values, *map(TaskRef, inputs))
+        results = (given.value if isinstance(given, Given) else TaskRef(given) for given in inputs)
+        self._layer(home)[key] = Task(key, function, *values, *results)
         return key
 
     def include(self, tasks: Mapping[Key, Any], home: str | None) -> None:

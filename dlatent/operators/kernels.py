@@ -29,6 +29,8 @@ NEGLIGIBLE = 1e-11
 """A direction of landmarks with less than this part of the largest energy is rounding."""
 OWN_ROWS = 64
 """Rows of which a callable kernel is asked at a time for its diagonal."""
+COLUMN_BYTES, FEWEST_COLUMNS = 2**20, 64
+"""Bytes of moved rows, and their columns, that are multiplied at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Kernel:
             return np.exp(found, out=found)
         if self.name == "cosine":
             return _over(inner_products(x, y), _norms(x)[:, None] * _norms(y))
-        product = inner_products(self._moved(x), self._moved(y))
+        product = inner_products(x, y) if self.shift is None else products_about(x, y, self.shift)
         return product if self.name == "linear" else np.asarray((self.gamma * product + self.coef0) ** self.degree)
 
     def diagonal(self, x: Features) -> Array:
@@ -106,6 +108,21 @@ def inner_products(x: Features, y: Features) -> Array:
         product = x.astype(np.float64) @ y.astype(np.float64).T
         return np.asarray(product.toarray() if sp.issparse(product) else product)
     return np.asarray(x.astype(np.float64, copy=False) @ y.astype(np.float64, copy=False).T)
+
+
+def products_about(x: Features, y: Features, shift: Array) -> Array:
+    """⟨x − s, y − s⟩ of all pairs of dense rows (n, m), in float64; sparse rows are multiplied as they are.
+
+    Some columns at a time, whose differences stay in the cache of a core: whole rows would go through memory twice.
+    """
+    if isinstance(x, sp.csr_array) or isinstance(y, sp.csr_array):
+        return inner_products(x, y)
+    step = max(FEWEST_COLUMNS, COLUMN_BYTES // (8 * (x.shape[0] + y.shape[0])))
+    total = np.zeros((x.shape[0], y.shape[0]))
+    for start in range(0, x.shape[1], step):
+        at = slice(start, start + step)
+        total += (x[:, at] - shift[at]) @ (y[:, at] - shift[at]).T
+    return total
 
 
 def squared_norms(x: Features) -> Array:

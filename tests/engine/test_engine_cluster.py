@@ -111,6 +111,42 @@ def test_the_second_pass_reads_nothing(two_processes):
     assert records[-1].tasks < 30
 
 
+@pytest.mark.parametrize("width", [1, 5000], ids=["light", "heavy"])
+def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processes, width):
+    wide = np.random.default_rng(2).normal(size=(COLUMNS, width))
+    expected = serial_product(wide)
+    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+        for _ in range(2):
+            assert all(np.array_equal(a, b) for a, b in zip(engine.gather(product, wide), expected, strict=True))
+        tasks = engine.passes[-1].tasks
+    assert tasks == 16 + 5 + (width > 1), "groups, joins, and the parameters where they are heavy"
+
+
+def product(block, weights):
+    return block.features.T @ (block.features @ weights), float(block.rows)
+
+
+def serial_product(weights):
+    with SerialEngine(drawn(SIZES)) as engine:
+        return engine.gather(product, weights)
+
+
+def test_a_pass_leaves_at_most_one_light_result_behind(two_processes):
+    """And heavy ones not at all: a worker's memory is for the pass under way."""
+    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+        for width, left in ((1, 1), (12_000, 0)):
+            for _ in range(3):
+                engine.gather(product, np.ones((COLUMNS, width)), name="left")
+            deadline = time.monotonic() + 5
+            while len(found := two_processes.run_on_scheduler(results)) > left and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert len(found) == left
+
+
+def results(dask_scheduler):
+    return [key for key, task in dask_scheduler.tasks.items() if str(key).startswith("('left") and task.who_has]
+
+
 def test_close_frees_the_workers(two_processes):
     source = drawn(SIZES, key="freed")
     engine = DaskEngine(source, client=two_processes)

@@ -8,8 +8,8 @@ import pytest
 from dlatent.operators import batched
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 11, 20])
-@pytest.mark.parametrize("count", [1, 3, 700])
+@pytest.mark.parametrize("size", [1, 2, 5, 11, batched.SWEPT, batched.SWEPT + 1, 40])
+@pytest.mark.parametrize("count", [1, 3, 300])
 def test_inverses_and_determinants(size, count):
     rng = np.random.default_rng(size + count)
     roots = rng.standard_normal((count, size, size + 2)) * rng.uniform(0.01, 100.0, (count, 1, 1))
@@ -21,9 +21,30 @@ def test_inverses_and_determinants(size, count):
     np.testing.assert_allclose(product, np.broadcast_to(np.eye(size), product.shape), atol=1e-14 * worst)
 
 
-def test_large_determinants_do_not_overflow():
-    matrices = np.repeat((1e60 * np.eye(12))[:, :, None], 4, axis=2)
-    np.testing.assert_allclose(batched.inverted(matrices)[1], 12 * 60 * np.log(10), rtol=1e-13)
+@pytest.mark.parametrize("size", [12, 30])
+def test_large_determinants_do_not_overflow(size):
+    matrices = np.repeat((1e60 * np.eye(size))[:, :, None], 4, axis=2)
+    np.testing.assert_allclose(batched.inverted(matrices)[1], size * 60 * np.log(10), rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [12, 30])
+def test_what_is_not_finite_has_no_inverse_and_is_no_error(size):
+    """A step of an iteration that goes astray is given up by its likelihood."""
+    matrices = np.repeat(np.eye(size)[:, :, None], 3, axis=2)
+    matrices[0, 0, 1] = np.nan
+    inverse, log_determinant = batched.inverted(matrices)
+    assert np.isnan(inverse[:, :, 1]).any()
+    assert np.isnan(log_determinant[1])
+
+
+@pytest.mark.parametrize("size", [4, 25])
+def test_an_inverse_depends_on_its_own_matrix_only(size):
+    """To the last bit, however many are inverted together: results may not depend on the cut into blocks of a group."""
+    roots = np.random.default_rng(3).standard_normal((150, size, size + 2))
+    matrices = np.moveaxis(roots @ roots.transpose(0, 2, 1), 0, -1)
+    whole, _ = batched.inverted(matrices.copy())
+    for at in (slice(0, 1), slice(37, 90)):
+        np.testing.assert_array_equal(batched.inverted(matrices[:, :, at].copy())[0], whole[:, :, at])
 
 
 def test_packed_squares_unpack_to_outer_products():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,10 +13,12 @@ from sklearn.metrics import pairwise
 
 from dlatent.errors import DataError
 from dlatent.operators.kernels import (
+    COLUMN_BYTES,
     Kernel,
     LandmarkMap,
     centred_kernel,
     median_gamma,
+    products_about,
 )
 
 RNG = np.random.default_rng(0)
@@ -60,6 +64,18 @@ def test_rows_of_zeros_have_no_direction():
 def test_distances_keep_their_digits_far_from_zero():
     far = Kernel("rbf", gamma=0.3)(X + 1e6, Y + 1e6)
     np.testing.assert_allclose(far, EXPECTED["rbf"](X, Y), rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_about_a_shift_keep_their_digits_over_many_columns(dtype):
+    """Exact sums by `math.fsum` of rows far from zero, which are wider than what is multiplied at a time."""
+    rng, wide = np.random.default_rng(4), COLUMN_BYTES // (8 * 6) + 7
+    x, y = (1e6 + rng.standard_normal((rows, wide)).astype(dtype) for rows in (4, 2))
+    shift = np.full(wide, 1e6)
+    expected = [[math.fsum((a - shift) * (b - shift)) for b in y] for a in x]
+    found = products_about(x, y, shift)
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-9)
+    assert found.dtype == np.float64
 
 
 def test_a_shift_changes_no_centred_linear_kernel():

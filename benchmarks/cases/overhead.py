@@ -1,0 +1,166 @@
+"""overhead: what a pass costs beside the arithmetic, over 16 to 4,096 blocks, on two processes and on threads.
+
+A block has 10 rows of 20 float32 columns, so that nearly all of the time is the engine's own, and lies in the cache
+after the first pass.  Small data are cut into few groups of blocks, each of them one task; data that are announced as
+large (128 MB a block) into as many groups as there are blocks, up to 1,024, which shows what a task costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cluster import WORKERS, local_cluster
+from benchmarks.processes import Stopwatch
+from benchmarks.table import grouped, markdown, middle, not_run
+from benchmarks.task import Case, Check, Row, Summary, Task, finished
+
+ROWS, COLUMNS, DIRECTIONS = 10, 20, 3
+BLOCKS = (16, 64, 256, 1_024, 4_096)
+ENGINES = ("processes", "threads")
+PASSES = 30
+"""Passes that are measured, after one that loads the blocks and some that fill the caches of scheduler and workers."""
+FIRST = 4
+LARGE = 128_000_000
+"""Bytes of a block that becomes a group of its own."""
+TASK_MILLISECONDS, PASS_MILLISECONDS = 2.0, 500.0
+"""Most milliseconds of a task, beside the time inside tasks, and most of a pass over 4,096 blocks."""
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows that are drawn when they are loaded; `nbytes` may say more than they have."""
+
+    start: int
+    stop: int
+    nbytes: int = ROWS * COLUMNS * 4
+    collection: tuple[Any, ...] | None = None
+
+    def load(self) -> Any:
+        """The rows."""
+        random = np.random.default_rng(self.start)
+        return random.normal(size=(self.stop - self.start, COLUMNS)).astype(np.float32)
+
+    def assemble(self, parts: Sequence[Any]) -> Any:
+        """The rows, which are their only part."""
+        (part,) = parts
+        return part
+
+
+def product(block: Any, weights: Any) -> tuple[Any, float]:
+    """A block function with next to nothing to do."""
+    return block.features.T @ (block.features @ weights), float(block.rows)
+
+
+def source_of(blocks: int, large: bool) -> Any:
+    """So many small blocks."""
+    from dlatent.arrays import DataSource
+
+    size = {"nbytes": LARGE} if large else {}
+    rows = tuple(DrawnRows(index * ROWS, (index + 1) * ROWS, **size) for index in range(blocks))
+    return DataSource((blocks * ROWS, COLUMNS), np.dtype(np.float32), rows, ("overhead", blocks, large))
+
+
+@contextmanager
+def _client(engine: str, folder: Path) -> Iterator[Any]:
+    if engine == "threads":
+        yield None
+        return
+    with local_cluster(WORKERS, place=folder) as client:
+        yield client
+
+
+def prepare(folder: Path, scale: float) -> Row:
+    """Nothing to write: blocks are drawn."""
+    return {"rows": ROWS, "columns": COLUMNS}
+
+
+def measure(folder: Path, scale: float, engine: str, blocks: int, large: bool) -> Row:
+    """Milliseconds of passes, and of what is not inside tasks; tasks as the engine counts them."""
+    from dlatent.engine.connect import connect
+
+    weights = np.ones((COLUMNS, DIRECTIONS))
+    count = max(5, round(PASSES * min(scale, 1.0)))
+    with (
+        _client(engine, folder) as client,
+        Stopwatch() as watch,
+        connect(source_of(blocks, large), client=client) as connected,
+    ):
+        for _ in range(FIRST + count):
+            connected.gather(product, weights)
+        records, threads = connected.passes, connected.resources.total_threads
+    later = records[FIRST:]
+    beside = median(record.seconds - record.busy_seconds / threads for record in later)
+    return {
+        "fit_seconds": watch.seconds,
+        "fit_cpu_seconds": watch.cpu_seconds,
+        "tasks": later[-1].tasks,
+        "first_ms": 1e3 * records[0].seconds,
+        "pass_ms": 1e3 * median(record.seconds for record in later),
+        "busy_ms": 1e3 * median(record.busy_seconds for record in later),
+        "beside_ms": 1e3 * beside,
+        "task_ms": 1e3 * beside / later[-1].tasks,
+    }
+
+
+def tasks(scale: float) -> tuple[Task, ...]:
+    """Each engine, number of blocks, and kind of groups."""
+    return tuple(
+        Task(
+            f"{engine}/{'single' if large else 'grouped'}/{blocks}",
+            "benchmarks.cases.overhead:measure",
+            {"engine": engine, "blocks": blocks, "large": large},
+        )
+        for engine in ENGINES
+        for large in (False, True)
+        for blocks in BLOCKS
+    )
+
+
+def summarise(rows: list[Row]) -> Summary:
+    """A line for each number of blocks, and the requirements."""
+    done = grouped(finished(rows), lambda row: row["task"])
+    names = ("tasks", "first_ms", "pass_ms", "busy_ms", "beside_ms", "task_ms")
+    lines = [(task, *(middle(own, name) for name in names)) for task, own in done.items()]
+    headers = (
+        "engine/groups/blocks", "tasks", "first pass, ms", "later pass, ms", "inside tasks, ms (all threads)",
+        "beside tasks, ms", "ms a task",
+    )  # fmt: skip
+    text = markdown(headers, lines) + (
+        "\n\nBeside tasks: a pass without the share of one thread of the time inside tasks. Grouped: blocks of 800 "
+        "bytes, a few groups; single: each block a group of its own, up to 1,024 groups.\n\n"
+    )
+    return Summary((text + not_run(rows)).rstrip(), tuple(_checks(done)))
+
+
+def _checks(done: dict[str, list[Row]]) -> list[Check]:
+    checks = []
+    for engine in ENGINES:
+        own = {task: rows for task, rows in done.items() if task.startswith(f"{engine}/")}
+        costs = {task: middle(rows, "task_ms") or 0.0 for task, rows in own.items()}
+        if costs:
+            worst = max(costs, key=lambda task: costs[task])
+            text = f"{engine}: a task costs at most {TASK_MILLISECONDS:g} ms beside its work"
+            said = f"{text} ({costs[worst]:.2f} ms in {worst})"
+            checks.append(Check(said, costs[worst] <= TASK_MILLISECONDS))
+        many = own.get(f"{engine}/grouped/{BLOCKS[-1]}")
+        if many:
+            pass_ms = middle(many, "pass_ms") or 0.0
+            text = f"{engine}: a pass over 4,096 small blocks takes at most {PASS_MILLISECONDS:g} ms ({pass_ms:.0f} ms)"
+            checks.append(Check(text, pass_ms <= PASS_MILLISECONDS))
+    return checks
+
+
+CASE = Case(
+    "overhead",
+    "what a pass costs beside the arithmetic: 16 to 4,096 blocks, on two worker processes and on threads",
+    "benchmarks.cases.overhead:prepare",
+    tasks,
+    summarise,
+)

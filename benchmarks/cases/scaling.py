@@ -1,0 +1,222 @@
+"""scaling: one and two workers on problems whose time is arithmetic, beside the same kernels in bare processes.
+
+The machine's own ratio is that of the block functions alone, in one and in two processes without Dask that hold their
+blocks in memory: two cores may be two threads of one, share their caches or lower their clock, and what bare processes
+do not gain no engine can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.cluster import fitted, local_cluster, warm_up
+from benchmarks.pictures import compared
+from benchmarks.problems import Problem, model_of, source_of, write
+from benchmarks.table import grouped, markdown, middle, not_run
+from benchmarks.task import Case, Check, Row, Summary, Task, finished
+
+PROBLEMS = {
+    "moments": Problem("moments", 40_000, 1_400),
+    "krylov": Problem("krylov", 200_000, 10_000, 20),
+    "rows": Problem("rows", 100_000, 200),
+    "dual": Problem("dual", 1_600, 25_000),
+}
+"""One for each route; the driver's part is small."""
+GEMM = 1_500
+"""Rows and columns of the plain matrix product."""
+WAYS = ("processes", "threads", "bare")
+LEAST = 1.7
+VISITS = 4
+"""How often bare kernels visit each block: an even number, so that two processes do half of one's work each."""
+
+
+def problem_of(route: str, scale: float) -> Problem:
+    """The problem at a scale: fewer rows, and for the dual fewer features."""
+    full = PROBLEMS[route]
+    if route == "dual":
+        return Problem(route, max(200, round(full.rows * scale**0.5)), max(1_000, round(full.features * scale**0.5)))
+    return Problem(route, max(1_000, round(full.rows * scale)), full.features, full.components)
+
+
+def prepare(folder: Path, scale: float) -> Row:
+    """All stores."""
+    for route in PROBLEMS:
+        write(folder, problem_of(route, scale))
+    return {"problems": {route: problem_of(route, scale).arguments for route in PROBLEMS}}
+
+
+def fit(folder: Path, scale: float, route: str, way: str, workers: int) -> Row:
+    """One fit on so many worker processes, or on so many threads of this process."""
+    problem = problem_of(route, scale)
+    with _cluster(way, workers, folder) as client:
+        _, row = fitted(model_of(problem), source_of(problem, folder), client=client)
+    return row | {"passes_seconds": sum(row["pass_seconds"])}
+
+
+@contextmanager
+def _cluster(way: str, workers: int, folder: Path) -> Iterator[Any]:
+    if way == "processes":
+        with local_cluster(workers, "3GiB", folder) as client:
+            yield client
+    else:
+        with patch("dlatent.engine.threads.processors", return_value=workers):
+            warm_up()
+            yield None
+
+
+def bare(folder: Path, scale: float, route: str, workers: int) -> Row:
+    """The kernels of a route alone, in so many processes that share the blocks; the seconds of the slowest."""
+    context = get_context("spawn")
+    gate, found = context.Barrier(workers), context.SimpleQueue()
+    members = [
+        context.Process(target=_member, args=(folder, scale, route, number, workers, gate, found))
+        for number in range(workers)
+    ]
+    for member in members:
+        member.start()
+    seconds = [found.get() for _ in members]
+    for member in members:
+        member.join()
+    return {"fit_seconds": max(seconds), "member_seconds": seconds}
+
+
+def _member(folder: Path, scale: float, route: str, number: int, workers: int, gate: Any, found: Any) -> None:
+    """One bare process: its share of the kernels, once one of them has run and all other processes are ready."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        kernels = kernels_of(folder, scale, route, number, workers)
+        kernels[0]()
+        gate.wait()
+        started = perf_counter()
+        for kernel in kernels:
+            kernel()
+        found.put(perf_counter() - started)
+
+
+def kernels_of(folder: Path, scale: float, route: str, number: int, workers: int) -> list[Callable[[], Any]]:
+    """What one of so many processes computes: products, or the block function of a route for each of its blocks."""
+    if route == "gemm":
+        a, b = np.random.default_rng(0).standard_normal((2, GEMM, GEMM))
+        return [lambda: a @ b] * (max(4, round(40 * scale)) // 2 * 2 // workers)
+    from dlatent.arrays import Block
+
+    problem = problem_of(route, scale)
+    sources = source_of(problem, folder).blocks
+    blocks = [Block(index, source.start, source.load()) for index, source in enumerate(sources)]
+    arguments = product(blocks, repeat=2 if route == "dual" else 1)
+    function = _block_function(problem)
+    return ([partial(function, *chosen) for chosen in arguments] * VISITS)[number::workers]
+
+
+def _block_function(problem: Problem) -> Callable[..., Any]:
+    """The block function that a pass of the route spends its time in, with parameters of the right shapes."""
+    from dlatent.linear_gaussian.entries import EntryRequest, block_entries
+    from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel
+    from dlatent.linear_gaussian.moments import MomentRequest, block_moments
+    from dlatent.linear_gaussian.parameters import Parameters
+    from dlatent.linear_gaussian.products import ProductRequest, block_products
+    from dlatent.linear_gaussian.specification import Specification, View
+    from dlatent.operators.kernels import Kernel
+
+    features, k, rng = problem.features, problem.components, np.random.default_rng(0)
+    origin, patterns = np.zeros(features), ((0,),)
+    if problem.route == "moments":
+        return lambda block: block_moments(block, MomentRequest(origin, patterns, False))
+    if problem.route == "krylov":
+        directions = np.asfortranarray(rng.standard_normal((features, k + max(5, k // 2))))
+        return lambda block: block_products(block, ProductRequest((directions,), origin, patterns, False))
+    if problem.route == "rows":
+        parameters = Parameters(rng.standard_normal((features, k)), origin, np.ones(1))
+        specification = Specification((View("features", features),), patterns, k)
+        request = EntryRequest(parameters, specification, origin, np.ones(features))
+        return lambda block: block_entries(block, request)
+    request_of_pairs = KernelRequest(Kernel("linear", shift=origin), None, False)
+    return lambda own, other: meet_kernel(own, other, request_of_pairs)
+
+
+def tasks(scale: float) -> tuple[Task, ...]:
+    """Each route on one and two worker processes and threads, and its kernels and a plain product in bare processes."""
+    found = []
+    for route in (*PROBLEMS, "gemm"):
+        for way in WAYS if route in PROBLEMS else ("bare",):
+            for workers in (1, 2):
+                arguments: Row = {"route": route, "workers": workers}
+                function = "bare"
+                if way != "bare":
+                    function, arguments["way"] = "fit", way
+                found.append(Task(f"{route}/{way}/{workers}", f"benchmarks.cases.scaling:{function}", arguments))
+    return tuple(found)
+
+
+def ratios(done: dict[str, list[Row]], route: str, way: str, name: str) -> float | None:
+    """Seconds with one worker over seconds with two, of medians."""
+    one, two = (middle(done.get(f"{route}/{way}/{workers}", []), name) for workers in (1, 2))
+    return one / two if one and two else None
+
+
+def summarise(rows: list[Row]) -> Summary:
+    """Seconds and ratios of fits, their passes and the bare kernels."""
+    done = grouped(finished(rows), lambda row: row["task"])
+    lines = []
+    for route in (*PROBLEMS, "gemm"):
+        for way in WAYS:
+            seconds = [middle(done.get(f"{route}/{way}/{workers}", []), "fit_seconds") for workers in (1, 2)]
+            if seconds != [None, None]:
+                passes = [middle(done.get(f"{route}/{way}/{workers}", []), "passes_seconds") for workers in (1, 2)]
+                lines.append(
+                    (
+                        route, way, *seconds, ratios(done, route, way, "fit_seconds"), *passes,
+                        ratios(done, route, way, "passes_seconds"),
+                    )
+                )  # fmt: skip
+    headers = (
+        "route", "workers are", "s with 1", "s with 2", "ratio", "s in passes with 1", "with 2", "ratio of passes",
+    )  # fmt: skip
+    text = markdown(headers, lines) + (
+        "\n\nFits on one and two worker processes, or threads, of one BLAS thread each; bare: the block functions of a "
+        "route, or a plain product, in one and in two processes without Dask, on blocks in memory.\n\n"
+    )
+    return Summary((text + not_run(rows)).rstrip(), tuple(_checks(done)))
+
+
+def _checks(done: dict[str, list[Row]]) -> list[Check]:
+    checks = []
+    for route in PROBLEMS:
+        own = ratios(done, route, "bare", "fit_seconds")
+        for way in WAYS[:2]:
+            found, passes = (ratios(done, route, way, name) for name in ("fit_seconds", "passes_seconds"))
+            if found is not None and passes is not None:
+                limit = "" if own is None else f"; the kernels in bare processes {own:.2f}×"
+                text = f"{route} on two {way}: {found:.2f}× (at least {LEAST:g}×; its passes {passes:.2f}×{limit})"
+                checks.append(Check(text, found >= LEAST))
+    return checks
+
+
+def draw(rows: list[Row], folder: Path) -> list[Path]:
+    """The ratios of all routes beside those of bare processes."""
+    done = grouped(finished(rows), lambda row: row["task"])
+    bars = {
+        way: {route: ratios(done, route, way, "fit_seconds") or 0.0 for route in (*PROBLEMS, "gemm")} for way in WAYS
+    }
+    return [compared(bars, folder / "scaling.png", "Strong scaling: seconds with one over with two workers", LEAST)]
+
+
+CASE = Case(
+    "scaling",
+    "one and two workers, processes and threads, beside the same kernels in bare processes",
+    "benchmarks.cases.scaling:prepare",
+    tasks,
+    summarise,
+    draw=draw,
+)
