@@ -21,7 +21,17 @@ WORKERS = 2
 def local_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
-    """Worker processes of one thread each, and their client; no dashboard."""
+    """Worker processes of one thread each and their client, after a tiny fit of dlatent."""
+    with bare_cluster(workers, memory_limit, place) as client:
+        warm_up(client)
+        yield client
+
+
+@contextmanager
+def bare_cluster(
+    workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
+) -> Iterator[Client]:
+    """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent."""
     with (
         tempfile.TemporaryDirectory(dir=place, prefix="workers-") as scratch,
         dask.config.set({"distributed.worker.daemon": True}),
@@ -36,7 +46,6 @@ def local_cluster(
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers)
-        warm_up(client)
         yield client
 
 

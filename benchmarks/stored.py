@@ -32,11 +32,20 @@ def load(path: str) -> Matrix:
     return sp.csr_array(parts, shape=shape)
 
 
-def tiny_store(folder: Path) -> str:
+def bytes_of(matrix: Matrix) -> int:
+    """Bytes of the values of a matrix, and of the indices of a sparse one."""
+    if isinstance(matrix, np.ndarray):
+        return int(matrix.nbytes)
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
+
+
+def tiny_store(folder: Path, rows: int = 64, chunk: int = 4) -> str:
     """A small store of many chunks, with the codec of all others: using it once imports what reading needs."""
     path = str(folder / "tiny.zarr")
-    array = zarr.create_array(path, shape=(64, 12), chunks=(4, 12), dtype="float64", compressors=codec())
-    array[:] = np.random.default_rng(0).standard_normal((64, 12))
+    array = zarr.create_array(
+        path, shape=(rows, 12), chunks=(chunk, 12), dtype="float64", compressors=codec(), overwrite=True
+    )
+    array[:] = np.random.default_rng(0).standard_normal((rows, 12))
     return path
 
 

@@ -50,14 +50,17 @@ class ProductRequest(NamedTuple):
     arrangement: Arrangement | None = None
 
 
-def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice], Array]) -> tuple[Array, Array]:
-    """Σ (x−s) wᵀ (D, m) over rows, for weights w (n, m) that a function makes of the rows, and Σ (x−s)² (D,).
+def weighted_sums(
+    x: Features, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool = True
+) -> tuple[Array, Array]:
+    """Σ (x−s) wᵀ (D, m) over rows, for weights w (n, m) that a function makes of the rows, and Σ (x−s)² (D,), which are
+    zeros where `energies` are not asked for.
 
     `weights` gets rows and where they lie: all rows of a sparse x as they are, a few rows of a dense one at a time,
     already about the shift.  Sparse sums are taken about zero and moved by the sums of the weights.
     """
     if isinstance(x, sp.csr_array):
-        return _sparse_weighted_sums(x, shift, weights(x, slice(0, x.shape[0])))
+        return _sparse_weighted_sums(x, shift, weights(x, slice(0, x.shape[0])), energies=energies)
     rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
     buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
     total, energy = None, np.zeros(x.shape[1])
@@ -66,18 +69,22 @@ def weighted_sums(x: Features, shift: Array, weights: Callable[[Features, slice]
         centred = np.subtract(x[place], shift, out=buffer[: place.stop - start])
         part = weights(centred, place).T @ centred
         total = part if total is None else np.add(total, part, out=total)
-        energy += np.einsum("ij,ij->j", centred, centred)
+        if energies:
+            energy += np.einsum("ij,ij->j", centred, centred)
     if total is None:
         total = np.zeros((weights(buffer[:0], slice(0, 0)).shape[1], x.shape[1]))
     return total.T, energy
 
 
-def _sparse_weighted_sums(x: sp.csr_array, shift: Array, w: Array) -> tuple[Array, Array]:
+def _sparse_weighted_sums(x: sp.csr_array, shift: Array, w: Array, *, energies: bool) -> tuple[Array, Array]:
     product: Array = np.asarray(x.T @ w)
+    if shift.any():
+        product -= np.outer(shift, w.sum(axis=0))
+    if not energies:
+        return product, np.zeros(x.shape[1])
     squares = np.square(x.data, dtype=np.float64)
     energy: Array = np.bincount(x.indices, weights=squares, minlength=x.shape[1]).astype(np.float64, copy=False)
     if shift.any():
-        product -= np.outer(shift, w.sum(axis=0))
         sums = np.asarray(x.sum(axis=0, dtype=np.float64)).ravel()
         energy = energy + shift * (x.shape[0] * shift - 2.0 * sums)
     return product, energy
@@ -91,9 +98,9 @@ def projected(x: Features, shift: Array, directions: Array) -> Array:
 
 
 def pattern_sums(
-    parts: Parts, shifts: Sequence[Array], first: Callable[[Features, slice], None], z: Array
+    parts: Parts, shifts: Sequence[Array], first: Callable[[Features, slice], None], z: Array, *, energies: bool = True
 ) -> tuple[Array, list[Array]]:
-    """Σ (x−s) zᵀ (D_p, m) over rows of all views of a pattern, and Σ (x−s)² of each view's features.
+    """Σ (x−s) zᵀ (D_p, m) over rows of all views of a pattern, and Σ (x−s)² of each view's features where asked for.
 
     `z` (n, m) is complete but for what `first` writes into it for rows of the first view, as `weighted_sums` asks it.
     """
@@ -102,9 +109,9 @@ def pattern_sums(
         first(rows, place)
         return z[place]
 
-    found = [weighted_sums(parts[0], shifts[0], weights)]
+    found = [weighted_sums(parts[0], shifts[0], weights, energies=energies)]
     for x, shift in zip(parts[1:], shifts[1:], strict=True):
-        found.append(weighted_sums(x, shift, lambda rows, place: z[place]))
+        found.append(weighted_sums(x, shift, lambda rows, place: z[place], energies=energies))
     moved = found[0][0] if len(found) == 1 else np.vstack([moved for moved, _ in found])
     return moved, [energy for _, energy in found]
 
@@ -121,7 +128,7 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
     def first(rows: Features, place: slice) -> None:
         z[place, : widths[0]] = np.asarray(rows @ own[0]) - offset
 
-    moved, energies = pattern_sums(parts, shifts, first, z)
+    moved, energies = pattern_sums(parts, shifts, first, z, energies=sums)
     # Copies: a subspace grows in the array that a view belongs to.
     product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(edges))
     if not sums:
