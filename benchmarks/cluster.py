@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 from distributed import Client, LocalCluster
 
 from benchmarks.processes import Stopwatch
@@ -81,7 +82,7 @@ def fitted(
         "trace": [float(v) for v in history["iteration_log_likelihood"].values],
         "converged": bool(model.converged_),
         "at_floor": [bool(low) for low in model.at_floor_],
-        "noise_variance": float(model.noise_variance_),
+        "noise_variance": np.asarray(model.noise_variance_).tolist(),
         "plan": {
             "route": plan.route,
             "passes": plan.passes,

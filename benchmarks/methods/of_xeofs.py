@@ -11,12 +11,15 @@ from benchmarks.task import Row
 
 def eof(folder: Path, scale: float, n_components: int) -> Row:
     """EOF with its defaults: centred, a randomized SVD by dask.array."""
+    import numpy as np
     import xarray as xr
     from xeofs.single import EOF
 
     def fit(x: Any, k: int) -> Any:
+        # It wants coordinates, and names of axes other than its own "sample" and "feature".
+        coordinates = {"time": np.arange(x.shape[0]), "place": np.arange(x.shape[1])}
         model = EOF(n_modes=k, random_state=0)
-        model.fit(xr.DataArray(x, dims=("sample", "feature"), name="x"), dim="sample")
-        return model.components().transpose("mode", "feature").values
+        model.fit(xr.DataArray(x, coordinates, ("time", "place"), "x"), dim="time")
+        return model.components().transpose("mode", "place").values
 
     return measured(folder, n_components, fit)
