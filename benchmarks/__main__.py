@@ -35,7 +35,7 @@ def _run(asked: argparse.Namespace) -> int:
         if work is None:
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlatent-benchmarks-")))
         options = Options(
-            tuple(asked.methods), asked.repeats, asked.scale, work.resolve(), asked.out, asked.peers_python
+            tuple(asked.methods), asked.repeats, asked.scale, work.resolve(), asked.out, tuple(asked.peers_python)
         )
         for name in asked.cases:
             try:
@@ -71,7 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--scale", type=float, default=1.0, help="smaller data for a quick look, for example 0.05")
     run.add_argument("--work", type=Path, help="folder for the data, kept between runs (a temporary one if not given)")
     run.add_argument("--out", type=Path, help="file to which one JSON line per result is appended")
-    run.add_argument("--peers-python", help="interpreter of an environment with further peers")
+    run.add_argument(
+        "--peers-python",
+        action="append",
+        default=[],
+        help="interpreter of an environment with further peers; may be given several times",
+    )
     run.set_defaults(do=_run)
     report = commands.add_parser("report", help="tables, requirements and pictures from result files")
     report.add_argument("files", nargs="+", type=Path)

@@ -5,12 +5,27 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 COMPONENTS = "components"
+PACKAGES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "dask": "dask",
+    "distributed": "distributed",
+    "zarr": "zarr",
+    "dlatent": "dlatent",
+    "dask_ml": "dask-ml",
+    "xeofs": "xeofs",
+    "ppca": "ppca",
+    "pyppca": "pyppca",
+}
+"""Modules and the packages that they come from."""
 
 
 def resolved(function: str) -> Any:
@@ -30,9 +45,8 @@ def plain(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Versions of what the task has imported."""
-    named = ("numpy", "scipy", "sklearn", "dask", "distributed", "zarr", "dlatent", "dask_ml", "xeofs")
-    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in named}
-    return {"python": sys.version.split()[0]} | {name: version for name, version in found.items() if version}
+    found = {name: version(package) for name, package in PACKAGES.items() if name in sys.modules}
+    return {"python": sys.version.split()[0]} | found
 
 
 def main(request: Path, result: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 from distributed import Client, LocalCluster
 
 from benchmarks.processes import Stopwatch
@@ -21,7 +22,17 @@ WORKERS = 2
 def local_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
-    """Worker processes of one thread each, and their client; no dashboard."""
+    """Worker processes of one thread each and their client, after a tiny fit of dlatent."""
+    with bare_cluster(workers, memory_limit, place) as client:
+        warm_up(client)
+        yield client
+
+
+@contextmanager
+def bare_cluster(
+    workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
+) -> Iterator[Client]:
+    """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent."""
     with (
         tempfile.TemporaryDirectory(dir=place, prefix="workers-") as scratch,
         dask.config.set({"distributed.worker.daemon": True}),
@@ -36,7 +47,6 @@ def local_cluster(
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers)
-        warm_up(client)
         yield client
 
 
@@ -73,7 +83,7 @@ def fitted(
         "trace": [float(v) for v in history["iteration_log_likelihood"].values],
         "converged": bool(model.converged_),
         "at_floor": [bool(low) for low in model.at_floor_],
-        "noise_variance": float(model.noise_variance_),
+        "noise_variance": np.asarray(model.noise_variance_).tolist(),
         "plan": {
             "route": plan.route,
             "passes": plan.passes,

@@ -34,15 +34,16 @@ def page(rows: list[Row], pictures: Path | None = None) -> str:
 def _conditions(rows: list[Row]) -> str:
     """Machine, versions, scale and load of the rows."""
     first = rows[0]
-    versions: dict[str, str] = {}
+    versions: dict[str, dict[str, None]] = {}  # all that any row has seen, in order
     for row in rows:
-        versions |= row.get("versions", {})
+        for name, version in row.get("versions", {}).items():
+            versions.setdefault(name, {})[version] = None
     loads = sorted(row["load"] for row in rows)
     scales = sorted({row["scale"] for row in rows})
     repeats = max(row["repeat"] for row in rows) + 1
     words = [
         in_words(first["machine"]),
-        ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+        ", ".join(f"{name} {' and '.join(found)}" for name, found in versions.items()) + ".",
         f"{first['time'][:10]}, repeats: {repeats}, load average {loads[0]:.1f} to {loads[-1]:.1f}"
         + ("" if scales == [1.0] else f", **reduced size: scale {scales}**")
         + ".",

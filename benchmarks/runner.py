@@ -23,6 +23,8 @@ from benchmarks.task import Case, Row, Task
 
 PREPARED = "prepared.json"
 REPOSITORY = Path(__file__).resolve().parent.parent
+TIMED_OUT = 124
+"""Exit status of a task that was killed at its time limit, as that of `timeout`."""
 PROBE = "import importlib.util as u, sys; print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])"
 
 
@@ -39,7 +41,7 @@ class Options:
     scale: float = 1.0
     work: Path = Path()
     out: Path | None = None
-    peers_python: str | None = None
+    peers_python: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,7 @@ def prepared(case: Case, folder: Path, scale: float, say: Callable[[str], None])
 
 
 def _outcome(case: Case, task: Task, folder: Path, options: Options) -> Row:
-    python = options.peers_python or sys.executable
-    missing = _missing(task.requires, sys.executable)
-    if not missing or options.peers_python is None:
-        python = sys.executable
-    else:
-        missing = _missing(task.requires, python)
+    python, missing = interpreter(task.requires, (sys.executable, *options.peers_python))
     if missing:
         return {"status": "skipped", "reason": f"not installed: {', '.join(missing)}"}
     with tempfile.TemporaryDirectory(dir=options.work, prefix="result-") as scratch:
@@ -103,6 +100,12 @@ def _outcome(case: Case, task: Task, folder: Path, options: Options) -> Row:
         except TaskFailed as error:
             return {"status": "failed", "reason": without_places(str(error), options.work)}
     return {"status": "ok"} | ran.measured | ran.found | ({"quality": quality} if quality else {})
+
+
+def interpreter(modules: Sequence[str], pythons: Sequence[str]) -> tuple[str, list[str]]:
+    """The first interpreter that has all modules, else that which lacks the fewest, and what it lacks."""
+    lacking = [(python, _missing(modules, python)) for python in pythons]
+    return min(lacking, key=lambda found: len(found[1]))
 
 
 def _missing(modules: Sequence[str], python: str) -> list[str]:
@@ -141,7 +144,8 @@ def run_process(task: Task, folder: Path, scale: float, python: str, scratch: Pa
         if cap is not None:
             cap.remove()
     if code or not result.exists():
-        raise TaskFailed(f"exit status {code}{_cap_note(measured)}: {_tail(log)}")
+        late = f"timed out after {task.timeout:g} s, " if code == TIMED_OUT else ""
+        raise TaskFailed(f"{late}exit status {code}{_cap_note(measured)}: {_tail(log)}")
     return Ran(json.loads(result.read_text()), measured)
 
 
@@ -184,7 +188,7 @@ def _waited(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, flo
     os.killpg(process.pid, signal.SIGKILL)
     _, _, usage = os.wait4(process.pid, 0)
     process.returncode = -9
-    return 124, usage.ru_utime + usage.ru_stime
+    return TIMED_OUT, usage.ru_utime + usage.ru_stime
 
 
 def _ticks(deadline: float) -> Iterator[None]:

@@ -22,21 +22,31 @@ def path_of(folder: Path) -> str:
 
 
 def load(path: str) -> Matrix:
-    """The whole matrix in memory: dense, or CSR."""
+    """The whole matrix in memory: dense, or CSR with indices as narrow as its numbers allow."""
     node = zarr.open(path, mode="r")
     if isinstance(node, zarr.Array):
         return np.asarray(node[:])
     group = node.get("X", node)
     shape = tuple(group.attrs["shape"])
-    parts = tuple(np.asarray(group[name][:]) for name in ("data", "indices", "indptr"))
-    return sp.csr_array(parts, shape=shape)
+    data, indices, indptr = (np.asarray(group[name][:]) for name in ("data", "indices", "indptr"))
+    narrow = np.int32 if max(len(data), *shape) <= np.iinfo(np.int32).max else np.int64
+    return sp.csr_array((data, indices.astype(narrow), indptr.astype(narrow)), shape=shape)
 
 
-def tiny_store(folder: Path) -> str:
+def bytes_of(matrix: Matrix) -> int:
+    """Bytes of the values of a matrix, and of the indices of a sparse one."""
+    if isinstance(matrix, np.ndarray):
+        return int(matrix.nbytes)
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
+
+
+def tiny_store(folder: Path, rows: int = 64, chunk: int = 4) -> str:
     """A small store of many chunks, with the codec of all others: using it once imports what reading needs."""
     path = str(folder / "tiny.zarr")
-    array = zarr.create_array(path, shape=(64, 12), chunks=(4, 12), dtype="float64", compressors=codec())
-    array[:] = np.random.default_rng(0).standard_normal((64, 12))
+    array = zarr.create_array(
+        path, shape=(rows, 12), chunks=(chunk, 12), dtype="float64", compressors=codec(), overwrite=True
+    )
+    array[:] = np.random.default_rng(0).standard_normal((rows, 12))
     return path
 
 

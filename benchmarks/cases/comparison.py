@@ -1,22 +1,26 @@
-"""tall, wide and text: dlatent beside its peers and the limits of the machine."""
+"""tall, wide, text and text-newsgroups: dlatent beside its peers and the limits of the machine."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import side_by_side as say
+from benchmarks.cases import newsgroups
 from benchmarks.generate import Factors, power_law, write_dense, zipf_counts
-from benchmarks.pictures import bars
 from benchmarks.quality import write_exact
 from benchmarks.stored import path_of, size_on_disk
-from benchmarks.table import grouped, largest, markdown, mebibytes, middle, not_run, ratio
-from benchmarks.task import Case, Check, Row, Summary, Task, finished
+from benchmarks.task import Case, Check, Row, Summary, Task
 
-COMPONENTS = 20
-SKLEARN = "benchmarks.methods.of_sklearn"
+COMPONENTS, MORE = 20, (50, 100)
+METHODS = "benchmarks.methods"
+PATIENCE = 240.0
+"""Seconds after which a peer is given up."""
+DENSE_LIMITS = ("limit-decode", "limit-gram")
+SPARSE_LIMITS = ("limit-decode", "limit-sparse-pass")
 
 
 def _sized(rows: int, scale: float) -> int:
@@ -59,132 +63,150 @@ def prepare_text(folder: Path, scale: float) -> Row:
         "shape": list(report.shape),
         "nonzeros": report.nnz,
         "stored_bytes": report.bytes_written,
-    } | write_exact(folder, COMPONENTS)
+    } | write_exact(folder, max(MORE))
 
 
-def _peer(name: str, function: str, **arguments: Any) -> Task:
-    return Task(name, f"{SKLEARN}:{function}", {"n_components": COMPONENTS, **arguments}, requires=("sklearn",))
+def prepare_newsgroups(folder: Path, scale: float) -> Row:
+    """20 Newsgroups as tf-idf, rows of length one."""
+    return newsgroups.prepare(folder, scale) | write_exact(folder, max(MORE))
 
 
-def _own() -> tuple[Task, ...]:
-    function = "benchmarks.methods.of_dlatent:ppca"
+def _peer(name: str, method: str, *requires: str, k: int = COMPONENTS, **arguments: Any) -> Task:
+    function = f"{METHODS}.{method}"
+    return Task(name, function, {"n_components": k, **arguments}, requires=requires, timeout=PATIENCE)
+
+
+def _limits(second: Task) -> tuple[Task, ...]:
+    return Task("limit-decode", f"{METHODS}.limits:decode"), second
+
+
+def _own(k: int = COMPONENTS, suffix: str = "") -> tuple[Task, ...]:
+    function = f"{METHODS}.of_dlatent:ppca"
     return (
-        Task("dlatent", function, {"n_components": COMPONENTS}),
-        Task("dlatent-threads", function, {"n_components": COMPONENTS, "workers": 0}),
+        Task(f"dlatent{suffix}", function, {"n_components": k}),
+        Task(f"dlatent-threads{suffix}", function, {"n_components": k, "workers": 0}),
     )
 
 
-def dense_tasks(scale: float, *, incremental: bool) -> tuple[Task, ...]:
-    """Limits, dlatent, and scikit-learn's solvers."""
-    limits = (
-        Task("limit-decode", "benchmarks.methods.limits:decode"),
-        Task("limit-gram", "benchmarks.methods.limits:gram"),
-    )
+def _dense_peers() -> tuple[Task, ...]:
     solvers = ("covariance_eigh", "randomized", "arpack")
-    peers = tuple(_peer(f"sklearn-{solver}", "pca", solver=solver) for solver in solvers)
-    return limits + _own() + peers + ((_peer("sklearn-incremental", "incremental_pca"),) if incremental else ())
+    return (
+        *(_peer(f"sklearn-{solver}", "of_sklearn:pca", "sklearn", solver=solver) for solver in solvers),
+        _peer("sklearn-truncated-svd", "of_sklearn:truncated_svd", "sklearn"),
+        _peer("dask-svd-compressed", "of_dask:svd_compressed", power_iterations=4),
+        _peer("dask-covariance-eigh", "of_dask:covariance_eigh"),
+        _peer("dask-ml-randomized-4", "of_dask_ml:pca", "dask_ml", power_iterations=4),
+        _peer("dask-ml-truncated-svd", "of_dask_ml:truncated_svd", "dask_ml"),
+        _peer("xeofs-eof", "of_xeofs:eof", "xeofs"),
+        _peer("numpy-em", "of_numpy:em", iterations=300),
+    )
+
+
+def tall_tasks(scale: float) -> tuple[Task, ...]:
+    """Limits, dlatent, all peers, and factor analysis."""
+    return (
+        *_limits(Task("limit-gram", f"{METHODS}.limits:gram")),
+        *_own(),
+        *_dense_peers(),
+        _peer("sklearn-incremental", "of_sklearn:incremental_pca", "sklearn"),
+        _peer("dask-ml-incremental", "of_dask_ml:incremental_pca", "dask_ml"),
+        _peer("ppca", "of_missing:ppca_package", "ppca", complete=True),
+        _peer("pyppca", "of_missing:pyppca_package", "pyppca", complete=True),
+        Task("dlatent-factor-analysis", f"{METHODS}.of_dlatent:factor_analysis", {"n_components": COMPONENTS}),
+        _peer("sklearn-factor-analysis", "of_sklearn:factor_analysis", "sklearn"),
+    )
+
+
+def wide_tasks(scale: float) -> tuple[Task, ...]:
+    """Limits, dlatent, and the peers that can take 5,000 features."""
+    return (*_limits(Task("limit-gram", f"{METHODS}.limits:gram")), *_own(), *_dense_peers())
 
 
 def text_tasks(scale: float) -> tuple[Task, ...]:
-    """Limits, dlatent, and what scikit-learn offers for sparse data."""
-    limits = (
-        Task("limit-decode", "benchmarks.methods.limits:decode"),
-        Task("limit-sparse-pass", "benchmarks.methods.limits:sparse_pass", {"columns": COMPONENTS}),
+    """Limits, dlatent, and what there is for sparse data; more components for dlatent and the exact peer."""
+    more = [
+        task
+        for k in MORE
+        for task in (*_own(k, f"-{k}"), _peer(f"sklearn-arpack-{k}", "of_sklearn:pca", "sklearn", k=k, solver="arpack"))
+    ]
+    columns = {"columns": COMPONENTS}
+    return (
+        *_limits(Task("limit-sparse-pass", f"{METHODS}.limits:sparse_pass", columns)),
+        *_own(),
+        _peer("sklearn-arpack", "of_sklearn:pca", "sklearn", solver="arpack"),
+        _peer("sklearn-truncated-svd", "of_sklearn:truncated_svd", "sklearn"),
+        _peer("numpy-em", "of_numpy:em", iterations=300),
+        *more,
     )
-    peers = (_peer("sklearn-arpack", "pca", solver="arpack"), _peer("sklearn-truncated-svd", "truncated_svd"))
-    return limits + _own() + peers
 
 
-def summarise(rows: list[Row], reference: tuple[str, ...]) -> Summary:
-    """One line per task: medians, ratio to the limit of the same run, peaks, quality."""
-    done = grouped(finished(rows), lambda row: row["task"])
-    floor = _floor(finished(rows), reference)
-    lines = []
-    for task, own in done.items():
-        quality = [row["quality"] for row in own if "quality" in row]
-        lines.append(
-            (
-                task,
-                middle(own, "fit_seconds"),
-                ratio(own, floor),
-                middle(own, "fit_cpu_seconds"),
-                middle(own, "wall_seconds"),
-                mebibytes(largest(own, "peak_tree_pss")),
-                mebibytes(largest(own, "peak_worker_rss")) if own[0].get("peak_worker_rss") else None,
-                middle(own, "passes"),
-                mebibytes(middle(own, "bytes_read")),
-                _digits(middle(quality, "captured")),
-                middle(quality, "gap"),
-            )
-        )
-    headers = (
-        "method", "fit s", "× limit", "processor s", "wall s", "peak MiB (tree)", "peak MiB (worker)", "passes",
-        "MiB read", "captured variance", "gap of log-likelihood",
-    )  # fmt: skip
-    text = (
-        markdown(headers, lines) + f"\n\nLimit: {' + '.join(reference)}, medians of the same run.\n\n" + not_run(rows)
-    )
-    return Summary(text.rstrip(), tuple(_checks(done)))
+def summarise_tall(rows: list[Row]) -> Summary:
+    """The table, and: exact, near the limits, faster than equals, and far from dask-ml."""
+    done = say.by_task(rows)
+    own, rival = say.variants(done), done.get("dask-ml-randomized-4", [])
+    checks = [
+        *say.exact(own, 5e-7),
+        *say.at_most(own, say.floors(rows, DENSE_LIMITS), 1.3, "at most 1.3× one decoding + one Gram matrix"),
+        *say.faster_than_equals(done, own),
+        *say.at_most(own, rival, 1 / 5, "at most a fifth of the time of dask-ml with 4 power iterations"),
+        *say.less_memory(own, rival, 1 / 3, "at most a third of the memory of dask-ml with 4 power iterations"),
+        *_better_factors(done),
+        *say.within_plan(done),
+    ]
+    return say.summary(rows, DENSE_LIMITS, checks)
 
 
-def _digits(value: float | None) -> str | None:
-    return None if value is None else f"{value:.8f}"
-
-
-def _floor(rows: list[Row], names: tuple[str, ...]) -> list[Row]:
-    """The limits of each run, added up, as rows."""
-    floors = []
-    for run, own in grouped(rows, lambda row: row["run"]).items():
-        parts = [middle([row for row in own if row["task"] == name], "fit_seconds") for name in names]
-        if all(part is not None for part in parts):
-            floors.append({"run": run, "fit_seconds": sum(part for part in parts if part is not None)})
-    return floors
-
-
-def _checks(done: dict[str, list[Row]]) -> list[Check]:
-    own = [row for name in ("dlatent", "dlatent-threads") for row in done.get(name, [])]
-    if not own:
+def _better_factors(done: say.Done) -> list[Check]:
+    own, other = done.get("dlatent-factor-analysis", []), done.get("sklearn-factor-analysis", [])
+    if not own or not other:
         return []
-    worst = max(row["quality"]["missing"] for row in own)
-    within = all(row["peak_worker_rss"] <= row["plan"]["worker_memory"] for row in done.get("dlatent", []))
-    return [
-        Check(f"captured variance of dlatent is exact to 1e-6 (missing: {worst:.1e})", worst < 1e-6),
-        Check("peak memory of the workers is within the plan's projection", within),
+    found, theirs = own[-1]["log_likelihood"], other[-1]["log_likelihood"]
+    gain = (found - theirs) / abs(theirs)
+    text = f"factor analysis is as likely as scikit-learn's or more (relative difference: {gain:.1e})"
+    return [Check(text, gain >= -1e-12)]
+
+
+def summarise_wide(rows: list[Row]) -> Summary:
+    """The table, and: exact in the time of the randomized solver in memory."""
+    done = say.by_task(rows)
+    own = say.variants(done)
+    words = "at most the time of scikit-learn's randomized PCA in memory"
+    checks = [
+        *say.exact(own, 1e-6),
+        *say.at_most(own, done.get("sklearn-randomized", []), 1.0, words),
+        *say.within_plan(done),
     ]
+    return say.summary(rows, DENSE_LIMITS, checks)
 
 
-def draw(rows: list[Row], folder: Path) -> list[Path]:
-    """Bars of fit times and of peak memory."""
-    done = grouped(finished(rows), lambda row: row["task"])
-    name = rows[0]["case"]
-    seconds = {task: middle(own, "fit_seconds") or 0.0 for task, own in done.items()}
-    memory = {task: (largest(own, "peak_tree_pss") or 0.0) / 2**20 for task, own in done.items()}
-    return [
-        bars(seconds, folder / f"{name}-seconds.png", f"{name}: seconds of a fit (median)", "seconds"),
-        bars(memory, folder / f"{name}-memory.png", f"{name}: peak memory of all processes", "MiB"),
-    ]
+def summarise_text(rows: list[Row]) -> Summary:
+    """The table, and for each K: exact in few passes and in the processor time of ARPACK; little memory."""
+    done = say.by_task(rows)
+    checks: list[Check] = []
+    for k, suffix in ((COMPONENTS, ""), *((k, f"-{k}") for k in MORE)):
+        own, words = say.variants(done, suffix), f", K = {k}"
+        peer = done.get(f"sklearn-arpack{suffix}", [])
+        time = f"at most the processor time of scikit-learn's ARPACK in memory{words}"
+        checks += say.exact(own, 1e-8, words)
+        checks += say.few_passes(own, 12, words)
+        checks += say.at_most(own, peer, 1.0, time, "fit_cpu_seconds")
+    checks += [*say.within_plan(done), *say.nothing_dense(done)]
+    return say.summary(rows, SPARSE_LIMITS, checks)
 
 
-def _case(name: str, title: str, prepare: str, tasks: Any, reference: tuple[str, ...]) -> Case:
+def _case(name: str, title: str, tasks: Callable[[float], tuple[Task, ...]], summarise: Any) -> Case:
     return Case(
         name,
         title,
-        f"benchmarks.cases.comparison:{prepare}",
+        f"benchmarks.cases.comparison:prepare_{name.rpartition('-')[2]}",
         tasks,
-        partial(summarise, reference=reference),
+        summarise,
         judge="benchmarks.quality:judge",
-        draw=draw,
+        draw=say.draw,
     )
 
 
-TALL = _case(
-    "tall", "dense 200,000 × 512 float64, K = 20", "prepare_tall", partial(dense_tasks, incremental=True),
-    ("limit-decode", "limit-gram"),
-)  # fmt: skip
-WIDE = _case(
-    "wide", "dense 20,000 × 5,000 float64, K = 20", "prepare_wide", partial(dense_tasks, incremental=False),
-    ("limit-decode", "limit-gram"),
-)  # fmt: skip
-TEXT = _case(
-    "text", "sparse 20,000 × 25,000 (Zipf), K = 20", "prepare_text", text_tasks, ("limit-decode", "limit-sparse-pass")
-)
+TALL = _case("tall", "dense 200,000 × 512 float64, K = 20", tall_tasks, summarise_tall)
+WIDE = _case("wide", "dense 20,000 × 5,000 float64, K = 20", wide_tasks, summarise_wide)
+TEXT = _case("text", "sparse 20,000 × 25,000 (Zipf), K = 20, 50, 100", text_tasks, summarise_text)
+NEWSGROUPS = _case("text-newsgroups", "20 Newsgroups as tf-idf, K = 20, 50, 100", text_tasks, summarise_text)

@@ -14,11 +14,22 @@ def ppca(folder: Path, scale: float, n_components: int, workers: int = 2, **opti
     """PPCA on a cluster of worker processes; `workers` 0 means the threads of this process."""
     from dlatent import PPCA
 
-    model = PPCA(n_components, suspect_data="keep", **options)
+    model, row = _measured(folder, PPCA(n_components, suspect_data="keep", **options), workers)
+    return row | {"components": model.components_}
+
+
+def factor_analysis(folder: Path, scale: float, n_components: int, workers: int = 2) -> Row:
+    """FactorAnalysis; its loadings are not those of principal components, so that only its likelihood compares."""
+    from dlatent import FactorAnalysis
+
+    return _measured(folder, FactorAnalysis(n_components, suspect_data="keep"), workers)[1]
+
+
+def _measured(folder: Path, model: Any, workers: int) -> tuple[Any, Row]:
     if workers == 0:
         warm_up()
         model, row = fitted(model, path_of(folder))
     else:
         with local_cluster(workers) as client:
             model, row = fitted(model, path_of(folder), client=client)
-    return row | {"components": model.components_}
+    return model, row | {"from": "Zarr"}

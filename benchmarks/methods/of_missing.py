@@ -1,4 +1,7 @@
-"""What others offer for data with missing entries; their time includes reading the store."""
+"""What others offer for data with missing entries; their time includes reading the store.
+
+For data without, `complete` gives components (K, D) in the place of all parameters.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from benchmarks.task import Row
 
 
 def _row(watch: Stopwatch, components: Array | None, **more: Any) -> Row:
-    found = {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, **more}
+    found = {"from": "Zarr", "fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, **more}
     return found if components is None else found | {"components": components}
 
 
@@ -72,7 +75,7 @@ def _em(data: Array, loadings: Array, mean: Array, noise: float) -> tuple[Array,
     return solution[:, :k], mean + solution[:, k], new, float(value)
 
 
-def ppca_package(folder: Path, scale: float, n_components: int) -> Row:
+def ppca_package(folder: Path, scale: float, n_components: int, *, complete: bool = False) -> Row:
     """The package `ppca`: missing entries are filled in on the way, with standardised features."""
     from ppca import PPCA
 
@@ -85,10 +88,10 @@ def ppca_package(folder: Path, scale: float, n_components: int) -> Row:
     scores = np.asarray(model.transform())
     noise = float(np.nanmean(((data - model.means) / model.stds - scores @ model.C.T) ** 2))
     loadings = model.C * np.sqrt(np.maximum(scores.var(axis=0) - noise, 0.0)) * model.stds[:, None]
-    return _row(watch, packed(loadings, model.means, noise * model.stds**2))
+    return _row(watch, loadings.T if complete else packed(loadings, model.means, noise * model.stds**2))
 
 
-def pyppca_package(folder: Path, scale: float, n_components: int) -> Row:
+def pyppca_package(folder: Path, scale: float, n_components: int, *, complete: bool = False) -> Row:
     """The package `pyppca`, after Verbeek: a factorised approximation of the posterior."""
     import pyppca
 
@@ -98,7 +101,7 @@ def pyppca_package(folder: Path, scale: float, n_components: int) -> Row:
         axes, noise, mean, scores, _ = pyppca.ppca(data, n_components, False)
     # Its axes are orthonormal: the lengths of the loadings follow from the variances of its scores.
     loadings = np.asarray(axes) * np.sqrt(np.maximum(np.asarray(scores).var(axis=0) - noise, 0.0))
-    return _row(watch, packed(loadings, np.asarray(mean).ravel(), float(noise)))
+    return _row(watch, loadings.T if complete else packed(loadings, np.asarray(mean).ravel(), float(noise)))
 
 
 def iterative_imputer(folder: Path, scale: float) -> Row:

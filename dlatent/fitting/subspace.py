@@ -153,6 +153,11 @@ class Climb(Generic[S]):
         return line
 
     @property
+    def closed(self) -> bool:
+        """Whether the problem inside is an eigenproblem, whose solution no other start can better."""
+        return len(self.specification.views) == len(self.specification.patterns) == 1
+
+    @property
     def solution(self) -> Parameters:
         """The current parameters inside the subspace, mean about the shift."""
         assert self.warm is not None
@@ -249,7 +254,7 @@ def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: 
         line = state.record(state.solve(), report)
         whole = state.space.whole
         if whole or line.remaining <= options.tolerance:
-            improved = state.solve(thorough=True)
+            improved = line.log_likelihood if state.closed else state.solve(thorough=True)
             if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
                 return True
             state.history[-1] = Progress(line.iteration, improved, line.gain, float("nan"), line.rank)

@@ -239,4 +239,4 @@ def block_lift(block: Block, request: LiftRequest) -> Array:
     count = len(request.combinations)
     own = np.column_stack([request.combinations, np.full(count, 1.0 / count)])
     own = own[block.start : block.start + block.rows]
-    return weighted_sums(block.features, request.shift, lambda rows, place: own[place])[0]
+    return weighted_sums(block.features, request.shift, lambda rows, place: own[place], energies=False)[0]

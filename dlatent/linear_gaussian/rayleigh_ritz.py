@@ -24,6 +24,10 @@ from dlatent.linear_gaussian.specification import Specification, slices_of
 
 DROP = 1e-10
 """A new direction shorter than this part of its length before projection holds nothing but rounding."""
+ROUNDING = 1e-13
+"""Coefficients below this part of the largest are rounding."""
+LITTLE = 1e-3
+"""Length of the part of unit directions inside a span that one projection removes to rounding."""
 DEPENDENT = 1e-13
 """New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
 
@@ -34,7 +38,7 @@ class Subspace:
     pattern Σ Qᵀ(x−s)(x−s)ᵀQ (r_p, r_p) as blocks by views, and the sums; s is the shift of the stacked features.
 
     `spare` is the number of further features of the first view, of which only the energy is known: it is in that of
-    the sums.
+    the sums. `newest` is the number of directions of the first view that the last pass brought, 0 after a restart.
     """
 
     patterns: tuple[tuple[int, ...], ...]
@@ -44,6 +48,7 @@ class Subspace:
     sums: tuple[PatternSums, ...]
     shift: Array
     spare: int = 0
+    newest: int = 0
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -129,6 +134,9 @@ class Subspace:
     ) -> Array:
         if self.ranks[view] == self.sizes[view]:
             return np.zeros((self.sizes[view], 0))
+        if len(self.patterns) == len(self.basis) == 1 and self.newest:
+            product, inside = newest_products(self)
+            return orthonormal(product, self.basis[view], inside)
         candidates = [gradient_block(self, parameters, specification, view)]
         candidates.append(ritz_residuals(self, parameters.loadings[at], extra, view))
         if first:
@@ -169,7 +177,7 @@ def begin(
     inner = tuple(
         _corners([directions[view] for view in own], part.product) for own, part in zip(patterns, found, strict=True)
     )
-    return Subspace(patterns, tuple(directions), products, inner, sums, shift, spare)
+    return Subspace(patterns, tuple(directions), products, inner, sums, shift, spare, directions[0].shape[1])
 
 
 def _corners(own: Sequence[Array], product: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
@@ -199,7 +207,8 @@ def extend(space: Subspace, directions: Sequence[Array], found: tuple[PatternPro
         for old, new in zip(space.products, found, strict=True)
     )
     basis = tuple(appended(q, v) for q, v in zip(space.basis, directions, strict=True))
-    return replace(space, basis=basis, products=products, inner=tuple(inner))
+    newest = directions[0].shape[1]
+    return replace(space, basis=basis, products=products, inner=tuple(inner), newest=newest)
 
 
 def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
@@ -213,16 +222,23 @@ def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
         for old, ks in zip(space.inner, own, strict=True)
     )
     basis = tuple(q @ k for q, k in zip(space.basis, keep, strict=True))
-    return replace(space, basis=basis, products=products, inner=inner)
+    return replace(space, basis=basis, products=products, inner=inner, newest=0)
 
 
-def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
-    """An orthonormal basis of the candidates' part outside `basis`; columns that vanish are dropped.
+def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | None = None) -> Array:
+    """An orthonormal basis of the candidates' part outside `basis`; columns that vanish are dropped.  `inside` are the
+    candidates' coefficients in the basis where they are known.
 
-    Projected twice and re-orthogonalised, without which Q decays silently and the likelihood becomes nonsense.
+    Projected twice, the second time when they are of unit length and independent, and once more where much of them was
+    still inside; without that Q decays silently and the likelihood becomes nonsense.
     """
     before = np.linalg.norm(candidates, axis=0)
-    work = candidates if basis is None else candidates - basis @ (basis.T @ candidates)
+    work = candidates
+    if basis is not None:
+        inside = basis.T @ candidates if inside is None else inside
+        # Of the Lanczos method's coefficients only those of the last blocks are more than rounding.
+        first = int(np.argmax(abs(inside).max(axis=1, initial=0.0) > ROUNDING * abs(inside).max(initial=0.0)))
+        work = candidates - basis[:, first:] @ inside[first:]
     after = np.linalg.norm(work, axis=0)
     kept = after > DROP * before
     work = work[:, kept] / after[kept]
@@ -232,11 +248,14 @@ def orthonormal(candidates: Array, basis: Array | None = None) -> Array:
     used = values > DEPENDENT * values[-1]
     work = work @ (vectors[:, used] / np.sqrt(values[used]))
     if basis is not None:
-        work = work - basis @ (basis.T @ work)
-    fresh, _ = la.qr(work, mode="economic")
-    if basis is not None:
-        fresh, _ = la.qr(fresh - basis @ (basis.T @ fresh), mode="economic")
-    return np.asarray(fresh)
+        overlap = basis.T @ work
+        work -= basis @ overlap
+        if np.linalg.norm(overlap) > LITTLE:
+            work, _ = la.qr(work, mode="economic")
+            work -= basis @ (basis.T @ work)
+    # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
+    factor = la.cholesky(work.T @ work, lower=True)
+    return np.asarray(work @ la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
 
 
 def _reduced_total(space: Subspace, pattern: int) -> Array:
@@ -285,6 +304,19 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
         mean.append(shifts[view] + (offset - q @ (q.T @ offset)) + q @ parameters.mean[at])
         loadings.append(q @ parameters.loadings[at])
     return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
+
+
+def newest_products(space: Subspace) -> tuple[Array, Array]:
+    """Σ(x−μ)(x−μ)ᵀV (D, b) of the newest directions V of the only view, and its coefficients (r, b) in the basis.
+
+    Its part outside the span is where the span has to grow: as in the Lanczos method with blocks, the gradient at any
+    loadings inside and what principal directions lack have no other.  No data access.
+    """
+    offset, newest = space.offset(0), slice(space.ranks[0] - space.newest, None)
+    inner_offset = space.count(0) * (space.basis[0].T @ offset)
+    product = space.products[0][0][:, newest] - np.outer(offset, inner_offset[newest])
+    inside = space.inside(0)[:, newest] - np.outer(inner_offset / space.count(0), inner_offset[newest])
+    return product, inside
 
 
 def gradient_block(space: Subspace, parameters: Parameters, specification: Specification, view: int) -> Array:

@@ -73,12 +73,12 @@ def fold_products(block: Block, request: LinkedRequest) -> LinkedProducts:
     weighted = request.precision.gamma * own + met
     y = _targets(block)
     if not request.sums:
-        moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place])
+        moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place], energies=False)
         return LinkedProducts(moved, None, 0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
     width = own.shape[1] - y.shape[1] - 1
     # The plain sum of the rows, in the last column, finds values that are not finite where they are.
     plain = np.column_stack([weighted, np.ones(block.rows)])
-    moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: plain[place])
+    moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: plain[place], energies=False)
     check_rows(block, moved[:, -1], refuse_zero_rows=request.refuse_zero_rows)
     return LinkedProducts(
         moved[:, :width],

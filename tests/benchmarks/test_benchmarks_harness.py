@@ -16,7 +16,7 @@ from benchmarks.__main__ import main
 from benchmarks.capped import CapUnavailable, make_cap
 from benchmarks.catalogue import CASES
 from benchmarks.processes import MemoryWatch, Stopwatch
-from benchmarks.runner import Options, TaskFailed, run_case
+from benchmarks.runner import Options, TaskFailed, interpreter, run_case
 from benchmarks.task import Case, Row, Summary, Task
 
 MIB = 2**20
@@ -105,7 +105,19 @@ def test_failures_and_skips_are_results_with_a_reason(module: str, tmp_path: Pat
     assert str(Path(__file__).parents[2]) not in found["fail"]["reason"]
     assert found["skip"]["status"] == "skipped"
     assert found["skip"]["reason"] == "not installed: no_such_module"
-    assert "exit status 124" in found["slow"]["reason"]
+    assert found["slow"]["reason"].startswith("timed out after 2 s, exit status 124")
+
+
+def test_the_first_interpreter_with_all_modules_runs_a_task(tmp_path: Path) -> None:
+    poor, rich = tmp_path / "poor", tmp_path / "rich"
+    for path, options in ((poor, "-S "), (rich, "")):  # -S: without the installed packages
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {options}"$@"\n')
+        path.chmod(0o755)
+    asked = [os.fspath(poor), os.fspath(rich), sys.executable]
+    assert interpreter(("json",), asked) == (asked[0], [])
+    assert interpreter(("json", "numpy"), asked) == (asked[1], [])
+    assert interpreter(("numpy", "no_such_module"), asked) == (asked[1], ["no_such_module"])
+    assert interpreter((), asked) == (asked[0], [])
 
 
 def test_only_the_chosen_methods_run(module: str, tmp_path: Path) -> None:

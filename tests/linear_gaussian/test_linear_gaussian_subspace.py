@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dlatent.arrays import Block
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
-from dlatent.linear_gaussian.products import ProductRequest, block_products
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import ProductRequest, block_products, sparse_times
 from dlatent.testing import oracles
 from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
 
@@ -137,3 +139,48 @@ def test_directions_inside_the_span_or_doubled_are_dropped():
     assert ritz.orthonormal(basis @ rng.standard_normal((5, 3)), basis).shape == (50, 0)
     one = rng.standard_normal((50, 1))
     assert ritz.orthonormal(np.hstack([one, 2 * one, np.zeros((50, 1))]), basis).shape == (50, 1)
+
+
+def krylov_steps(rows, specification, steps, restart_at):
+    """Spaces of one view that grow by themselves, thickly restarted once, each with the directions that come next."""
+    block, shift, k = Block(0, 0, rows, None), np.full(rows.shape[1], 0.5), specification.n_components
+    first = (ritz.orthonormal(np.random.default_rng(0).standard_normal((rows.shape[1], k + 2))),)
+    space = ritz.begin(specification.patterns, first, products(block, specification, first, True, shift), shift)
+    for step in range(steps):
+        offset = space.basis[0].T @ space.offset(0)
+        loadings = np.linalg.eigh(space.inside(0) - len(rows) * np.outer(offset, offset))[1][:, -k:]
+        if step == restart_at:
+            keep = np.hstack([loadings, ritz.principal_inside(space, loadings, k + 2)])
+            space = ritz.restarted(space, (keep,))
+            loadings = keep.T @ loadings
+            offset = keep.T @ offset
+        point = Parameters(loadings, offset, np.array([0.5]))
+        fresh = space.growth(point, specification, 2, first=step == 0)
+        yield space, point, fresh[0]
+        space = ritz.extend(space, fresh, products(block, specification, fresh, False, shift))
+
+
+@pytest.mark.parametrize("restart_at", [None, 2])
+def test_a_krylov_space_grows_by_all_that_gradient_and_residuals_lack(restart_at):
+    rng = np.random.default_rng(1)
+    rows = 3.0 + rng.standard_normal((90, 60)) * np.geomspace(1.0, 0.2, 60)
+    specification = specification_of((60,), 3, unlabelled=False)
+    for space, point, fresh in krylov_steps(rows, specification, 5, restart_at):
+        q = np.hstack([space.basis[0], fresh])
+        np.testing.assert_allclose(q.T @ q, np.eye(q.shape[1]), atol=1e-13)
+        for wanted in (
+            ritz.gradient_block(space, point, specification, 0),
+            ritz.ritz_residuals(space, point.loadings, 2),
+        ):
+            outside = wanted - q @ (q.T @ wanted)
+            assert np.linalg.norm(outside) < 1e-9 * np.linalg.norm(wanted)
+            assert np.linalg.norm(wanted - space.basis[0] @ (space.basis[0].T @ wanted)) > 1e-4 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("width", [1, 32, 33, 50])
+def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width):
+    rng = np.random.default_rng(width)
+    x = sp.random_array((30, 50), density=0.3, format="csr", rng=rng)
+    right, left = rng.standard_normal((50, width)), np.asfortranarray(rng.standard_normal((30, width)))
+    np.testing.assert_array_equal(sparse_times(x, right), x @ right)
+    np.testing.assert_array_equal(sparse_times(x.T, left), x.T @ left)
