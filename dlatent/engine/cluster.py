@@ -234,7 +234,7 @@ class ClusterRunner:
         from which each worker gets them once."""
         payload = sealed(vars(work), type(work))
         chained = 0 if self.computed(0) is None else sum(len(part.blocks) for part in self._parts)
-        takers = max(self.groups * work.turns, chained)
+        takers = max(work.steps(self.groups), chained)
         if len(payload) * takers <= LIGHT:
             return Given(tasks.Package(payload, work.token))
         return graph.add(f"parameters-{work.token}", tasks.Package, payload, work.token)
