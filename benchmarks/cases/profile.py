@@ -62,7 +62,7 @@ def fit(folder: Path, scale: float, route: str, way: str) -> Row:
             model.fit(source_of(problem, folder), client=client, **inputs_of(problem, folder))
         samples = Counter(stop())
         for other in client.run(stop).values() if client is not None else ():
-            samples.update(other)
+            samples.update({Sample(*key): seconds for key, seconds in other.items()})  # tuples after their way here
     passes = model.history_
     return {
         "fit_seconds": watch.seconds,

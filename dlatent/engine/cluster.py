@@ -17,7 +17,6 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-from dask.sizeof import sizeof
 
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Links
@@ -94,7 +93,6 @@ class ClusterRunner:
         self._held = source.nbytes <= self.resources.cache_bytes * self.resources.workers
         self._homes: list[str] = []
         self._staged: list[Future] = []
-        self._spent: Future | None = None
         self._survey: npt.NDArray[np.int64] | None = None
 
     @property
@@ -149,7 +147,6 @@ class ClusterRunner:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
         staged = self._settle()
         running = self._begin(work, progress, draw)
-        self._forget()
         try:
             statistic, tally = result_of(self._client, running.root, self._homes)
         except BaseException as error:
@@ -157,22 +154,10 @@ class ClusterRunner:
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        self._spent = running.root
-        if sizeof(statistic) > LIGHT or self.computed(0) is not None:
-            self._forget()
+        running.root.release()
         if progress is not None and running.alone:
             progress.done()
         return (owned(statistic), tally), running.tasks + staged
-
-    def _forget(self) -> None:
-        """Give up the result of the pass before: a light one when the next pass is on its way, others at once.
-
-        A client sends a message at most every ten milliseconds, and this one would hold up the next pass. Passes that
-        compute the same chunks must not overlap.
-        """
-        if self._spent is not None:
-            self._spent.release()
-            self._spent = None
 
     def _abandon(self) -> None:
         """Forget the homes and what was sent there, so that the next pass begins anew."""
@@ -181,7 +166,6 @@ class ClusterRunner:
 
     def close(self) -> None:
         """Release the descriptions of the groups, and the cached blocks on every worker."""
-        self._forget()
         for future in self._staged:
             future.release()
         self._staged = []

@@ -131,22 +131,6 @@ def serial_product(weights):
         return engine.gather(product, weights)
 
 
-def test_a_pass_leaves_at_most_one_light_result_behind(two_processes):
-    """And heavy ones not at all: a worker's memory is for the pass under way."""
-    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
-        for width, left in ((1, 1), (12_000, 0)):
-            for _ in range(3):
-                engine.gather(product, np.ones((COLUMNS, width)), name="left")
-            deadline = time.monotonic() + 5
-            while len(found := two_processes.run_on_scheduler(results)) > left and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert len(found) == left
-
-
-def results(dask_scheduler):
-    return [key for key, task in dask_scheduler.tasks.items() if str(key).startswith("('left") and task.who_has]
-
-
 def test_close_frees_the_workers(two_processes):
     source = drawn(SIZES, key="freed")
     engine = DaskEngine(source, client=two_processes)
