@@ -25,6 +25,7 @@ from dlatent.local_linear.neighbours import (
     merged,
     single_is_enough,
 )
+from dlatent.local_linear.selection import MOST_PENDING
 from dlatent.local_linear.smallest import LOOSE, Eigenpairs, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
 
@@ -33,6 +34,8 @@ V = TypeVar("V")
 
 COLLECTED_BYTES = 512 * 2**20
 """Coordinates of neighbours that a task collects at a time."""
+CANDIDATE_BYTES = 3 * 8
+"""Bytes of a pair that may be neighbours: both numbers and the distance."""
 NEIGHBOUR_BYTES = 8 * 2 + 12
 """Bytes of a neighbour on the driver: its distance and number, and its place in the matrix of weights."""
 
@@ -112,8 +115,9 @@ def make_local_plan(
     groups, total, largest = len(group_bytes), sum(group_bytes), max(group_bytes)
     parts = max(1, -(-n_neighbors * largest // COLLECTED_BYTES))
     collected = -(-n_neighbors * largest // parts)
-    # Neighbours of all groups lie on the workers, and two blocks are copied to be multiplied.
-    neighbours = 2 * shape[0] * n_neighbors * 16 + 4 * largest
+    # Neighbours of all groups lie on the workers; two blocks are copied to be multiplied, and have candidates.
+    candidates = 2 * MOST_PENDING * n_neighbors * (shape[0] * largest // total)
+    neighbours = 2 * shape[0] * n_neighbors * NEIGHBOUR_BYTES + 4 * largest + candidates * CANDIDATE_BYTES
     return LocalPlan(
         *shape,
         n_neighbors,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 
-MOST_PENDING = 8
+MOST_PENDING = 3
 """The nearest candidates are picked when there are so many for each neighbour that is sought."""
 WIDEN = 4
 
