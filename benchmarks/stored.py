@@ -22,14 +22,15 @@ def path_of(folder: Path) -> str:
 
 
 def load(path: str) -> Matrix:
-    """The whole matrix in memory: dense, or CSR."""
+    """The whole matrix in memory: dense, or CSR with indices as narrow as its numbers allow."""
     node = zarr.open(path, mode="r")
     if isinstance(node, zarr.Array):
         return np.asarray(node[:])
     group = node.get("X", node)
     shape = tuple(group.attrs["shape"])
-    parts = tuple(np.asarray(group[name][:]) for name in ("data", "indices", "indptr"))
-    return sp.csr_array(parts, shape=shape)
+    data, indices, indptr = (np.asarray(group[name][:]) for name in ("data", "indices", "indptr"))
+    narrow = np.int32 if max(len(data), *shape) <= np.iinfo(np.int32).max else np.int64
+    return sp.csr_array((data, indices.astype(narrow), indptr.astype(narrow)), shape=shape)
 
 
 def bytes_of(matrix: Matrix) -> int:

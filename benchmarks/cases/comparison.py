@@ -98,7 +98,7 @@ def _dense_peers() -> tuple[Task, ...]:
         _peer("dask-ml-randomized-4", "of_dask_ml:pca", "dask_ml", power_iterations=4),
         _peer("dask-ml-truncated-svd", "of_dask_ml:truncated_svd", "dask_ml"),
         _peer("xeofs-eof", "of_xeofs:eof", "xeofs"),
-        _peer("numpy-em", "of_numpy:em", iterations=1000),
+        _peer("numpy-em", "of_numpy:em", iterations=300),
     )
 
 
@@ -135,7 +135,7 @@ def text_tasks(scale: float) -> tuple[Task, ...]:
         *_own(),
         _peer("sklearn-arpack", "of_sklearn:pca", "sklearn", solver="arpack"),
         _peer("sklearn-truncated-svd", "of_sklearn:truncated_svd", "sklearn"),
-        _peer("numpy-em", "of_numpy:em", iterations=1000),
+        _peer("numpy-em", "of_numpy:em", iterations=300),
         *more,
     )
 

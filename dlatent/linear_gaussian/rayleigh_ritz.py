@@ -24,6 +24,10 @@ from dlatent.linear_gaussian.specification import Specification, slices_of
 
 DROP = 1e-10
 """A new direction shorter than this part of its length before projection holds nothing but rounding."""
+ROUNDING = 1e-13
+"""Coefficients below this part of the largest are rounding."""
+LITTLE = 1e-3
+"""Length of the part of unit directions inside a span that one projection removes to rounding."""
 DEPENDENT = 1e-13
 """New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
 
@@ -225,13 +229,16 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     """An orthonormal basis of the candidates' part outside `basis`; columns that vanish are dropped.  `inside` are the
     candidates' coefficients in the basis where they are known.
 
-    Projected twice, the second time when they are of unit length and independent, without which Q decays silently and
-    the likelihood becomes nonsense.
+    Projected twice, the second time when they are of unit length and independent, and once more where much of them was
+    still inside; without that Q decays silently and the likelihood becomes nonsense.
     """
     before = np.linalg.norm(candidates, axis=0)
     work = candidates
     if basis is not None:
-        work = candidates - basis @ (basis.T @ candidates if inside is None else inside)
+        inside = basis.T @ candidates if inside is None else inside
+        # Of the Lanczos method's coefficients only those of the last blocks are more than rounding.
+        first = int(np.argmax(abs(inside).max(axis=1, initial=0.0) > ROUNDING * abs(inside).max(initial=0.0)))
+        work = candidates - basis[:, first:] @ inside[first:]
     after = np.linalg.norm(work, axis=0)
     kept = after > DROP * before
     work = work[:, kept] / after[kept]
@@ -241,9 +248,14 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     used = values > DEPENDENT * values[-1]
     work = work @ (vectors[:, used] / np.sqrt(values[used]))
     if basis is not None:
-        work -= basis @ (basis.T @ work)
-    fresh, _ = la.qr(work, mode="economic", overwrite_a=True, check_finite=False)
-    return np.asarray(fresh)
+        overlap = basis.T @ work
+        work -= basis @ overlap
+        if np.linalg.norm(overlap) > LITTLE:
+            work, _ = la.qr(work, mode="economic")
+            work -= basis @ (basis.T @ work)
+    # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
+    factor = la.cholesky(work.T @ work, lower=True)
+    return np.asarray(work @ la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
 
 
 def _reduced_total(space: Subspace, pattern: int) -> Array:

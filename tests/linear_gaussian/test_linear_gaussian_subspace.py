@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dlatent.arrays import Block
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import ProductRequest, block_products
+from dlatent.linear_gaussian.products import ProductRequest, block_products, sparse_times
 from dlatent.testing import oracles
 from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
 
@@ -174,3 +175,12 @@ def test_a_krylov_space_grows_by_all_that_gradient_and_residuals_lack(restart_at
             outside = wanted - q @ (q.T @ wanted)
             assert np.linalg.norm(outside) < 1e-9 * np.linalg.norm(wanted)
             assert np.linalg.norm(wanted - space.basis[0] @ (space.basis[0].T @ wanted)) > 1e-4 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("width", [1, 32, 33, 50])
+def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width):
+    rng = np.random.default_rng(width)
+    x = sp.random_array((30, 50), density=0.3, format="csr", rng=rng)
+    right, left = rng.standard_normal((50, width)), np.asfortranarray(rng.standard_normal((30, width)))
+    np.testing.assert_array_equal(sparse_times(x, right), x @ right)
+    np.testing.assert_array_equal(sparse_times(x.T, left), x.T @ left)
