@@ -19,6 +19,8 @@ COMPONENTS, MORE = 20, (50, 100)
 METHODS = "benchmarks.methods"
 PATIENCE = 240.0
 """Seconds after which a peer is given up."""
+TIGHT = 1e-10
+"""Tolerance of the log-likelihood on text, where 1e-8 of the captured variance is asked for."""
 DENSE_LIMITS = ("limit-decode", "limit-gram")
 SPARSE_LIMITS = ("limit-decode", "limit-sparse-pass")
 
@@ -80,11 +82,11 @@ def _limits(second: Task) -> tuple[Task, ...]:
     return Task("limit-decode", f"{METHODS}.limits:decode"), second
 
 
-def _own(k: int = COMPONENTS, suffix: str = "") -> tuple[Task, ...]:
-    function = f"{METHODS}.of_dlatent:ppca"
+def _own(k: int = COMPONENTS, suffix: str = "", **options: Any) -> tuple[Task, ...]:
+    function, asked = f"{METHODS}.of_dlatent:ppca", {"n_components": k, **options}
     return (
-        Task(f"dlatent{suffix}", function, {"n_components": k}),
-        Task(f"dlatent-threads{suffix}", function, {"n_components": k, "workers": 0}),
+        Task(f"dlatent{suffix}", function, asked),
+        Task(f"dlatent-threads{suffix}", function, asked | {"workers": 0}),
     )
 
 
@@ -127,12 +129,15 @@ def text_tasks(scale: float) -> tuple[Task, ...]:
     more = [
         task
         for k in MORE
-        for task in (*_own(k, f"-{k}"), _peer(f"sklearn-arpack-{k}", "of_sklearn:pca", "sklearn", k=k, solver="arpack"))
+        for task in (
+            *_own(k, f"-{k}", tol=TIGHT),
+            _peer(f"sklearn-arpack-{k}", "of_sklearn:pca", "sklearn", k=k, solver="arpack"),
+        )
     ]
     columns = {"columns": COMPONENTS}
     return (
         *_limits(Task("limit-sparse-pass", f"{METHODS}.limits:sparse_pass", columns)),
-        *_own(),
+        *_own(tol=TIGHT),
         _peer("sklearn-arpack", "of_sklearn:pca", "sklearn", solver="arpack"),
         _peer("sklearn-truncated-svd", "of_sklearn:truncated_svd", "sklearn"),
         _peer("numpy-em", "of_numpy:em", iterations=300),
