@@ -130,6 +130,15 @@ def test_only_peers_of_equal_quality_must_be_slower() -> None:
     assert not say.faster_than_equals(done, say.variants(done))[0].passed
 
 
+def test_reading_counts_for_methods_that_begin_in_memory() -> None:
+    done = say.by_task([row("dlatent", 3.0), row("rival", 2.0, load_seconds=2.0)])
+    (check,) = say.faster_than_equals(done, say.variants(done))
+    assert check.passed
+    assert check.text.endswith("(dlatent: 0.75×); to its fit in memory alone: 1.50×")
+    done["rival"] = [row("rival", 2.0, load_seconds=0.5)]
+    assert not say.faster_than_equals(done, say.variants(done))[0].passed
+
+
 def test_limits_of_each_run_are_added_up() -> None:
     rows = [row("limit-decode", 2.0), row("limit-gram", 3.0), row("limit-gram", 5.0) | {"run": "b"}]
     assert say.floors(rows, ("limit-decode", "limit-gram")) == [{"run": "a", "fit_seconds": 5.0}]
