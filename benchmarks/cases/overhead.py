@@ -136,6 +136,11 @@ def summarise(rows: list[Row]) -> Summary:
         "\n\nBeside tasks: a pass without the share of one thread of the time inside tasks. Grouped: blocks of 800 "
         "bytes, a few groups; single: each block a group of its own, up to 1,024 groups.\n\n"
     )
+    for engine in ENGINES:
+        own = [row for row in finished(rows) if row["task"].startswith(f"{engine}/")]
+        if len({row["tasks"] for row in own}) > 1:
+            each, pass_ms = np.polyfit([row["tasks"] for row in own], [row["beside_ms"] for row in own], 1)
+            text += f"{engine}: {pass_ms:.0f} ms a pass and {each:.2f} ms a task, by least squares.\n\n"
     return Summary((text + not_run(rows)).rstrip(), tuple(_checks(done)))
 
 
