@@ -92,8 +92,8 @@ def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, p
     """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
     thin = 8 * problem.instances * _columns(problem)
     held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES + paired_memory(problem, machine)
-    cache = cache_room(problem, machine, held)
-    if pairs and not stays(problem, machine, cache):
+    cache = cache_room(problem, machine, held, pairs=pairs)
+    if pairs and not stays(problem, machine, cache, pairs=True):
         each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
     rank = EXPECTED_PASSES * _columns(problem)
     own = BASE_MEMORY + 8 * problem.instances * rank * 4
@@ -144,7 +144,7 @@ def plan_kernel(
         bytes_per_pass=problem.nbytes,
         bytes_total=0 if problem.in_memory else problem.nbytes * best.passes,
         tasks_per_pass=group_number(problem) ** 2,
-        cached=stays(problem, machine, best.cache_bytes),
+        cached=stays(problem, machine, best.cache_bytes, pairs=best.name == "recomputed" and not given),
         cache_bytes=best.cache_bytes,
         worker_memory=best.worker_memory,
         driver_memory=best.driver_memory,

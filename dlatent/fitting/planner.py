@@ -85,8 +85,9 @@ def paired_memory(problem: Problem, machine: Machine) -> int:
     return machine.threads * -(-problem.nbytes // group_number(problem))
 
 
-def cache_room(problem: Problem, machine: Machine, held: int) -> int:
-    """Bytes of blocks that a worker may keep beside what it needs."""
+def cache_room(problem: Problem, machine: Machine, held: int, *, pairs: bool = False) -> int:
+    """Bytes of blocks that a worker may keep beside what it needs: its share, or in passes over `pairs`, in which it
+    meets every block, all of them."""
     if problem.in_memory:
         return 0
     room = machine.cache_bytes
@@ -94,12 +95,13 @@ def cache_room(problem: Problem, machine: Machine, held: int) -> int:
         room = min(room, int(FILL * machine.worker_memory) - held)
     wanted = problem.nbytes + _links_bytes(problem)
     group = max(problem.largest_block, wanted // group_number(problem))
-    return max(0, min(room, -(-wanted // machine.workers) + group))
+    return max(0, min(room, -(-wanted // (1 if pairs else machine.workers)) + group))
 
 
-def stays(problem: Problem, machine: Machine, cache_bytes: int) -> bool:
-    """Whether all blocks stay in memory between passes."""
-    return problem.in_memory or problem.nbytes + _links_bytes(problem) <= cache_bytes * machine.workers
+def stays(problem: Problem, machine: Machine, cache_bytes: int, *, pairs: bool = False) -> bool:
+    """Whether all blocks stay in memory between passes, or in passes over `pairs` on every worker."""
+    caches = cache_bytes * (1 if pairs else machine.workers)
+    return problem.in_memory or problem.nbytes + _links_bytes(problem) <= caches
 
 
 def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
@@ -266,8 +268,8 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     square = 8 * count**2
     products = square + -(-square // machine.workers)  # as they come, and all of them on one worker at the end
     held = worker_memory(problem, machine, products, 8 * count * columns) + paired_memory(problem, machine)
-    cache = cache_room(problem, machine, held)
-    visits = 1 if stays(problem, machine, cache) else groups
+    cache = cache_room(problem, machine, held, pairs=True)
+    visits = machine.workers if stays(problem, machine, cache, pairs=True) else groups
     threads = machine.workers * machine.threads
     seconds = driver + (flops / rate + visits * problem.nbytes / DECODE_RATE) / threads + TASK_SECONDS * groups**2
     seconds += _pass_seconds(problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False)
@@ -336,8 +338,9 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda r: r.seconds)
     passes = em_passes if em_passes and best.name not in ("moments", "dual") else best.passes
-    cached = stays(problem, machine, best.cache_bytes)
-    fresh = 0 if problem.in_memory else problem.nbytes
+    pairs = best.name == "dual"
+    cached = stays(problem, machine, best.cache_bytes, pairs=pairs)
+    fresh = 0 if problem.in_memory else problem.nbytes * (machine.workers if pairs else 1)
     return Plan(
         route=best.name,
         reason=_reason(best, _Choice(routes, fitting, route)),
