@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.datasets import load_svmlight_file
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, LabelSets, Reader, csr
@@ -64,6 +63,8 @@ class SvmlightReader(Reader):
 
 def parse_fast(text: bytes, base: int) -> tuple[object, LabelSets]:
     """Whole lines by scikit-learn's compiled parser; ValueError where a line needs `parse_strict`."""
+    from sklearn.datasets import load_svmlight_file  # a second of imports that opening links, say, has no need of
+
     matrix, labels = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
     if len(matrix.indices) and not base <= int(matrix.indices.min()) <= int(matrix.indices.max()) <= LARGEST_INDEX:
         raise ValueError("an index is out of range")
