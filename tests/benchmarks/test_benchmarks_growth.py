@@ -167,7 +167,8 @@ def test_samples_tell_tasks_from_the_driver(tmp_path: Path) -> None:
     places = {sample.place for sample in samples}
     assert {"task", "driver"} <= places
     heaviest = max((sample for sample in samples if sample.place == "task"), key=lambda sample: samples[sample])
-    assert heaviest.line.startswith("linear_gaussian.")
+    # The mathematics of a block is in two rooms; which of their functions is met most often is a matter of chance.
+    assert heaviest.line.startswith(("linear_gaussian.", "operators."))
     assert heaviest.part.split(".")[0] in heaviest.line
     assert all(seconds > 0 for seconds in samples.values())
 
