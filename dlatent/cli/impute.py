@@ -47,9 +47,5 @@ def run(arguments: argparse.Namespace) -> int:
         fill = model.impute_variance if arguments.variance else model.impute
         fill(arguments.data, out=arguments.output, overwrite=arguments.overwrite, client=client)
     name = "imputed_variance" if arguments.variance else "imputed"
-    found = {"output": arguments.output, "array": name, "seconds": perf_counter() - started}
-    if arguments.json:
-        show.as_json(found)
-    else:
-        show.facts(f"{arguments.output} written", {"array": name, "seconds": f"{found['seconds']:.1f}"})
+    show.written(arguments.output, name, perf_counter() - started, json=arguments.json)
     return OK

@@ -48,9 +48,5 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.data, arguments.from_view, arguments.to_view, out=arguments.output,
             overwrite=arguments.overwrite, client=client,
         )  # fmt: skip
-    found = {"output": arguments.output, "array": "reconstructed", "seconds": perf_counter() - started}
-    if arguments.json:
-        show.as_json(found)
-    else:
-        show.facts(f"{arguments.output} written", {"array": "reconstructed", "seconds": f"{found['seconds']:.1f}"})
+    show.written(arguments.output, "reconstructed", perf_counter() - started, json=arguments.json)
     return OK

@@ -72,3 +72,11 @@ def _plain(value: Any) -> Any:
 def say(text: str) -> None:
     """One line to standard error."""
     print(f"dlatent: {text}", file=sys.stderr)
+
+
+def written(path: str, array: str, seconds: float, *, json: bool) -> None:
+    """Where the rows that a command made are, and how long that took."""
+    if json:
+        as_json({"output": path, "array": array, "seconds": seconds})
+    else:
+        facts(f"{path} written", {"array": array, "seconds": f"{seconds:.1f}"})
