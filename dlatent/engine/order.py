@@ -24,9 +24,11 @@ def group_count(sizes: Sequence[int]) -> int:
     """Number of groups for blocks of these sizes: of about 4 MB up to 16 of them, then of about 128 MB.
 
     At least 4 and at most 1024: every group costs a task and the transfer of a statistic, too much for small data.
+    Few groups are whole nodes of the tree, 4, 8, 12 or 16: a fifth would be one more join, and work for one more round
+    of two or four workers.
     """
     total = sum(sizes)
-    small = min(ENOUGH_GROUPS, -(-total // SMALL_GROUP_BYTES))
+    small = min(ENOUGH_GROUPS, total // SMALL_GROUP_BYTES // FAN_IN * FAN_IN)
     large = min(MOST_GROUPS, -(-total // GROUP_BYTES))
     return min(len(sizes), max(FEWEST_GROUPS, small, large))
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links, Rows
@@ -122,13 +123,17 @@ class _Loaded(NamedTuple):
     read: int
 
 
-def sealed(fields: dict[str, Any], kind: type[Any]) -> bytes:
-    """Pickle a value as one string of bytes, so that its arrays come back in memory of their own."""
-    payload: bytes = cloudpickle.dumps((kind, fields), protocol=5)
-    return payload
+Sealed: TypeAlias = npt.NDArray[np.uint8]
+"""A pickled value on its way.  Messages carry an array beside them, and bytes inside, where every station copies them
+several times."""
 
 
-def unsealed(payload: bytes) -> Any:
+def sealed(fields: dict[str, Any], kind: type[Any]) -> Sealed:
+    """Pickle a value in one piece, so that its arrays come back in memory of their own."""
+    return np.frombuffer(cloudpickle.dumps((kind, fields), protocol=5), np.uint8)
+
+
+def unsealed(payload: Sealed) -> Any:
     """The value of `sealed`."""
     kind, fields = pickle.loads(payload)
     return kind(**fields)
@@ -226,12 +231,27 @@ def join(shares: list[Share], work: Work) -> Share:
 
 def owned(value: T) -> T:
     """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else."""
+    return _each_array(value, lambda array: np.array(array, order="K", copy=True))
+
+
+def lent(value: T) -> T:
+    """The same statistic, with arrays (in tuples, too) that nobody can write to through it."""
+    return _each_array(value, _read_only)
+
+
+def _each_array(value: T, change: Callable[[Any], Any]) -> T:
     if isinstance(value, np.ndarray):
-        return cast(T, np.array(value, order="K", copy=True))
+        return cast(T, change(value))
     if isinstance(value, tuple):
-        fields = [owned(item) for item in value]
+        fields = [_each_array(item, change) for item in value]
         return type(value)(*fields) if hasattr(value, "_fields") else type(value)(fields)
     return value
+
+
+def _read_only(array: Any) -> Any:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def settled(source: BlockSource, features: Features) -> Features:
@@ -254,9 +274,7 @@ def settled(source: BlockSource, features: Features) -> Features:
 
 
 def _locked(array: Any) -> Any:
-    view = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"]).view()
-    view.flags.writeable = False
-    return view
+    return _read_only(np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"]))
 
 
 def _load(part: Part, position: int, cached: bool) -> _Loaded:

@@ -19,16 +19,16 @@ from dlatent.engine.exchange import (
     stack_blocks,
 )
 from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts
-from dlatent.engine.part import Part, Share, Work, join, owned, run_part, settled, step, unsealed
+from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
 
 class Package:
-    """A pass on its way: bytes until a worker needs it, so that scheduler and network only copy.
+    """A pass on its way: sealed until a worker needs it, so that scheduler and network only pass it on.
 
     Two packages are equal when they belong to the same pass.
     """
 
-    def __init__(self, payload: bytes, token: str) -> None:
+    def __init__(self, payload: Sealed, token: str) -> None:
         self.payload, self.token = payload, token
 
     def __hash__(self) -> int:
@@ -74,9 +74,11 @@ def add_block(position: int, package: Package, part: Part, *inputs: Any) -> Shar
 def join_shares(package: Package, *shares: Share) -> Share:
     """Join the shares of neighbouring groups.
 
-    Copies them first: the inputs of a task stay the scheduler's, which may need them again after a worker is lost.
+    The inputs of a task stay the scheduler's, which may need them again after a worker is lost: the first, to which the
+    others are added, is copied, and those are only read.
     """
-    return join([owned(share) for share in shares], opened(package))
+    first, *others = shares
+    return join([owned(first), *map(lent, others)], opened(package))
 
 
 def project_group(part: Part, package: Package) -> Share:

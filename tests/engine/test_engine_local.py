@@ -28,11 +28,12 @@ from engine_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent.arrays import Block, DataSource
+from dlatent.arrays import Block, DataSource, add
+from dlatent.engine import tasks
 from dlatent.engine.connect import connect
 from dlatent.engine.on_dask import DaskEngine
 from dlatent.engine.order import groups, reduce_tree
-from dlatent.engine.part import owned, parts_of, settled
+from dlatent.engine.part import Tally, Work, owned, parts_of, sealed, settled
 from dlatent.engine.serial import SerialEngine
 from dlatent.engine.targets import CodedTargets
 from dlatent.errors import DataError, EngineError
@@ -244,7 +245,10 @@ def test_a_part_carries_only_its_own_targets():
 def test_arrays_of_a_travelled_part_are_aligned():
     values = np.arange(1200.0).reshape(100, COLUMNS)
     (part,) = parts_of(held(values, [100]), None, 0)
-    arrived = pickle.loads(pickle.dumps(part, protocol=5, buffer_callback=[].append))
+    beside: list[pickle.PickleBuffer] = []
+    message = pickle.dumps(part, protocol=5, buffer_callback=beside.append)
+    assert len(message) < values.nbytes  # the values are beside the message, and arrive at any address
+    arrived = pickle.loads(message, buffers=[memoryview(b"x" + bytes(buffer))[1:] for buffer in beside])
     assert arrived.blocks[0].values.flags.aligned
     assert np.array_equal(arrived.blocks[0].values, values)
 
@@ -272,6 +276,15 @@ def test_owned_copies_arrays_and_keeps_the_rest():
     assert np.all(copied[1][0] == 1)
     assert copied[1][1:] == (3.0,)
     assert copied[2:] == (None, "text")
+
+
+def test_joining_leaves_the_shares_of_the_scheduler_as_they_are():
+    work = Work.of("sums", None, None, add, first=True)
+    package = tasks.Package(sealed(vars(work), Work), work.token)
+    given = [(None, np.ones(2)), (np.ones(2), np.ones(2)), (np.full(2, 4.0), None)]
+    (one, other), _ = tasks.join_shares(package, *[(value, Tally()) for value in given])
+    assert (one.tolist(), other.tolist()) == ([5.0, 5.0], [2.0, 2.0])
+    assert [np.sum(part) for value in given for part in value if part is not None] == [2.0, 2.0, 2.0, 8.0]
 
 
 def test_at_most_two_blocks_are_in_memory():
