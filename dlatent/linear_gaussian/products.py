@@ -149,6 +149,8 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
         z[place, : widths[0]] = _times(rows, own[0]) - offset
 
     moved, energies = pattern_sums(parts, shifts, first, z, energies=sums)
+    if len(parts) == 1 and not sums:
+        return PatternProducts((np.asfortranarray(moved),), None)
     # Copies: a subspace grows in the array that a view belongs to.
     product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(edges))
     if not sums:

@@ -15,17 +15,27 @@ BLOCK_BYTES = 32 * 2**20
 """Largest default size of a loaded block."""
 
 SMALLEST_BLOCK = 2**20
-BLOCKS_WANTED = 16
+BLOCKS_WANTED, BLOCKS_TOGETHER = 16, 4
+"""Smaller data are cut into so many blocks, so that all workers get some, or, where blocks would be much smaller than
+the smallest, into fewer: from three on into multiples of the second, so that two or four workers get equally many."""
 ENTRIES_PER_COLUMN = 16
-"""Smaller data are cut into so many blocks, so that all workers get some, but not below the smallest block."""
+ROW_SLACK = 1 / 32
+"""What is added to a default size, as blocks end with a whole row: without it a few rows would be left for one more."""
 
 STRETCH = 8
 """A block may grow to this many times the wanted bytes before the rows of one chunk are split over several blocks."""
 
 
 def wanted_bytes(block_bytes: int | None, total: int, least: int = SMALLEST_BLOCK) -> int:
-    """The size of a block that was asked for, or the default for data of `total` bytes, not below `least`."""
-    return block_bytes or min(BLOCK_BYTES, max(least, -(-total // BLOCKS_WANTED)))
+    """The size of a block that was asked for, or the default for data of `total` bytes, about `least` or more."""
+    if block_bytes:
+        return block_bytes
+    if total <= least:
+        return least
+    blocks = round(total / least)
+    if blocks > 2:
+        blocks = min(BLOCKS_WANTED, max(BLOCKS_TOGETHER, BLOCKS_TOGETHER * round(blocks / BLOCKS_TOGETHER)))
+    return min(BLOCK_BYTES, int(total / blocks * (1 + ROW_SLACK)))
 
 
 def least_sparse_bytes(columns: int, entry_bytes: int) -> int:

@@ -96,7 +96,7 @@ def test_likelihood_never_falls(seed, alpha, gamma, route):
 
 
 def test_the_plan_tells_what_travels(two_workers):
-    x = np.repeat(X, 200, axis=0)
+    x = np.repeat(X, 400, axis=0)  # four blocks
     n = len(x)
     ring = sp.csr_array(sp.diags_array([np.ones(n - 1)] * 2, offsets=[-1, 1]))
     near = RelationalPPCA(2, route="krylov").plan(x, links=ring, client=two_workers)

@@ -8,9 +8,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.errors import StoreError
-from dlatent.stores.partition import STRETCH, dense_edges, sparse_edges
+from dlatent.stores.partition import BLOCK_BYTES, STRETCH, dense_edges, sparse_edges, wanted_bytes
 
 sizes = st.integers(1, 500)
+
+
+@given(total=st.integers(1, 10**10), least=st.integers(2**16, 2**24))
+def test_default_blocks_are_one_or_two_or_multiples_of_four(total: int, least: int) -> None:
+    size = wanted_bytes(None, total, least)
+    number = -(-total // size)
+    if size == BLOCK_BYTES:
+        assert number >= 2
+    elif total <= 2 * least:
+        assert number <= 2
+    else:
+        assert number in (2, 4, 8, 12, 16)
+        assert size >= least / 2
+    assert wanted_bytes(77, total, least) == 77
+
+
+@given(row_entries=st.integers(1, 40), rows=st.integers(2_000, 20_000))
+def test_default_blocks_of_sparse_rows_leave_no_small_rest(row_entries: int, rows: int) -> None:
+    pointers = np.arange(rows + 1) * row_entries
+    wanted = wanted_bytes(None, rows * (12 * row_entries + 4), 30_000)
+    edges = sparse_edges([pointers], entry_bytes=12, block_bytes=wanted, place="here")
+    sizes = np.diff(edges.rows)
+    assert len(sizes) in (1, 2, 4, 8, 12, 16)
+    assert sizes.min() > sizes.max() / 2
 
 
 @given(rows=sizes, row_bytes=sizes, chunk=sizes, block=st.integers(1, 5000))
