@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,13 @@ def warm_up(client: Client | None = None) -> None:
         for route in ("moments", "krylov"):
             for tolerance in (1e-3, 1e-4):  # two fits, so that each of two workers has had tasks
                 PPCA(2, route=route, tol=tolerance).fit(path, client=client)
+
+
+def keep_to(cores: Iterable[int]) -> None:
+    """Hold all threads of this process, and those that they will start, to these cores (Linux)."""
+    allowed = list(cores)
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), allowed)
 
 
 def fitted(
