@@ -135,7 +135,7 @@ def sealed(fields: dict[str, Any], kind: type[Any]) -> Sealed:
 
 def unsealed(payload: Sealed) -> Any:
     """The value of `sealed`."""
-    kind, fields = pickle.loads(payload)
+    kind, fields = pickle.loads(payload.data)
     return kind(**fields)
 
 
