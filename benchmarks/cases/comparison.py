@@ -87,6 +87,7 @@ def _own(k: int = COMPONENTS, suffix: str = "", **options: Any) -> tuple[Task, .
     return (
         Task(f"dlatent{suffix}", function, asked),
         Task(f"dlatent-threads{suffix}", function, asked | {"workers": 0}),
+        Task(f"dlatent-threads-memory{suffix}", f"{METHODS}.of_dlatent:ppca_in_memory", asked),
     )
 
 

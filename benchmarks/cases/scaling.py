@@ -33,9 +33,9 @@ PROBLEMS = {
     "moments": Problem("moments", 80_000, 2_000),
     "krylov": Problem("krylov", 400_000, 47_000, 20),
     "rows": Problem("rows", 200_000, 200),
-    "dual": Problem("dual", 3_200, 25_000),
+    "dual": Problem("dual", 5_000, 25_000),
 }
-"""One for each route; fits of 7 to 20 seconds on one core, in which the driver's part is small."""
+"""One for each route; fits of 10 to 30 seconds on one core, in which the driver's part is small."""
 GEMM = 1_500
 """Rows and columns of the plain matrix product."""
 WAYS = ("processes", "threads", "bare")

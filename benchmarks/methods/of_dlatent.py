@@ -1,4 +1,4 @@
-"""dlatent itself, from the store."""
+"""dlatent itself, from the store, or beside peers that have the matrix in memory, from there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import fitted, local_cluster, warm_up
-from benchmarks.stored import path_of
+from benchmarks.processes import Stopwatch
+from benchmarks.stored import load, path_of
 from benchmarks.task import Row
 
 
@@ -16,6 +17,17 @@ def ppca(folder: Path, scale: float, n_components: int, workers: int = 2, **opti
 
     model, row = _measured(folder, PPCA(n_components, suspect_data="keep", **options), workers)
     return row | {"components": model.components_}
+
+
+def ppca_in_memory(folder: Path, scale: float, n_components: int, **options: Any) -> Row:
+    """PPCA of the matrix in memory, on the threads of this process."""
+    from dlatent import PPCA
+
+    warm_up()
+    with Stopwatch() as loading:
+        matrix = load(path_of(folder))
+    model, row = fitted(PPCA(n_components, suspect_data="keep", **options), matrix)
+    return row | {"components": model.components_, "from": "memory", "load_seconds": loading.seconds}
 
 
 def factor_analysis(folder: Path, scale: float, n_components: int, workers: int = 2) -> Row:
