@@ -33,7 +33,7 @@ PROBLEMS = {
     "moments": Problem("moments", 80_000, 2_000),
     "krylov": Problem("krylov", 400_000, 47_000, 20),
     "rows": Problem("rows", 200_000, 200),
-    "dual": Problem("dual", 5_000, 25_000),
+    "dual": Problem("dual", 4_000, 25_000),
 }
 """One for each route; fits of 10 to 30 seconds on one core, in which the driver's part is small."""
 GEMM = 1_500
@@ -70,7 +70,7 @@ def fit(folder: Path, scale: float, route: str, way: str, workers: int) -> Row:
 @contextmanager
 def _cluster(way: str, workers: int, folder: Path) -> Iterator[Any]:
     if way == "processes":
-        with local_cluster(workers, "3GiB", folder) as client:
+        with local_cluster(workers, "6GiB", folder) as client:
             for core, address in enumerate(client.nthreads()):
                 client.run(keep_to, [core], workers=[address])
             yield client
