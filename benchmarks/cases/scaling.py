@@ -91,9 +91,11 @@ def bare(folder: Path, scale: float, route: str, workers: int) -> Row:
     ]
     for member in members:
         member.start()
-    seconds = [found.get() for _ in members]
     for member in members:
         member.join()
+    if any(member.exitcode for member in members):
+        raise RuntimeError("a bare process failed; its error is above")
+    seconds = [found.get() for _ in members]
     return {"fit_seconds": max(seconds), "member_seconds": seconds}
 
 
@@ -103,8 +105,12 @@ def _member(folder: Path, scale: float, route: str, number: int, workers: int, g
 
     keep_to([number])
     with threadpool_limits(1):
-        kernels = kernels_of(folder, scale, route, number, workers)
-        kernels[0]()
+        try:
+            kernels = kernels_of(folder, scale, route, number, workers)
+            kernels[0]()
+        except BaseException:
+            gate.abort()  # or the others would wait for this one
+            raise
         gate.wait()
         started = perf_counter()
         for kernel in kernels:
