@@ -62,9 +62,14 @@ def warm_up(client: Client | None = None) -> None:
                 PPCA(2, route=route, tol=tolerance).fit(path, client=client)
 
 
-def keep_to(cores: Iterable[int]) -> None:
+def cores() -> list[int]:
+    """The cores that this thread may run on (Linux)."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def keep_to(chosen: Iterable[int]) -> None:
     """Hold all threads of this process, and those that they will start, to these cores (Linux)."""
-    allowed = list(cores)
+    allowed = list(chosen)
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), allowed)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.cluster import fitted, keep_to, local_cluster, warm_up
+from benchmarks.cluster import cores, fitted, keep_to, local_cluster, warm_up
 from benchmarks.pictures import compared
 from benchmarks.problems import Problem, model_of, source_of, write
 from benchmarks.table import grouped, markdown, middle, not_run
@@ -71,14 +71,18 @@ def fit(folder: Path, scale: float, route: str, way: str, workers: int) -> Row:
 def _cluster(way: str, workers: int, folder: Path) -> Iterator[Any]:
     if way == "processes":
         with local_cluster(workers, "6GiB", folder) as client:
-            for core, address in enumerate(client.nthreads()):
+            for core, address in zip(cycle(cores()), client.nthreads()):
                 client.run(keep_to, [core], workers=[address])
             yield client
     else:
         with patch("dlatent.engine.threads.processors", return_value=workers):
             warm_up()
-            keep_to(range(workers))
-            yield None
+            before = cores()
+            keep_to(before[:workers])
+            try:
+                yield None
+            finally:
+                keep_to(before)
 
 
 def bare(folder: Path, scale: float, route: str, workers: int) -> Row:
@@ -103,7 +107,8 @@ def _member(folder: Path, scale: float, route: str, number: int, workers: int, g
     """One bare process: its share of the kernels, once one of them has run and all other processes are ready."""
     from threadpoolctl import threadpool_limits
 
-    keep_to([number])
+    allowed = cores()
+    keep_to([allowed[number % len(allowed)]])
     with threadpool_limits(1):
         try:
             kernels = kernels_of(folder, scale, route, number, workers)

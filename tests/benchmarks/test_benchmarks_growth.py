@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.cases import growth, overhead, profile, scaling
-from benchmarks.cluster import fitted
+from benchmarks.cluster import cores, fitted
 from benchmarks.problems import LENGTH, PART, Problem, model_of, source_of, write
 from benchmarks.sampling import DATA, JOINS, READING, Sample, classified, start, stop
 from benchmarks.stored import load
@@ -146,12 +146,20 @@ def test_two_bare_processes_share_the_kernels(tmp_path: Path, route: str) -> Non
     assert two[1][0]() is not None
 
 
-def test_threads_are_as_many_as_asked(tmp_path: Path) -> None:
+def test_threads_are_as_many_as_asked_on_as_many_cores(tmp_path: Path) -> None:
     write(tmp_path, scaling.problem_of("moments", 0.001))
-    source = source_of(scaling.problem_of("moments", 0.001), tmp_path)
+    source, before = source_of(scaling.problem_of("moments", 0.001), tmp_path), cores()
     for workers in (1, 3):
         with scaling._cluster("threads", workers, tmp_path) as client, connect(source, client=client) as engine:
             assert engine.resources.total_threads == workers
+            assert cores() == before[:workers]
+        assert cores() == before
+
+
+def test_a_bare_process_that_fails_ends_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="a bare process failed"):
+        scaling.bare(tmp_path / "nowhere", 0.001, "rows", 2)
+    assert "does not exist" in capfd.readouterr().err
 
 
 def seen_during(engine: str, tmp_path: Path) -> dict[Sample, float]:
