@@ -123,19 +123,22 @@ class _Loaded(NamedTuple):
     read: int
 
 
-Sealed: TypeAlias = npt.NDArray[np.uint8]
-"""A pickled value on its way.  Messages carry an array beside them, and bytes inside, where every station copies them
-several times."""
+Sealed: TypeAlias = bytes | npt.NDArray[np.uint8]
+"""A pickled value on its way."""
+APART = 2**16
+"""Bytes from which a pickled value is an array.  Messages carry arrays beside them, and bytes inside, where every
+station copies them several times; for few bytes the copies are cheaper than one more piece."""
 
 
 def sealed(fields: dict[str, Any], kind: type[Any]) -> Sealed:
     """Pickle a value in one piece, so that its arrays come back in memory of their own."""
-    return np.frombuffer(cloudpickle.dumps((kind, fields), protocol=5), np.uint8)
+    payload: bytes = cloudpickle.dumps((kind, fields), protocol=5)
+    return payload if len(payload) < APART else np.frombuffer(payload, np.uint8)
 
 
 def unsealed(payload: Sealed) -> Any:
     """The value of `sealed`."""
-    kind, fields = pickle.loads(payload.data)
+    kind, fields = pickle.loads(payload if isinstance(payload, bytes) else payload.data)
     return kind(**fields)
 
 

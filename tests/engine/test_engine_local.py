@@ -243,8 +243,8 @@ def test_a_part_carries_only_its_own_targets():
 
 
 def test_arrays_of_a_travelled_part_are_aligned():
-    values = np.arange(1200.0).reshape(100, COLUMNS)
-    (part,) = parts_of(held(values, [100]), None, 0)
+    values = np.arange(2000.0 * COLUMNS).reshape(2000, COLUMNS)
+    (part,) = parts_of(held(values, [2000]), None, 0)
     beside: list[pickle.PickleBuffer] = []
     message = pickle.dumps(part, protocol=5, buffer_callback=beside.append)
     assert len(message) < values.nbytes  # the values are beside the message, and arrive at any address
