@@ -17,7 +17,8 @@ Law: like every pass, the result depends to the last bit on the blocks alone.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from time import perf_counter
@@ -27,7 +28,7 @@ from uuid import uuid4
 from dlatent.arrays import Block
 from dlatent.engine.blas import pinned
 from dlatent.engine.heap import kept
-from dlatent.engine.order import reduce_tree
+from dlatent.engine.order import FAN_IN, reduce_tree
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, owned, read_ahead
 
 Node = TypeVar("Node")
@@ -83,8 +84,8 @@ class PairSteps(Protocol[Node]):
         """What two groups make of each other: a share for each."""
         ...
 
-    def gain(self, group: int, share: Node | None, met: Node, side: int) -> Node:
-        """The share of a group with what it gets from a meeting, as the first (0) or the second (1) of it."""
+    def gain(self, group: int, share: Node | None, met: list[Node], sides: tuple[int, ...]) -> Node:
+        """The share of a group with what it gets from some meetings, as the first (0) or the second (1) of each."""
         ...
 
     def finish(self, group: int, share: Node) -> Node:
@@ -109,13 +110,26 @@ def walk_pairs(steps: PairSteps[Node], work: PairWork) -> Node:
     if not work.mutual:
         return reduce_tree(leaf, steps.join, groups)
     shares: dict[int, Node] = {}
+    waiting: defaultdict[int, list[tuple[Node, int]]] = defaultdict(list)
+
+    def gain(group: int) -> None:
+        met, sides = zip(*waiting.pop(group), strict=True)
+        shares[group] = steps.gain(group, shares.get(group), list(met), sides)
+
+    def finish(group: int) -> Node:
+        if group in waiting:
+            gain(group)
+        return steps.finish(group, shares.pop(group))
+
     for group in range(groups):
         for other in range(group, groups):
             met = steps.meet_once(group, other)
             for side, one in enumerate(sorted({group, other})):
-                shares[one] = steps.gain(one, shares.get(one), met, side)
+                waiting[one].append((met, side))
+                if len(waiting[one]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
+                    gain(one)
             del met
-    return reduce_tree(lambda group: steps.finish(group, shares.pop(group)), steps.join, groups)
+    return reduce_tree(finish, steps.join, groups)
 
 
 def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> Share:
@@ -183,12 +197,19 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     return tuple(zip(values, (spent, Tally()), strict=False))
 
 
-def pair_gain(work: PairWork, gained: Share, share: Share | None) -> Share:
-    """The share of a part with what it gained in one more meeting; the old one is given up."""
-    if share is None:
-        return gained
-    values = tuple(work.along(value, new) for value, new in zip(share[0], gained[0], strict=True))
-    return values, share[1].plus(gained[1])
+def pair_gain(work: PairWork, shares: Sequence[Share]) -> Share:
+    """The share of a part with what it gained in more meetings, in their order; the first, to which the others are
+    added, is given up."""
+    (values, tally), *others = shares
+    for gained, cost in others:
+        values = tuple(work.along(value, new) for value, new in zip(values, gained, strict=True))
+        tally = tally.plus(cost)
+    return values, tally
+
+
+def sides_of(met: Sequence[tuple[Share, ...]], sides: tuple[int, ...]) -> list[Share]:
+    """What one part has of some meetings."""
+    return [shares[side] for shares, side in zip(met, sides, strict=True)]
 
 
 def pair_finish(own: Part, work: PairWork, share: Share) -> Share:

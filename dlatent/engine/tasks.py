@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any, cast
@@ -18,7 +19,7 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
-from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts
+from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts, sides_of
 from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
 
@@ -77,8 +78,12 @@ def join_shares(package: Package, *shares: Share) -> Share:
     The inputs of a task stay the scheduler's, which may need them again after a worker is lost: the first, to which the
     others are added, is copied, and those are only read.
     """
+    return join(_first_owned(shares), opened(package))
+
+
+def _first_owned(shares: Sequence[Share]) -> list[Share]:
     first, *others = shares
-    return join([owned(first), *map(lent, others)], opened(package))
+    return [owned(first), *map(lent, others)]
 
 
 def project_group(part: Part, package: Package) -> Share:
@@ -129,14 +134,19 @@ def meet_once(package: Package, own: Part, other: Part) -> tuple[Share, ...]:
     return pair_once(own, other, _pairs(package))
 
 
-def gain_share(side: int, package: Package, met: tuple[Share, ...], share: Share | None = None) -> Share:
-    """The share of a part with what it gets from a meeting; both stay the scheduler's, as in `join_shares`."""
-    return pair_gain(_pairs(package), owned(met[side]), None if share is None else owned(share))
+def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:
+    """The share of a part with what it gets from some meetings; all stay the scheduler's, as in `join_shares`.
+
+    `inputs` are the meetings and, where it has one already, the share.
+    """
+    met, share = inputs[: len(sides)], inputs[len(sides) :]
+    return pair_gain(_pairs(package), _first_owned([*share, *sides_of(met, sides)]))
 
 
 def finish_part(package: Package, own: Part, share: Share) -> Share:
-    """What a part gives to a mutual pass."""
-    return pair_finish(own, _pairs(package), share)
+    """What a part gives to a mutual pass; the share stays the scheduler's, as in `join_shares`."""
+    work = _pairs(package)
+    return pair_finish(own, work, owned(share) if work.finish is None else lent(share))
 
 
 def _pairs(package: Package) -> PairWork:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +15,12 @@ import pytest
 import scipy.sparse as sp
 from engine_cases import COLUMNS, FailingRows, drawn, held
 
-from dlatent.arrays import DataSource
+from dlatent.arrays import DataSource, add
+from dlatent.engine import tasks
 from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
+from dlatent.engine.pairs import PairWork
+from dlatent.engine.part import Tally, parts_of, sealed
 from dlatent.errors import DataError, EngineError
 from dlatent.stores.sink import RowSink
 
@@ -258,6 +263,32 @@ def test_a_mutual_pass_visits_each_pair_of_groups_once(client, sizes, groups, fi
         (record,) = engine.passes
     assert max(seen) == (groups * (groups + 1) // 2, groups * (groups + 1) // 2)
     assert record.blocks == (groups + (finish is not None)) * len(sizes)
+
+
+def test_meetings_are_taken_in_by_fours():
+    with connect(drawn(SIZES), client=None) as engine:
+        assert products(engine, mutual=True).tobytes() == serial(drawn(SIZES), mutual=True).tobytes()
+        (record,) = engine.passes
+    meetings, gains, joins = GROUPS * (GROUPS + 1) // 2, GROUPS * 2, 3
+    assert record.tasks == meetings + gains + GROUPS + joins, "every group has six meetings: four and two"
+
+
+@pytest.mark.parametrize("finish", [None, energy])
+def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
+    work = PairWork.pairs("sums", None, Request(THIN), add, finish, add, True, 1, True)
+    package = tasks.Package(sealed(vars(work), PairWork), work.token)
+    meetings = [
+        tuple((tuple(np.full((size, 3), 10.0 * side + at) for size in (3, 1)), Tally()) for side in (0, 1))
+        for at in (1, 2, 3)
+    ]
+    share = ((np.ones((3, 3)), np.ones((1, 3))), Tally())
+    before = pickle.dumps((meetings, share))
+    (larger, smaller), _ = tasks.gain_share((0, 1, 0), package, *meetings, share)
+    assert (larger == 1.0 + 1.0 + 12.0 + 3.0).all()
+    assert (smaller == 17.0).all()
+    (part, *_) = parts_of(drawn([3, 1]), None, 0)
+    tasks.finish_part(package, replace(part, blocks=drawn([3, 1]).blocks), share)
+    assert pickle.dumps((meetings, share)) == before
 
 
 def test_a_closed_engine_meets_no_more():
