@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.capped import CapUnavailable, MemoryCap, make_cap
-from benchmarks.machine import describe
+from benchmarks.machine import describe, environment
 from benchmarks.processes import MemoryWatch
 from benchmarks.task import Case, Row, Task
 
@@ -160,14 +160,14 @@ def forget(folder: Path) -> None:
 
 def _watched(command: list[str], log: Path, cap: MemoryCap | None, timeout: float) -> tuple[int, Row]:
     places = [os.fspath(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONWARNINGS": "ignore"}
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONWARNINGS": "ignore"}
     started = time.perf_counter()
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=environment() | own,
             cwd=REPOSITORY,
             start_new_session=True,
             preexec_fn=None if cap is None else cap.join,

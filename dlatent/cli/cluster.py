@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlatent.cli.arguments import UsageError
+from dlatent.engine.heap import HUGE_PAGES
 from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15
@@ -38,6 +39,7 @@ def connected(arguments: argparse.Namespace) -> Iterator[Any]:
 
 @contextmanager
 def _local(arguments: argparse.Namespace) -> Iterator[Any]:
+    import dask
     import distributed
 
     start: Any = distributed.LocalCluster  # neither has types
@@ -46,7 +48,8 @@ def _local(arguments: argparse.Namespace) -> Iterator[Any]:
     limit = arguments.memory_limit or "auto"
     with tempfile.TemporaryDirectory(prefix="dlatent-", ignore_cleanup_errors=True) as scratch:
         try:
-            with _deaf_children():
+            pages = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in HUGE_PAGES.items()}
+            with _deaf_children(), dask.config.set(pages):  # the variables of the user come first there
                 cluster = start(
                     n_workers=arguments.workers,
                     threads_per_worker=arguments.threads_per_worker or 1,

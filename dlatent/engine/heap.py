@@ -18,6 +18,10 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
 USUAL_MMAP_THRESHOLD = 128 * 2**10
 """What holds where the environment sets the other one."""
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""What in the environment of a process, before it starts, lets glibc (2.35 or newer) ask the system for huge pages,
+where it gives them to those who ask.  Only NumPy asks by itself; what a store decodes comes in small pages else, of
+which each costs more than the bytes on it."""
 KEPT = 8 * 2**20
 """Bytes from which an array has pages of its own; a thread keeps at most twice as many that are free."""
 

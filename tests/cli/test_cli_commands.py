@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,9 @@ import zarr
 
 import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
+from dlatent.cli.cluster import connected
 from dlatent.cli.ingest import FORMATS
+from dlatent.engine import heap
 from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_source
@@ -121,6 +125,19 @@ def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: P
     assert said.status == 0
     assert "cluster, 1 workers" in said.err
     np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, dlatent.load(model).components_)
+
+
+@pytest.mark.parametrize("given", [None, "glibc.malloc.arena_max=2"])
+def test_worker_processes_ask_for_huge_pages_unless_told_otherwise(
+    given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", given)
+    arguments = argparse.Namespace(workers=1, threads_per_worker=None, memory_limit="1GiB", scheduler=None)
+    with connected(arguments) as client:
+        (found,) = client.run(os.getenv, "GLIBC_TUNABLES").values()
+    assert found == (given or heap.HUGE_PAGES["GLIBC_TUNABLES"])
 
 
 def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Path) -> None:

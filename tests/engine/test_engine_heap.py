@@ -1,7 +1,9 @@
 """Freed memory is kept for the next block while a pass runs, and only then."""
 
+import platform
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,19 +30,42 @@ print(outside, inside, faults())
 """
 
 
-def _faults(**environment: str) -> list[int]:
-    """Page faults of a process before, in and after `kept`."""
+def _run(program: str, **environment: str) -> list[int]:
+    """The numbers that a process prints: page faults, before, in and after `kept` for the first program."""
     done = subprocess.run(
-        [sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     return [int(word) for word in done.stdout.split()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
 def test_arrays_get_the_pages_of_earlier_ones_while_a_pass_runs_on_a_worker_of_distributed() -> None:
-    outside, inside, after = _faults(MALLOC_TRIM_THRESHOLD_="65536")
+    outside, inside, after = _run(FAULTS, MALLOC_TRIM_THRESHOLD_="65536")
     assert inside < outside / 10
     assert after > outside / 2
+
+
+BYTES = """
+import resource, sys
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    bytearray(2**24)[::4096] = b"1" * 2**12  # 16 MiB, of which every page is written to
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def _gives_huge_pages() -> bool:
+    library, version = platform.libc_ver()
+    new = library == "glibc" and tuple(map(int, version.split("."))) >= (2, 35)
+    return new and PAGES.exists() and "[madvise]" in PAGES.read_text()
+
+
+@pytest.mark.skipif(not _gives_huge_pages(), reason="needs glibc 2.35, and huge pages for those who ask for them")
+def test_bytes_of_a_decoder_get_huge_pages() -> None:
+    worker = {"MALLOC_TRIM_THRESHOLD_": "65536"}
+    small, huge = (_run(BYTES, **worker, **more)[0] for more in ({}, heap.HUGE_PAGES))
+    assert huge < small / 5, "all but the two ends of each 16 MiB"
 
 
 class _Recorder:
