@@ -146,15 +146,15 @@ class Subspace:
 
 
 def appended(columns: Array, fresh: Array) -> Array:
-    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for three times as many.
+    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for seven times as many.
 
-    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive. Earlier views stay
-    valid.
+    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive; room that is not
+    used is no memory. Earlier views stay valid.
     """
     width, more = columns.shape[1], fresh.shape[1]
     buffer = columns.base
     if buffer is None or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
-        buffer = np.empty((len(columns), 4 * (width + more)), order="F")
+        buffer = np.empty((len(columns), 8 * (width + more)), order="F")
         buffer[:, :width] = columns
     buffer[:, width : width + more] = fresh
     return buffer[:, : width + more]
@@ -232,30 +232,33 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     Projected twice, the second time when they are of unit length and independent, and once more where much of them was
     still inside; without that Q decays silently and the likelihood becomes nonsense.
     """
-    before = np.linalg.norm(candidates, axis=0)
-    work = candidates
+    # Directions are rows here: columns of the basis lie one after the other.
+    rows = candidates.T
+    before, work = np.einsum("ij,ij->i", rows, rows), rows
     if basis is not None:
         inside = basis.T @ candidates if inside is None else inside
         # Of the Lanczos method's coefficients only those of the last blocks are more than rounding.
         first = int(np.argmax(abs(inside).max(axis=1, initial=0.0) > ROUNDING * abs(inside).max(initial=0.0)))
-        work = candidates - basis[:, first:] @ inside[first:]
-    after = np.linalg.norm(work, axis=0)
-    kept = after > DROP * before
-    work = work[:, kept] / after[kept]
-    if not work.shape[1]:
+        work = inside[first:].T @ basis[:, first:].T
+        np.subtract(rows, work, out=work)
+    gram = work @ work.T
+    kept = np.diag(gram) > DROP**2 * before
+    if not kept.any():
         return np.zeros((len(candidates), 0))
-    values, vectors = la.eigh(work.T @ work)
+    scale = 1.0 / np.sqrt(np.diag(gram)[kept])
+    values, vectors = la.eigh(gram[np.ix_(kept, kept)] * np.outer(scale, scale))
     used = values > DEPENDENT * values[-1]
-    work = work @ (vectors[:, used] / np.sqrt(values[used]))
+    independent = vectors[:, used] * np.outer(scale, 1.0 / np.sqrt(values[used]))
+    work = independent.T @ (work if kept.all() else work[kept])
     if basis is not None:
-        overlap = basis.T @ work
-        work -= basis @ overlap
+        overlap = basis.T @ work.T
+        work -= overlap.T @ basis.T
         if np.linalg.norm(overlap) > LITTLE:
-            work, _ = la.qr(work, mode="economic")
-            work -= basis @ (basis.T @ work)
+            work = np.asarray(la.qr(work.T, mode="economic")[0].T, dtype=np.float64)
+            work -= (work @ basis) @ basis.T
     # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
-    factor = la.cholesky(work.T @ work, lower=True)
-    return np.asarray(work @ la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
+    factor = la.cholesky(work @ work.T, lower=True)
+    return np.asarray((la.solve_triangular(factor, np.eye(len(factor)), lower=True) @ work).T)
 
 
 def _reduced_total(space: Subspace, pattern: int) -> Array:
