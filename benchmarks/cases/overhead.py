@@ -3,6 +3,9 @@
 A block has 10 rows of 20 float32 columns, so that nearly all of the time is the engine's own, and lies in the cache
 after the first pass.  Small data are cut into few groups of blocks, each of them one task; data that are announced as
 large (128 MB a block) into as many groups as there are blocks, up to 1,024, which shows what a task costs.
+
+Beside them stands Dask alone: trees of the same shape, of functions that do nothing, on the same two processes.  No
+engine on Dask takes less.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,9 +24,12 @@ from benchmarks.cluster import WORKERS, local_cluster
 from benchmarks.processes import Stopwatch
 from benchmarks.table import grouped, markdown, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
+from dlatent.engine.order import reduce_tree
 
 ROWS, COLUMNS, DIRECTIONS = 10, 20, 3
 BLOCKS = (16, 64, 256, 1_024, 4_096)
+LEAVES = (4, 16, 64, 256, 1_024)
+"""Of the trees of Dask alone: as many as the groups of so many blocks."""
 ENGINES = ("processes", "threads")
 PASSES = 30
 """Passes that are measured, after one that loads the blocks and some that fill the caches of scheduler and workers."""
@@ -109,9 +116,50 @@ def measure(folder: Path, scale: float, engine: str, blocks: int, large: bool) -
     }
 
 
+def _nothing(*inputs: Any) -> int:
+    return 0
+
+
+def _tree(number: int, leaves: int) -> tuple[dict[Any, Any], Any]:
+    """A graph in the shape of a pass, and its root."""
+    graph: dict[Any, Any] = {}
+
+    def task(inputs: Sequence[Any]) -> Any:
+        key = (f"nothing-{number}", len(graph))
+        graph[key] = (_nothing, *inputs)
+        return key
+
+    return graph, reduce_tree(lambda _: task(()), task, leaves)
+
+
+def measure_dask(folder: Path, scale: float, leaves: int) -> Row:
+    """Milliseconds of passes in which Dask runs a tree of functions that do nothing."""
+    count, seconds = max(5, round(PASSES * min(scale, 1.0))), list[float]()
+    with local_cluster(WORKERS, place=folder) as client, Stopwatch() as watch:
+        for number in range(FIRST + count):
+            started = perf_counter()
+            graph, root = _tree(number, leaves)
+            client.get(graph, root)
+            seconds.append(perf_counter() - started)
+    pass_ms = 1e3 * median(seconds[FIRST:])
+    return {
+        "fit_seconds": watch.seconds,
+        "fit_cpu_seconds": watch.cpu_seconds,
+        "tasks": len(graph),
+        "first_ms": 1e3 * seconds[0],
+        "pass_ms": pass_ms,
+        "busy_ms": 0.0,
+        "beside_ms": pass_ms,
+        "task_ms": pass_ms / len(graph),
+    }
+
+
 def tasks(scale: float) -> tuple[Task, ...]:
-    """Each engine, number of blocks, and kind of groups."""
-    return tuple(
+    """Each engine, number of blocks, and kind of groups; then Dask alone."""
+    alone = tuple(
+        Task(f"dask/tree/{leaves}", "benchmarks.cases.overhead:measure_dask", {"leaves": leaves}) for leaves in LEAVES
+    )
+    return alone + tuple(
         Task(
             f"{engine}/{'single' if large else 'grouped'}/{blocks}",
             "benchmarks.cases.overhead:measure",
@@ -134,9 +182,10 @@ def summarise(rows: list[Row]) -> Summary:
     )  # fmt: skip
     text = markdown(headers, lines) + (
         "\n\nBeside tasks: a pass without the share of one thread of the time inside tasks. Grouped: blocks of 800 "
-        "bytes, a few groups; single: each block a group of its own, up to 1,024 groups.\n\n"
+        "bytes, a few groups; single: each block a group of its own, up to 1,024 groups. Dask: trees of functions "
+        "that do nothing.\n\n"
     )
-    for engine in ENGINES:
+    for engine in (*ENGINES, "dask"):
         own = [row for row in finished(rows) if row["task"].startswith(f"{engine}/")]
         if len({row["tasks"] for row in own}) > 1:
             each, pass_ms = np.polyfit([row["tasks"] for row in own], [row["beside_ms"] for row in own], 1)

@@ -35,7 +35,7 @@ PROBLEMS = {
     "rows": Problem("rows", 200_000, 200),
     "dual": Problem("dual", 4_000, 25_000),
 }
-"""One for each route; fits of 10 to 30 seconds on one core, in which the driver's part is small."""
+"""One for each route; fits of about 10 to 20 seconds on one core, in which the driver's part is small."""
 GEMM = 1_500
 """Rows and columns of the plain matrix product."""
 WAYS = ("processes", "threads", "bare")

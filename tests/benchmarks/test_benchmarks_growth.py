@@ -110,6 +110,12 @@ def test_overhead_counts_the_tasks_of_the_engine(tmp_path: Path, engine: str) ->
     assert 0 < found["beside_ms"] <= found["pass_ms"]
 
 
+def test_dask_alone_has_as_many_tasks_as_a_pass(tmp_path: Path) -> None:
+    found = overhead.measure_dask(tmp_path, 0.1, 16)
+    assert found["tasks"] == 16 + 4 + 1
+    assert 0.0 < found["task_ms"] < found["pass_ms"] < 1e3 * found["fit_seconds"]
+
+
 def test_overhead_names_the_worst() -> None:
     rows = [
         row_of(f"threads/grouped/{n}", tasks=5, first_ms=1.0, pass_ms=ms, busy_ms=0.0, beside_ms=ms, task_ms=ms / 5)
