@@ -73,7 +73,7 @@ def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
         seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE / 2.0
     else:
         seconds += 2.0 * pairs * problem.features / GEMM_RATE
-    return seconds / (machine.workers * machine.threads) + 1.5 * TASK_SECONDS * group_number(problem) ** 2
+    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * group_number(problem) ** 2
 
 
 def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
