@@ -52,8 +52,9 @@ class Space(Protocol):
         """Whether there is nothing outside."""
         ...
 
-    def extended(self, directions: tuple[Array, ...], products: Any) -> Self:
-        """With more directions and their products with the data; earlier coordinates stay."""
+    def extended(self, directions: tuple[Array, ...], products: Any, most: int | None = None) -> Self:
+        """With more directions and their products with the data; earlier coordinates stay.  `most` is the largest of
+        the ranks that there may be."""
         ...
 
     def restarted(self, keep: tuple[Array, ...]) -> Self:
@@ -267,4 +268,4 @@ def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: 
         fresh = state.directions(extra)
         if not any(v.shape[1] for v in fresh):
             return True
-        state.space = state.space.extended(fresh, products(fresh))
+        state.space = state.space.extended(fresh, products(fresh), most)

@@ -109,16 +109,16 @@ class DualSpace:
         """The instances in the orthonormal directions ΦᵀES, TS (N, r')."""
         return np.asarray(self.products @ self.frame)
 
-    def extended(self, directions: Sequence[Array], products: Array) -> Self:
+    def extended(self, directions: Sequence[Array], products: Array, most: int | None = None) -> Self:
         """Add directions (N, b) of the first view, orthonormal and orthogonal to E, and their products with K̃; the old
-        frame stays."""
+        frame stays.  `most` is the largest r that there may be."""
         side = self.basis.T @ products
         own = directions[0].T @ products
         inner = np.block([[self.inner, side], [side.T, (own + own.T) / 2]])
         return replace(
             self,
-            basis=appended(self.basis, directions[0]),
-            products=appended(self.products, products),
+            basis=appended(self.basis, directions[0], most),
+            products=appended(self.products, products, most),
             inner=inner,
             frame=extended_frame(self.frame, inner),
         )

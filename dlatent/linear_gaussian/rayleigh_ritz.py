@@ -103,9 +103,11 @@ class Subspace:
         """Whether no other direction is left."""
         return self.ranks == self.sizes
 
-    def extended(self, directions: Sequence[Array], products: tuple[PatternProducts, ...]) -> Subspace:
+    def extended(
+        self, directions: Sequence[Array], products: tuple[PatternProducts, ...], most: int | None = None
+    ) -> Subspace:
         """With more directions and their products, see `extend`."""
-        return extend(self, directions, products)
+        return extend(self, directions, products, most)
 
     def restarted(self, keep: Sequence[Array]) -> Subspace:
         """Only what the directions Q_v·keep_v span, see `restarted`."""
@@ -145,16 +147,18 @@ class Subspace:
         return orthonormal(np.hstack(candidates), self.basis[view])
 
 
-def appended(columns: Array, fresh: Array) -> Array:
-    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for seven times as many.
+def appended(columns: Array, fresh: Array, most: int | None = None) -> Array:
+    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for seven times as many, and no more than
+    `most` in all where that is known.
 
     Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive; room that is not
-    used is no memory. Earlier views stay valid.
+    used is no memory, but a system may refuse what it could never give. Earlier views stay valid.
     """
     width, more = columns.shape[1], fresh.shape[1]
     buffer = columns.base
     if buffer is None or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
-        buffer = np.empty((len(columns), 8 * (width + more)), order="F")
+        room = 8 * (width + more)
+        buffer = np.empty((len(columns), max(width + more, min(room, most or room))), order="F")
         buffer[:, :width] = columns
     buffer[:, width : width + more] = fresh
     return buffer[:, : width + more]
@@ -188,9 +192,11 @@ def _corners(own: Sequence[Array], product: Sequence[Array]) -> tuple[tuple[Arra
     return tuple(tuple((blocks[w][v] + blocks[v][w].T) / 2 for v in views) for w in views)
 
 
-def extend(space: Subspace, directions: Sequence[Array], found: tuple[PatternProducts, ...]) -> Subspace:
+def extend(
+    space: Subspace, directions: Sequence[Array], found: tuple[PatternProducts, ...], most: int | None = None
+) -> Subspace:
     """Add directions (orthonormal, orthogonal to Q_v) and their products; the inner products grow by what is new,
-    O(D r b)."""
+    O(D r b).  `most` is the widest that a view's subspace may become."""
     inner = []
     for own, old, new in zip(space.patterns, space.inner, found, strict=True):
         at = slices_of(space.sizes[view] for view in own)
@@ -203,10 +209,10 @@ def extend(space: Subspace, directions: Sequence[Array], found: tuple[PatternPro
             )
         )
     products = tuple(
-        tuple(appended(a, b) for a, b in zip(old, new.product, strict=True))
+        tuple(appended(a, b, most) for a, b in zip(old, new.product, strict=True))
         for old, new in zip(space.products, found, strict=True)
     )
-    basis = tuple(appended(q, v) for q, v in zip(space.basis, directions, strict=True))
+    basis = tuple(appended(q, v, most) for q, v in zip(space.basis, directions, strict=True))
     newest = directions[0].shape[1]
     return replace(space, basis=basis, products=products, inner=tuple(inner), newest=newest)
 

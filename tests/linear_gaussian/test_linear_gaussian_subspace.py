@@ -184,3 +184,11 @@ def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width):
     right, left = rng.standard_normal((50, width)), np.asfortranarray(rng.standard_normal((30, width)))
     np.testing.assert_array_equal(sparse_times(x, right), x @ right)
     np.testing.assert_array_equal(sparse_times(x.T, left), x.T @ left)
+
+
+@pytest.mark.parametrize(("most", "room"), [(None, 24), (100, 24), (5, 5), (2, 3)])
+def test_room_for_directions_is_no_more_than_there_will_be(most, room):
+    columns, fresh = np.full((4, 2), 2.0), np.ones((4, 1))
+    found = ritz.appended(columns, fresh, most)
+    assert found.base.shape == (4, room)
+    assert found.tobytes() == np.hstack([columns, fresh]).tobytes()
