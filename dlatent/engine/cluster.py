@@ -354,10 +354,11 @@ class _PairSteps:
         self._new.leaves.append(self._new.graph.add(key, tasks.meet_once, inputs=inputs, home=home))
         return key
 
-    def gain(self, group: int, share: Key | None, met: list[Key], sides: tuple[int, ...]) -> Key:
-        inputs = [self._new.package, *met, *([] if share is None else [share])]
+    def gain(self, group: int, sides: tuple[int, ...], inputs: list[Key]) -> Key:
         key = (f"{self._new.name}-gain", group, len(self._new.graph))
-        return self._new.graph.add(key, tasks.gain_share, sides, inputs=inputs, home=self._homes[group])
+        return self._new.graph.add(
+            key, tasks.gain_share, sides, inputs=[self._new.package, *inputs], home=self._homes[group]
+        )
 
     def finish(self, group: int, share: Key) -> Key:
         inputs = [self._new.package, self._parts[group], share]

@@ -84,8 +84,9 @@ class PairSteps(Protocol[Node]):
         """What two groups make of each other: a share for each."""
         ...
 
-    def gain(self, group: int, share: Node | None, met: list[Node], sides: tuple[int, ...]) -> Node:
-        """The share of a group with what it gets from some meetings, as the first (0) or the second (1) of each."""
+    def gain(self, group: int, sides: tuple[int, ...], inputs: list[Node]) -> Node:
+        """The share of a group with what it gets from some meetings, as the first (0) or the second (1) of each; the
+        `inputs` are the meetings and then, where it has one already, the share."""
         ...
 
     def finish(self, group: int, share: Node) -> Node:
@@ -114,7 +115,8 @@ def walk_pairs(steps: PairSteps[Node], work: PairWork) -> Node:
 
     def gain(group: int) -> None:
         met, sides = zip(*waiting.pop(group), strict=True)
-        shares[group] = steps.gain(group, shares.get(group), list(met), sides)
+        before = [shares.pop(group)] if group in shares else []
+        shares[group] = steps.gain(group, sides, [*met, *before])
 
     def finish(group: int) -> Node:
         if group in waiting:
@@ -207,9 +209,10 @@ def pair_gain(work: PairWork, shares: Sequence[Share]) -> Share:
     return values, tally
 
 
-def sides_of(met: Sequence[tuple[Share, ...]], sides: tuple[int, ...]) -> list[Share]:
-    """What one part has of some meetings."""
-    return [shares[side] for shares, side in zip(met, sides, strict=True)]
+def gained_shares(sides: tuple[int, ...], inputs: Sequence[Any]) -> list[Share]:
+    """What a part has, in order, from the inputs of `PairSteps.gain`: its share so far, and its sides of meetings."""
+    met, before = inputs[: len(sides)], inputs[len(sides) :]
+    return [*before, *(shares[side] for shares, side in zip(met, sides, strict=True))]
 
 
 def pair_finish(own: Part, work: PairWork, share: Share) -> Share:

@@ -14,7 +14,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts, sides_of, walk_pairs
+from dlatent.engine.pairs import PairWork, gained_shares, pair_finish, pair_gain, pair_once, pair_parts, walk_pairs
 from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -101,8 +101,8 @@ class _Pairing:
             self._progress.done()
         return met
 
-    def gain(self, group: int, share: Any, met: list[Any], sides: tuple[int, ...]) -> Any:
-        return pair_gain(self._work, [*([] if share is None else [share]), *sides_of(met, sides)])
+    def gain(self, group: int, sides: tuple[int, ...], inputs: list[Any]) -> Any:
+        return pair_gain(self._work, gained_shares(sides, inputs))
 
     def finish(self, group: int, share: Share) -> Share:
         return pair_finish(self._parts[group], self._work, share)

@@ -19,7 +19,7 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
-from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts, sides_of
+from dlatent.engine.pairs import PairWork, gained_shares, pair_finish, pair_gain, pair_once, pair_parts
 from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
 
@@ -135,12 +135,8 @@ def meet_once(package: Package, own: Part, other: Part) -> tuple[Share, ...]:
 
 
 def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:
-    """The share of a part with what it gets from some meetings; all stay the scheduler's, as in `join_shares`.
-
-    `inputs` are the meetings and, where it has one already, the share.
-    """
-    met, share = inputs[: len(sides)], inputs[len(sides) :]
-    return pair_gain(_pairs(package), _first_owned([*share, *sides_of(met, sides)]))
+    """The share of a part with what it gets from some meetings; all stay the scheduler's, as in `join_shares`."""
+    return pair_gain(_pairs(package), _first_owned(gained_shares(sides, inputs)))
 
 
 def finish_part(package: Package, own: Part, share: Share) -> Share:

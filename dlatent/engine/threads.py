@@ -18,7 +18,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, pair_finish, pair_gain, pair_once, pair_parts, sides_of, walk_pairs
+from dlatent.engine.pairs import PairWork, gained_shares, pair_finish, pair_gain, pair_once, pair_parts, walk_pairs
 from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -130,8 +130,8 @@ class _PairSteps(_Steps):
     def meet_once(self, group: int, other: int) -> Any:
         return self._task(self._told(pair_once), self._parts[group], self._parts[other], self._work)
 
-    def gain(self, group: int, share: Any, met: list[Any], sides: tuple[int, ...]) -> Any:
-        return self._task(_gain, self._work, sides, inputs=[*met, *([] if share is None else [share])])
+    def gain(self, group: int, sides: tuple[int, ...], inputs: list[Any]) -> Any:
+        return self._task(_gain, self._work, sides, inputs=inputs)
 
     def finish(self, group: int, share: Any) -> Any:
         return self._task(pair_finish, self._parts[group], self._work, inputs=[share])
@@ -142,8 +142,7 @@ def _meet(own: Part, other: Part, work: PairWork, share: Share | None = None) ->
 
 
 def _gain(work: PairWork, sides: tuple[int, ...], *inputs: Any) -> Share:
-    met, share = inputs[: len(sides)], inputs[len(sides) :]
-    return pair_gain(work, [*share, *sides_of(met, sides)])
+    return pair_gain(work, gained_shares(sides, inputs))
 
 
 def _spread(part: Part, work: LinkedWork, own: Share, *near: Share) -> Share:
