@@ -88,32 +88,41 @@ def prepare(folder: Path, scale: float) -> Row:
     return {"rows": ROWS, "columns": COLUMNS}
 
 
+def _count(scale: float) -> int:
+    return FIRST + max(5, round(PASSES * min(scale, 1.0)))
+
+
+def _found(watch: Stopwatch, tasks: int, seconds: list[float], busy: list[float], threads: int) -> Row:
+    """Milliseconds of all passes, and of what is not inside tasks: later ones in the median."""
+    later = list(zip(seconds, busy, strict=True))[FIRST:]
+    beside = median(wall - inside / threads for wall, inside in later)
+    return {
+        "fit_seconds": watch.seconds,
+        "fit_cpu_seconds": watch.cpu_seconds,
+        "tasks": tasks,
+        "first_ms": 1e3 * seconds[0],
+        "pass_ms": 1e3 * median(wall for wall, _ in later),
+        "busy_ms": 1e3 * median(inside for _, inside in later),
+        "beside_ms": 1e3 * beside,
+        "task_ms": 1e3 * beside / tasks,
+    }
+
+
 def measure(folder: Path, scale: float, engine: str, blocks: int, large: bool) -> Row:
     """Milliseconds of passes, and of what is not inside tasks; tasks as the engine counts them."""
     from dlatent.engine.connect import connect
 
     weights = np.ones((COLUMNS, DIRECTIONS))
-    count = max(5, round(PASSES * min(scale, 1.0)))
     with (
         _client(engine, folder) as client,
         Stopwatch() as watch,
         connect(source_of(blocks, large), client=client) as connected,
     ):
-        for _ in range(FIRST + count):
+        for _ in range(_count(scale)):
             connected.gather(product, weights)
         records, threads = connected.passes, connected.resources.total_threads
-    later = records[FIRST:]
-    beside = median(record.seconds - record.busy_seconds / threads for record in later)
-    return {
-        "fit_seconds": watch.seconds,
-        "fit_cpu_seconds": watch.cpu_seconds,
-        "tasks": later[-1].tasks,
-        "first_ms": 1e3 * records[0].seconds,
-        "pass_ms": 1e3 * median(record.seconds for record in later),
-        "busy_ms": 1e3 * median(record.busy_seconds for record in later),
-        "beside_ms": 1e3 * beside,
-        "task_ms": 1e3 * beside / later[-1].tasks,
-    }
+    seconds, busy = [record.seconds for record in records], [record.busy_seconds for record in records]
+    return _found(watch, records[-1].tasks, seconds, busy, threads)
 
 
 def _nothing(*inputs: Any) -> int:
@@ -134,24 +143,14 @@ def _tree(number: int, leaves: int) -> tuple[dict[Any, Any], Any]:
 
 def measure_dask(folder: Path, scale: float, leaves: int) -> Row:
     """Milliseconds of passes in which Dask runs a tree of functions that do nothing."""
-    count, seconds = max(5, round(PASSES * min(scale, 1.0))), list[float]()
+    seconds = list[float]()
     with local_cluster(WORKERS, place=folder) as client, Stopwatch() as watch:
-        for number in range(FIRST + count):
+        for number in range(_count(scale)):
             started = perf_counter()
             graph, root = _tree(number, leaves)
             client.get(graph, root)
             seconds.append(perf_counter() - started)
-    pass_ms = 1e3 * median(seconds[FIRST:])
-    return {
-        "fit_seconds": watch.seconds,
-        "fit_cpu_seconds": watch.cpu_seconds,
-        "tasks": len(graph),
-        "first_ms": 1e3 * seconds[0],
-        "pass_ms": pass_ms,
-        "busy_ms": 0.0,
-        "beside_ms": pass_ms,
-        "task_ms": pass_ms / len(graph),
-    }
+    return _found(watch, len(graph), seconds, [0.0] * len(seconds), WORKERS)
 
 
 def tasks(scale: float) -> tuple[Task, ...]:
