@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 
 from benchmarks.processes import Stopwatch
 from benchmarks.stored import tiny_store
+from dlatent.engine.heap import worker_environment
 
 WORKERS = 2
 
@@ -33,10 +34,12 @@ def local_cluster(
 def bare_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
-    """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent."""
+    """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent but the environment
+    that it recommends."""
+    recommended = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment().items()}
     with (
         tempfile.TemporaryDirectory(dir=place, prefix="workers-") as scratch,
-        dask.config.set({"distributed.worker.daemon": True}),
+        dask.config.set({"distributed.worker.daemon": True} | recommended),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from dlatent.cli.arguments import UsageError
-from dlatent.engine.heap import HUGE_PAGES
+from dlatent.engine.local import local_workers
 from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15
@@ -39,29 +37,16 @@ def connected(arguments: argparse.Namespace) -> Iterator[Any]:
 
 @contextmanager
 def _local(arguments: argparse.Namespace) -> Iterator[Any]:
-    import dask
-    import distributed
-
-    start: Any = distributed.LocalCluster  # neither has types
-    connect: Any = distributed.Client
-
     limit = arguments.memory_limit or "auto"
-    with tempfile.TemporaryDirectory(prefix="dlatent-", ignore_cleanup_errors=True) as scratch:
+    with ExitStack() as opened:
         try:
-            pages = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in HUGE_PAGES.items()}
-            with _deaf_children(), dask.config.set(pages):  # the variables of the user come first there
-                cluster = start(
-                    n_workers=arguments.workers,
-                    threads_per_worker=arguments.threads_per_worker or 1,
-                    memory_limit=limit,
-                    dashboard_address=":0",  # any free port, so that two commands do not meet
-                    local_directory=scratch,
-                    silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError
+            with _deaf_children():
+                client = opened.enter_context(
+                    local_workers(arguments.workers, arguments.threads_per_worker or 1, limit)
                 )
         except ValueError as error:
             raise UsageError(f"a cluster cannot be started with memory limit {limit!r}: {error}") from error
-        with cluster, connect(cluster, set_as_default=False) as client:
-            yield client
+        yield client
 
 
 @contextmanager

@@ -3,11 +3,8 @@ good for."""
 
 from __future__ import annotations
 
-import logging
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +20,7 @@ from dlatent.demo.findings import Cost, Line, summary
 from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import draw, largest
+from dlatent.engine.local import local_workers
 from dlatent.stores.ingest import ingest
 from dlatent.stores.links import ingest_links
 from dlatent.stores.open import open as open_source
@@ -87,7 +85,7 @@ def tell(
     store = _store(corpus, folder, say)
     links = _links(corpus, folder, store, say)
     say("Starting a local cluster: two worker processes, one thread each.")
-    with _cluster() as client:
+    with local_workers(2) as client:
         workers = list(client.run(_process_number).values())
         say(f"Fitting PPCA with {components} latent variables to the words.")
         ppca, one = _fit(PPCA(components), store, client, workers)
@@ -167,26 +165,6 @@ def _links(corpus: Corpus, folder: Path, store: str, say: Say) -> str:
         f"{found.isolated:,} modules without a link ({found.seconds:.1f} s)."
     )
     return str(links)
-
-
-@contextmanager
-def _cluster() -> Iterator[Any]:
-    import distributed
-
-    start: Any = distributed.LocalCluster  # neither has types
-    connect: Any = distributed.Client
-    with (
-        tempfile.TemporaryDirectory(prefix="dlatent-demo-", ignore_cleanup_errors=True) as scratch,
-        start(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address=":0",
-            local_directory=scratch,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        connect(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 def _process_number() -> int:

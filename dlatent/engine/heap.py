@@ -2,7 +2,8 @@
 
 A block function makes and frees the same temporary arrays for every block.  glibc gives each of them back to the system
 and asks for it again where `MALLOC_TRIM_THRESHOLD_` is set, as distributed does for its workers, because that also ends
-glibc's own adjustment to such programs.  While a pass runs a few mebibytes are kept; after it all is as it was.
+glibc's own adjustment to such programs.  While a pass runs a few mebibytes are kept, or a few blocks where the
+environment of the worker allows for it; after it all is as it was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 where it gives them to those who ask.  Only NumPy asks by itself; what a store decodes comes in small pages else, of
 which each costs more than the bytes on it."""
 KEPT = 8 * 2**20
-"""Bytes from which an array has pages of its own; a thread keeps at most twice as many that are free."""
+"""Bytes from which an array has pages of its own, where the environment does not say more; a thread keeps at most twice
+as many that are free."""
+MOST_KEPT = 32 * 2**20
+"""The most that glibc takes for this."""
 
 _lock = Lock()
 _inside = 0
@@ -47,6 +51,17 @@ def _set(trim: int, mmap: int) -> None:
     found[0](MMAP_THRESHOLD, mmap)
 
 
+def worker_environment(threads: int = 1) -> dict[str, str]:
+    """What should be in the environment of a worker of so many threads, before it starts: huge pages, and whole blocks
+    that are kept for the next.
+
+    Every thread keeps what it has freed.  So that these are few, Zarr decodes with as many threads as the worker
+    computes with, and not with one for each core of the machine and four more.
+    """
+    own = {"MALLOC_MMAP_THRESHOLD_": str(MOST_KEPT), "ZARR_THREADING__MAX_WORKERS": str(threads)}
+    return HUGE_PAGES | own
+
+
 @contextmanager
 def kept() -> Iterator[None]:
     """Keep freed memory while any caller is inside, from whichever threads they come.
@@ -61,7 +76,8 @@ def kept() -> Iterator[None]:
     with _lock:
         _inside += 1
         if _inside == 1:
-            _set(2 * KEPT, KEPT)
+            size = max(KEPT, found[2])
+            _set(2 * size, size)
     try:
         yield
     finally:

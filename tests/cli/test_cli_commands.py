@@ -127,17 +127,17 @@ def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: P
     np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, dlatent.load(model).components_)
 
 
-@pytest.mark.parametrize("given", [None, "glibc.malloc.arena_max=2"])
-def test_worker_processes_ask_for_huge_pages_unless_told_otherwise(
-    given: str | None, monkeypatch: pytest.MonkeyPatch
+def test_worker_processes_have_the_recommended_environment_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    if given is not None:
-        monkeypatch.setenv("GLIBC_TUNABLES", given)
-    arguments = argparse.Namespace(workers=1, threads_per_worker=None, memory_limit="1GiB", scheduler=None)
+    recommended = heap.worker_environment(threads=2)
+    for name in recommended:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")
+    arguments = argparse.Namespace(workers=1, threads_per_worker=2, memory_limit="1GiB", scheduler=None)
     with connected(arguments) as client:
-        (found,) = client.run(os.getenv, "GLIBC_TUNABLES").values()
-    assert found == (given or heap.HUGE_PAGES["GLIBC_TUNABLES"])
+        (found,) = client.run(lambda: dict(os.environ)).values()
+    assert {name: found[name] for name in recommended} == recommended | {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
 
 
 def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Path) -> None:

@@ -45,6 +45,19 @@ def test_arrays_get_the_pages_of_earlier_ones_while_a_pass_runs_on_a_worker_of_d
     assert after > outside / 2
 
 
+LARGER = FAULTS.replace("2**17", "31 * 2**17").replace("a mebibyte", "31 mebibytes").replace("range(100)", "range(5)")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
+def test_a_worker_with_the_recommended_environment_keeps_whole_blocks() -> None:
+    worker = {"MALLOC_TRIM_THRESHOLD_": "65536"}
+    recommended = {k: v for k, v in heap.worker_environment().items() if k not in heap.HUGE_PAGES}
+    fresh = _run(LARGER, **worker)[1]
+    outside, inside, after = _run(LARGER, **worker, **recommended)
+    assert inside < fresh / 10
+    assert min(outside, after) > fresh / 2, "outside of passes all goes back"
+
+
 BYTES = """
 import resource, sys
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -94,6 +107,14 @@ def test_the_thresholds_are_restored_by_the_last_to_leave(recorder: _Recorder) -
         assert recorder.calls == entered
     assert dict(entered) == {heap.TRIM_THRESHOLD: 2 * heap.KEPT, heap.MMAP_THRESHOLD: heap.KEPT}
     assert dict(recorder.calls[len(entered) :]) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: 131072}
+
+
+def test_the_environment_may_allow_for_more(monkeypatch: pytest.MonkeyPatch, recorder: _Recorder) -> None:
+    monkeypatch.setattr(heap, "_settings", lambda: (recorder, 65536, heap.MOST_KEPT))
+    with heap.kept():
+        inside = dict(recorder.calls)
+    assert inside == {heap.TRIM_THRESHOLD: 2 * heap.MOST_KEPT, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
+    assert dict(recorder.calls) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
 
 
 @pytest.mark.parametrize("given", ["", "a lot"])

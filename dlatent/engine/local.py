@@ -1,0 +1,38 @@
+"""A cluster of worker processes on this machine, for as long as it is needed."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dlatent.engine.heap import worker_environment
+
+
+@contextmanager
+def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") -> Iterator[Any]:
+    """The client of so many new worker processes, which end with the context; variables of the user's environment come
+    before `worker_environment`.
+
+    Errors: ValueError where Dask cannot make sense of the memory limit.
+    """
+    import dask
+    import distributed
+
+    start: Any = distributed.LocalCluster  # neither has types
+    connect: Any = distributed.Client
+    own = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment(threads).items()}
+    with tempfile.TemporaryDirectory(prefix="dlatent-", ignore_cleanup_errors=True) as scratch:
+        with dask.config.set(own):
+            cluster = start(
+                n_workers=workers,
+                threads_per_worker=threads,
+                memory_limit=memory_limit,
+                dashboard_address=":0",  # any free port, so that two clusters do not meet
+                local_directory=scratch,
+                silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError
+            )
+        with cluster, connect(cluster, set_as_default=False) as client:
+            yield client
