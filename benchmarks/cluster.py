@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,9 +16,10 @@ from distributed import Client, LocalCluster
 
 from benchmarks.processes import Stopwatch
 from benchmarks.stored import tiny_store
-from dlatent.engine.heap import worker_environment
 
 WORKERS = 2
+WORKERS_HAVE = "BENCHMARKS_WORKERS_HAVE"
+"""The variable with those that workers have, as JSON: the runner sets it, as dlatent is not there for all peers."""
 
 
 @contextmanager
@@ -35,11 +37,12 @@ def bare_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
     """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent but the environment
-    that it recommends."""
-    recommended = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment().items()}
+    that it recommends, where the runner says so."""
+    recommended = json.loads(os.environ.get(WORKERS_HAVE, "{}"))
     with (
         tempfile.TemporaryDirectory(dir=place, prefix="workers-") as scratch,
-        dask.config.set({"distributed.worker.daemon": True} | recommended),
+        dask.config.set({f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in recommended.items()}),
+        dask.config.set({"distributed.worker.daemon": True}),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

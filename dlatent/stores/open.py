@@ -38,7 +38,7 @@ def open(data: Any, *, block_bytes: int | None = None, dims: tuple[str, str] | N
     Parameters: `data`, one of numpy array, scipy.sparse matrix of any format, dask.array, zarr.Array, Zarr group with a
     csr_matrix, path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their
     path inside the store); `block_bytes`, wanted size of a loaded block in bytes (None: a
-    sixteenth of the data, at least 1 MiB and at most 31 MiB); `dims`, names of the two dimensions
+    sixteenth of the data, at least 1 MiB and less than 32 MiB); `dims`, names of the two dimensions
     (None: those of the store, or "instance" and "feature").
     Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
     when a block is loaded.

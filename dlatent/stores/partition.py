@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from dlatent.errors import StoreError
 
-BLOCK_BYTES = 31 * 2**20
-"""Largest default size of a loaded block: the memory of 32 MiB and more goes back to the system with every block, and
-comes from there, cleared, for the next."""
+BLOCK_BYTES = 32 * 2**20 - 2**12
+"""Largest default size of a loaded block: memory of 32 MiB apiece and more goes back to the system with every block,
+and comes from there, cleared, for the next."""
 
 SMALLEST_BLOCK = 2**20
 BLOCKS_WANTED, BLOCKS_TOGETHER = 16, 4

@@ -15,9 +15,11 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.capped import CapUnavailable, make_cap
 from benchmarks.catalogue import CASES
+from benchmarks.machine import environment
 from benchmarks.processes import MemoryWatch, Stopwatch
 from benchmarks.runner import Options, TaskFailed, interpreter, run_case
 from benchmarks.task import Case, Row, Summary, Task
+from dlatent.engine.heap import HUGE_PAGES, worker_environment
 
 MIB = 2**20
 FUNCTIONS = """
@@ -199,3 +201,26 @@ def test_list_names_all_cases_and_methods(capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().out
     assert all(f"{name}: " in said for name in CASES)
     assert "sklearn-arpack" in said
+
+
+WORKER = """
+import json, os, sys
+import benchmarks.cluster
+
+if __name__ == "__main__":
+    with benchmarks.cluster.bare_cluster(1, "1GiB") as client:
+        (found,) = client.run(lambda: dict(os.environ)).values()
+    print(json.dumps([found, "dlatent" in sys.modules]))
+"""
+
+
+def test_workers_of_every_method_have_the_recommended_environment_and_need_no_dlatent(tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    recommended = worker_environment()
+    given = {name: value for name, value in environment().items() if name not in recommended or name in HUGE_PAGES}
+    given["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, str(script)], env=given, capture_output=True, text=True, check=True)
+    found, imported = json.loads(done.stdout)
+    assert {name: found.get(name) for name in recommended} == recommended | {name: given[name] for name in HUGE_PAGES}
+    assert not imported
