@@ -50,7 +50,7 @@ LARGER = FAULTS.replace("2**17", "31 * 2**17").replace("a mebibyte", "31 mebibyt
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
 def test_a_worker_with_the_recommended_environment_keeps_whole_blocks() -> None:
-    worker = {"MALLOC_TRIM_THRESHOLD_": "65536"}
+    worker = {"MALLOC_TRIM_THRESHOLD_": "65536", "NUMPY_MADVISE_HUGEPAGE": "0"}  # every page counts
     recommended = {k: v for k, v in heap.worker_environment().items() if k not in heap.HUGE_PAGES}
     fresh = _run(LARGER, **worker)[1]
     outside, inside, after = _run(LARGER, **worker, **recommended)
