@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,16 +17,17 @@ from benchmarks.processes import Stopwatch
 from benchmarks.stored import tiny_store
 
 WORKERS = 2
-WORKERS_HAVE = "BENCHMARKS_WORKERS_HAVE"
-"""The variable with those that workers have, as JSON: the runner sets it, as dlatent is not there for all peers."""
 
 
 @contextmanager
 def local_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
-    """Worker processes of one thread each and their client, after a tiny fit of dlatent."""
-    with bare_cluster(workers, memory_limit, place) as client:
+    """Worker processes of one thread each, as dlatent wants them, and their client, after a tiny fit of dlatent."""
+    from dlatent.engine.heap import worker_environment
+
+    own = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment().items()}
+    with dask.config.set(own), bare_cluster(workers, memory_limit, place) as client:
         warm_up(client)
         yield client
 
@@ -36,12 +36,9 @@ def local_cluster(
 def bare_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
-    """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent but the environment
-    that it recommends, where the runner says so."""
-    recommended = json.loads(os.environ.get(WORKERS_HAVE, "{}"))
+    """Worker processes of one thread each, and their client; no dashboard, and nothing of dlatent."""
     with (
         tempfile.TemporaryDirectory(dir=place, prefix="workers-") as scratch,
-        dask.config.set({f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in recommended.items()}),
         dask.config.set({"distributed.worker.daemon": True}),
         LocalCluster(
             n_workers=workers,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from pathlib import Path
@@ -10,16 +9,15 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cluster import WORKERS_HAVE
-from dlatent.engine.heap import HUGE_PAGES, worker_environment
+from dlatent.engine.heap import HUGE_PAGES
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def environment() -> dict[str, str]:
     """The environment of every task, dlatent's and the peers': that of this process, and as workers are best started;
-    variables of this process come first."""
-    return HUGE_PAGES | {WORKERS_HAVE: json.dumps(worker_environment())} | dict(os.environ)
+    a GLIBC_TUNABLES of this process comes first."""
+    return HUGE_PAGES | dict(os.environ)
 
 
 def describe() -> dict[str, Any]:
