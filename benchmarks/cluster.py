@@ -24,10 +24,9 @@ def local_cluster(
     workers: int = WORKERS, memory_limit: str | int = "4GiB", place: Path | None = None
 ) -> Iterator[Client]:
     """Worker processes of one thread each, as dlatent wants them, and their client, after a tiny fit of dlatent."""
-    from dlatent.engine.heap import worker_environment
+    from dlatent.engine.local import recommended
 
-    own = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment().items()}
-    with dask.config.set(own), bare_cluster(workers, memory_limit, place) as client:
+    with dask.config.set(recommended()), bare_cluster(workers, memory_limit, place) as client:
         warm_up(client)
         yield client
 

@@ -3,7 +3,7 @@
 A block function makes and frees the same temporary arrays for every block.  glibc gives each of them back to the system
 and asks for it again where `MALLOC_TRIM_THRESHOLD_` is set, as distributed does for its workers, because that also ends
 glibc's own adjustment to such programs.  While a pass runs a few mebibytes are kept, or a few blocks where the
-environment of the worker allows for it; after it all is as it was.
+environment of the worker allows for it; after it the thresholds are as they were.
 """
 
 from __future__ import annotations

@@ -11,10 +11,14 @@ from typing import Any
 from dlatent.engine.heap import worker_environment
 
 
+def recommended(threads: int = 1) -> dict[str, str]:
+    """Settings of Dask that give new workers `worker_environment`; variables of the user come first."""
+    return {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment(threads).items()}
+
+
 @contextmanager
 def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") -> Iterator[Any]:
-    """The client of so many new worker processes, which end with the context; variables of the user's environment come
-    before `worker_environment`.
+    """The client of so many new worker processes in the `recommended` environment, which end with the context.
 
     Errors: ValueError where Dask cannot make sense of the memory limit.
     """
@@ -23,9 +27,8 @@ def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") ->
 
     start: Any = distributed.LocalCluster  # neither has types
     connect: Any = distributed.Client
-    own = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment(threads).items()}
     with tempfile.TemporaryDirectory(prefix="dlatent-", ignore_cleanup_errors=True) as scratch:
-        with dask.config.set(own):
+        with dask.config.set(recommended(threads)):
             cluster = start(
                 n_workers=workers,
                 threads_per_worker=threads,

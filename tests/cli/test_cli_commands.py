@@ -127,17 +127,19 @@ def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: P
     np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, dlatent.load(model).components_)
 
 
+@pytest.mark.parametrize("given", [{}, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}])
 def test_worker_processes_have_the_recommended_environment_unless_told_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recommended = heap.worker_environment(threads=2)
     for name in recommended:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     arguments = argparse.Namespace(workers=1, threads_per_worker=2, memory_limit="1GiB", scheduler=None)
     with connected(arguments) as client:
         (found,) = client.run(lambda: dict(os.environ)).values()
-    assert {name: found[name] for name in recommended} == recommended | {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
+    assert {name: found[name] for name in recommended} == recommended | given
 
 
 def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Path) -> None:
