@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +11,15 @@ from typing import Any
 
 from dlatent.engine.heap import worker_environment
 
+NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 11, 9) else {"distributed.worker.profile.enabled": False}
+"""Settings of Dask without which a worker can hang for ever on CPython 3.11.0 to 3.11.8, when Dask's profiler looks at
+all threads while one of them starts or ends (python/cpython#106883)."""
 
-def recommended(threads: int = 1) -> dict[str, str]:
+
+def recommended(threads: int = 1) -> dict[str, Any]:
     """Settings of Dask that give new workers `worker_environment`; variables of the user come first."""
-    return {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in worker_environment(threads).items()}
+    environment = worker_environment(threads)
+    return NO_HANGS | {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in environment.items()}
 
 
 @contextmanager

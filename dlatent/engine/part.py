@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import accumulate
+from threading import local
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -301,17 +302,17 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
 
     Errors: EngineError where the pass was stopped meanwhile.
     """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
 
-        def begin(position: int) -> _Loaded | Future[_Loaded] | None:
-            if position == len(part.blocks):
-                return None
-            kept = _kept(part, position)
-            if kept is None and part.in_memory:
-                return _load(part, position, work.cached)
-            return kept if kept is not None else pool.submit(_load, part, position, work.cached)
+    def begin(position: int) -> _Loaded | Future[_Loaded] | None:
+        if position == len(part.blocks):
+            return None
+        kept = _kept(part, position)
+        if kept is None and part.in_memory:
+            return _load(part, position, work.cached)
+        return kept if kept is not None else _reader().submit(_load, part, position, work.cached)
 
-        ahead = begin(0)
+    ahead = begin(0)
+    try:
         for position in range(len(part.blocks)):
             current = ahead.result() if isinstance(ahead, Future) else ahead
             ahead = begin(position + 1)
@@ -320,3 +321,21 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
                 raise EngineError(f"The pass {work.name!r} was stopped because another part of it failed.")
             yield position, current
             del current
+    finally:
+        if isinstance(ahead, Future) and not ahead.cancel():  # a failed pass leaves nothing behind that still reads
+            wait([ahead])
+
+
+_of_this_thread = local()
+
+
+def _reader() -> ThreadPoolExecutor:
+    """The thread that reads ahead for the calling one, for as long as that lives.
+
+    A new one for each group would cost more than a small group, and on CPython 3.11.0 to 3.11.8 a worker can hang where
+    a thread starts or ends while Dask's profiler looks at the threads (python/cpython#106883).
+    """
+    pool: ThreadPoolExecutor | None = getattr(_of_this_thread, "reader", None)
+    if pool is None:
+        pool = _of_this_thread.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead")
+    return pool

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -140,6 +142,14 @@ def test_worker_processes_have_the_recommended_environment_unless_told_otherwise
     with connected(arguments) as client:
         (found,) = client.run(lambda: dict(os.environ)).values()
     assert {name: found[name] for name in recommended} == recommended | given
+
+
+def test_worker_processes_cannot_hang_in_the_profiler_of_dask() -> None:
+    arguments = argparse.Namespace(workers=1, threads_per_worker=1, memory_limit="1GiB", scheduler=None)
+    name = "distributed.worker.profile.enabled"
+    with dask.config.set({name: True}), connected(arguments) as client:
+        (found,) = client.run(lambda: dask.config.get(name)).values()
+    assert found is (sys.version_info >= (3, 11, 9))
 
 
 def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import threading
 import time
 import weakref
 from functools import reduce
@@ -310,6 +311,39 @@ def test_at_most_two_blocks_are_in_memory():
         engine.gather(lambda block, _: time.sleep(0.01) or float(block.rows), None)
     assert len(most) == 33
     assert max(most) == 2  # one in use, one read ahead
+
+
+def test_passes_start_no_threads_once_a_thread_has_its_reader(monkeypatch):
+    started, start = [], threading.Thread.start
+    with SerialEngine(drawn(SIZES), cache_bytes=0) as engine:
+        engine.gather(gram, parameters())
+        monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread.name) or start(thread))
+        engine.gather(gram, parameters())
+    assert started == []
+
+
+def test_a_failed_pass_leaves_nothing_that_still_reads(monkeypatch):
+    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
+    reading = threading.Event()
+
+    class Slow(DrawnRows):
+        def load(self):
+            if self.start == 0:
+                return super().load()
+            reading.set()
+            time.sleep(0.2)
+            reading.clear()
+            return super().load()
+
+    def refuse(block, _):
+        reading.wait()
+        raise DataError("enough")
+
+    source = DataSource((10, COLUMNS), np.dtype(np.float32), (Slow(0, 5), Slow(5, 10)), "slow")
+    with SerialEngine(source) as engine:
+        with pytest.raises(DataError, match="enough"):
+            engine.gather(refuse, None)
+        assert not reading.is_set()
 
 
 def test_progress_and_records_are_told(engine_of):

@@ -1,0 +1,12 @@
+"""All clusters of the tests, in this process and in those that it starts, are safe from a fault of the interpreter."""
+
+from __future__ import annotations
+
+import os
+
+import dask
+
+from dlatent.engine.local import NO_HANGS
+
+dask.config.set(NO_HANGS)
+os.environ.update({f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_HANGS.items()})
