@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from time import monotonic
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -40,6 +41,8 @@ Future: TypeAlias = Any
 
 LIGHT = 2**20
 """Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
+KNOWN_SECONDS = 1.0
+"""How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,9 @@ class ClusterRunner:
         self._chunks = [chunks_of(part.blocks) for part in self._parts]
         self._held = source.nbytes <= self.resources.cache_bytes * self.resources.workers
         self._homes: list[str] = []
+        self._asked = 0.0
         self._staged: list[Future] = []
+        self._spent: list[Future] = []
         self._survey: npt.NDArray[np.int64] | None = None
 
     @property
@@ -147,6 +152,7 @@ class ClusterRunner:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
         staged = self._settle()
         running = self._begin(work, progress, draw)
+        self._release()  # with the message that the new pass was: one before it would delay it by 10 milliseconds
         try:
             statistic, tally = result_of(self._client, running.root, self._homes)
         except BaseException as error:
@@ -154,10 +160,16 @@ class ClusterRunner:
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        running.root.release()
+        self._spent.append(running.root)
         if progress is not None and running.alone:
             progress.done()
         return (owned(statistic), tally), running.tasks + staged
+
+    def _release(self) -> None:
+        """Release the results of passes that the driver has."""
+        for future in self._spent:
+            future.release()
+        self._spent = []
 
     def _abandon(self) -> None:
         """Forget the homes and what was sent there, so that the next pass begins anew."""
@@ -165,7 +177,8 @@ class ClusterRunner:
         self._staged, self._homes = [], []
 
     def close(self) -> None:
-        """Release the descriptions of the groups, and the cached blocks on every worker."""
+        """Release the descriptions of the groups, the last result, and the cached blocks on every worker."""
+        self._release()
         for future in self._staged:
             future.release()
         self._staged = []
@@ -174,7 +187,9 @@ class ClusterRunner:
 
     def _settle(self) -> int:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""
-        self._homes = place(self.groups, threads_of(self._client), self._homes)
+        known = bool(self._homes) and monotonic() - self._asked < KNOWN_SECONDS and self._client.status == "running"
+        if not known:
+            self._homes, self._asked = place(self.groups, threads_of(self._client), self._homes), monotonic()
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
         self._staged, tasks_sent, token = [], 0, uuid4().hex
