@@ -149,7 +149,7 @@ def test_scaling_requires_nothing_of_fits_whose_kernels_alone_do_not_scale(tmp_p
     ]
     summary = scaling.summarise(rows)
     assert summary.checks == ()
-    assert "Nothing is required of dual, whose kernels alone gain 1.60×" in summary.text
+    assert "Nothing is required of dual, whose kernels alone gain 1.60×" in summary.markdown
     (unbounded,) = scaling.summarise(rows[:2]).checks
     assert not unbounded.passed
 
