@@ -34,11 +34,11 @@ from benchmarks.task import Case, Check, Row, Summary, Task, finished
 from dlatent.errors import ConvergenceWarning
 
 PROBLEMS = {
-    "moments": Problem("moments", 80_000, 2_000),
+    "moments": Problem("moments", 160_000, 2_000),
     "krylov": Problem("krylov", 48_000, 5_000, 30, blocks=80),
     "krylov-sparse": Problem("krylov", 400_000, 47_000, 20),
     "rows": Problem("rows", 400_000, 200),
-    "dual": Problem("dual", 4_000, 25_000),
+    "dual": Problem("dual", 3_000, 44_000),
 }
 """One for each route, and sparse data beside dense; fits of about 10 to 20 seconds on one core, in which the part of
 the driver, and of messages, is small."""
