@@ -11,9 +11,9 @@ from typing import Any
 
 from dlatent.engine.heap import worker_environment
 
-NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 11, 9) else {"distributed.worker.profile.enabled": False}
-"""Settings of Dask without which a worker can hang for ever on CPython 3.11.0 to 3.11.8, when Dask's profiler looks at
-all threads while one of them starts or ends (python/cpython#106883)."""
+NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 12) else {"distributed.worker.profile.enabled": False}
+"""Settings of Dask without which a worker can hang for ever on CPython 3.11, when Dask's profiler looks at all threads
+while one of them starts or ends (python/cpython#106883)."""
 
 
 def recommended(threads: int = 1) -> dict[str, Any]:

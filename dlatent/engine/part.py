@@ -332,8 +332,8 @@ _of_this_thread = local()
 def _reader() -> ThreadPoolExecutor:
     """The thread that reads ahead for the calling one, for as long as that lives.
 
-    A new one for each group would cost more than a small group, and on CPython 3.11.0 to 3.11.8 a worker can hang where
-    a thread starts or ends while Dask's profiler looks at the threads (python/cpython#106883).
+    A new one for each group would cost more than a small group, and on CPython 3.11 a worker can hang where a thread
+    starts or ends while Dask's profiler looks at the threads (python/cpython#106883).
     """
     pool: ThreadPoolExecutor | None = getattr(_of_this_thread, "reader", None)
     if pool is None:

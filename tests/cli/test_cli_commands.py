@@ -149,7 +149,7 @@ def test_worker_processes_cannot_hang_in_the_profiler_of_dask() -> None:
     name = "distributed.worker.profile.enabled"
     with dask.config.set({name: True}), connected(arguments) as client:
         (found,) = client.run(lambda: dask.config.get(name)).values()
-    assert found is (sys.version_info >= (3, 11, 9))
+    assert found is (sys.version_info >= (3, 12))
 
 
 def test_transform_writes_the_scores(run, store: Path, model: Path, tmp_path: Path) -> None:
