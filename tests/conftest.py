@@ -1,4 +1,4 @@
-"""All clusters of the tests, in this process and in those that it starts, are safe from a fault of the interpreter."""
+"""All clusters of the tests, in this process and in those that it starts, cannot hang by a fault of CPython 3.11."""
 
 from __future__ import annotations
 

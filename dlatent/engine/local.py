@@ -17,7 +17,7 @@ while one of them starts or ends (python/cpython#106883)."""
 
 
 def recommended(threads: int = 1) -> dict[str, Any]:
-    """Settings of Dask that give new workers `worker_environment`; variables of the user come first."""
+    """Settings of Dask for new workers: `NO_HANGS`, and `worker_environment`, in which variables of the user win."""
     environment = worker_environment(threads)
     return NO_HANGS | {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in environment.items()}
 

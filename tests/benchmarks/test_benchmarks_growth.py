@@ -141,19 +141,6 @@ def test_scaling_divides_one_by_two(tmp_path: Path) -> None:
     assert drawn.stat().st_size > 1000
 
 
-def test_scaling_requires_nothing_of_fits_whose_kernels_alone_do_not_scale(tmp_path: Path) -> None:
-    rows = [
-        row_of(f"dual/{way}/{workers}", fit_seconds=seconds, passes_seconds=seconds)
-        for way, one, two in (("threads", 9.0, 6.0), ("bare", 8.0, 5.0))
-        for workers, seconds in ((1, one), (2, two))
-    ]
-    summary = scaling.summarise(rows)
-    assert summary.checks == ()
-    assert "Nothing is required of dual, whose kernels alone gain 1.60×" in summary.markdown
-    (unbounded,) = scaling.summarise(rows[:2]).checks
-    assert not unbounded.passed
-
-
 @pytest.mark.parametrize("route", [*scaling.PROBLEMS, "gemm"])
 def test_two_bare_processes_share_the_kernels(tmp_path: Path, route: str) -> None:
     """What two would do together is what one does, and every call runs."""
