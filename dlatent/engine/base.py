@@ -12,7 +12,7 @@ from dlatent.arrays import Block, DataSource, Rows, add
 from dlatent.engine.exchange import LinkedWork, Traffic
 from dlatent.engine.gather import PassRecord, Resources
 from dlatent.engine.pairs import PairWork
-from dlatent.engine.part import Share, Work
+from dlatent.engine.part import Form, Share, Work
 from dlatent.errors import EngineError
 
 S = TypeVar("S")
@@ -104,14 +104,17 @@ class PassEngine:
         parameters: P,
         *,
         combine: Callable[[S, S], S] = add,
+        form: Form | None = None,
         name: str = "pass",
     ) -> S:
         """One pass: apply `function` to every block and combine in the fixed order.
 
-        `combine(left, right)` may update arrays and tuples of arrays on the left in place. An exception of `function`
+        `combine(left, right)` may update arrays and tuples of arrays on the left in place. `form` (features → features)
+        is applied to blocks when they are read, and what it makes is kept for later passes that ask for it; blocks
+        that lie in memory stay as they are, so that the result must not depend on it. An exception of `function`
         reaches the caller as it is, stops the rest of the pass, and leaves the engine usable.
         """
-        work = Work.of(name, function, parameters, combine, first=not self.passes)
+        work = Work.of(name, function, parameters, combine, not self.passes, form)
         return cast(S, self._passed(work, self._runner.run))
 
     def gather_linked(

@@ -17,7 +17,7 @@ from dlatent.arrays import Features
 
 
 def stored(features: Features) -> tuple[np.ndarray, ...]:
-    """The arrays that hold the features: the matrix itself, or the three arrays of CSR."""
+    """The arrays that hold the features: the matrix itself, or the three of CSR or CSC."""
     if isinstance(features, np.ndarray):
         return (features,)
     return (features.data, features.indices, features.indptr)
@@ -29,25 +29,26 @@ def measured(features: Features) -> int:
 
 
 class BlockCache:
-    """A thread-safe store of blocks under (source key, block index), and of what is made of links under theirs."""
+    """A thread-safe store of blocks under (source key, block index), in another form under (form, block index), and of
+    what is made of links under theirs."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._blocks: dict[Hashable, dict[int, tuple[Any, int]]] = {}
+        self._blocks: dict[Hashable, dict[Hashable, tuple[Any, int]]] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes of all blocks kept."""
         return sum(size for blocks in self._blocks.values() for _, size in blocks.values())
 
-    def get(self, key: Hashable, index: int) -> Any:
+    def get(self, key: Hashable, index: Hashable) -> Any:
         """The block, or None where it is not kept."""
         return self._blocks.get(key, {}).get(index, (None, 0))[0]
 
     def admit(
         self,
         key: Hashable,
-        index: int,
+        index: Hashable,
         block: Any,
         cap: int,
         size: int | None = None,

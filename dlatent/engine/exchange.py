@@ -55,7 +55,7 @@ class LinkedWork(Work):
         cached: bool,
     ) -> LinkedWork:
         """A new pass with a token of its own."""
-        return cls(name, fold, parameters, combine, first, cached, uuid4().hex, rows, keep, hops)
+        return cls(name, fold, parameters, combine, first, cached, None, uuid4().hex, rows, keep, hops)
 
     def visits(self) -> int:
         """How often a pass sees each block: it makes rows of it, and folds it."""

@@ -60,7 +60,9 @@ class PairWork(Work):
         """A new pass with a token of its own; without `combine` its result is a tuple with an entry for each block."""
         listed = combine is None
         joined = operator.add if listed else combine
-        return cls(name, meet, parameters, joined, first, True, uuid4().hex, along, finish, listed, mutual, groups)
+        return cls(
+            name, meet, parameters, joined, first, True, None, uuid4().hex, along, finish, listed, mutual, groups
+        )
 
     def visits(self) -> int:
         """How often a pass sees each block: with its own group once, and with every other group twice, or once."""

@@ -27,6 +27,9 @@ from dlatent.errors import DataError, EngineError
 
 T = TypeVar("T")
 
+Form: TypeAlias = Callable[[Features], Features]
+"""Another form of the same rows, which takes about as much memory; a function that other processes can import."""
+
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
@@ -75,7 +78,7 @@ class Work:
     """What a pass does: the block function, its parameters, and how statistics meet.
 
     `first` tells that no pass was completed before, so that blocks in memory are counted as read once; `cached` whether
-    the blocks that it loads may stay in the cache.
+    the blocks that it loads may stay in the cache; `form` what is made of them before they are worked on or kept.
     """
 
     name: str
@@ -84,12 +87,13 @@ class Work:
     combine: Callable[[Any, Any], Any]
     first: bool
     cached: bool
+    form: Form | None
     token: str
 
     @classmethod
-    def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool) -> Work:
+    def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool, form: Form | None = None) -> Work:
         """A new pass with a token of its own."""
-        return cls(name, function, parameters, combine, first, True, uuid4().hex)
+        return cls(name, function, parameters, combine, first, True, form, uuid4().hex)
 
     def visits(self) -> int:
         """How often a pass sees each block."""
@@ -281,20 +285,34 @@ def _locked(array: Any) -> Any:
     return _read_only(np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"]))
 
 
-def _load(part: Part, position: int, cached: bool) -> _Loaded:
+def _load(part: Part, position: int, work: Work) -> _Loaded:
     source = part.blocks[position]
     features = settled(source, source.load())
     size = measured(features)
-    if part.in_memory:  # a copy in the cache would only double the memory
+    if part.in_memory:  # a copy, in the cache or in another form, would only double the memory
         return _Loaded(features, size, 0)
-    if cached:
-        CACHE.admit(part.key, part.first + position, features, part.cache_bytes, size)
+    if work.form is not None:
+        features = _sealed_off(work.form(features))
+    if work.cached:
+        CACHE.admit(part.key, _place(part, position, work), features, part.cache_bytes)
     return _Loaded(features, size, size)
 
 
-def _kept(part: Part, position: int) -> _Loaded | None:
-    features = CACHE.get(part.key, part.first + position)
+def _kept(part: Part, position: int, work: Work) -> _Loaded | None:
+    features = CACHE.get(part.key, _place(part, position, work))
     return None if features is None else _Loaded(features, measured(features), 0)
+
+
+def _place(part: Part, position: int, work: Work) -> Hashable:
+    """What a block in the form of a pass is called in the cache."""
+    index = part.first + position
+    return index if work.form is None else (work.form, index)
+
+
+def _sealed_off(features: Features) -> Features:
+    for array in stored(features):
+        array.setflags(write=False)
+    return features
 
 
 def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
@@ -306,10 +324,10 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
     def begin(position: int) -> _Loaded | Future[_Loaded] | None:
         if position == len(part.blocks):
             return None
-        kept = _kept(part, position)
+        kept = _kept(part, position, work)
         if kept is None and part.in_memory:
-            return _load(part, position, work.cached)
-        return kept if kept is not None else _reader().submit(_load, part, position, work.cached)
+            return _load(part, position, work)
+        return kept if kept is not None else _reader().submit(_load, part, position, work)
 
     ahead = begin(0)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dlatent.arrays import Block, Rows, add
+from dlatent.arrays import Block, Features, Rows, add
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -17,8 +17,16 @@ P = TypeVar("P")
 class Gather(Protocol):
     """One pass over the data: the sum over blocks of a block function (see the engine's protocol)."""
 
-    def __call__(self, function: Callable[[Block, P], S], parameters: P, *, name: str = "pass") -> S:
-        """Sum of `function(block, parameters)` over all blocks."""
+    def __call__(
+        self,
+        function: Callable[[Block, P], S],
+        parameters: P,
+        *,
+        form: Callable[[Features], Features] | None = None,
+        name: str = "pass",
+    ) -> S:
+        """Sum of `function(block, parameters)` over all blocks, in another form of their rows where one is asked for
+        and they are read."""
         ...
 
 

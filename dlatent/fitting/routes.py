@@ -27,7 +27,13 @@ from dlatent.linear_gaussian.moments import (
     counts_alone,
 )
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import PatternProducts, PatternSums, ProductRequest, block_products
+from dlatent.linear_gaussian.products import (
+    PatternProducts,
+    PatternSums,
+    ProductRequest,
+    block_products,
+    by_columns,
+)
 from dlatent.linear_gaussian.rayleigh_ritz import lifted
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import ppca
@@ -160,9 +166,12 @@ def _by_subspace(
     report: Report | None,
     arrangement: Arrangement | None,
 ) -> Outcome:
+    # Rows that are picked out by their pattern are better held by rows.
+    form = by_columns if len(specification.patterns) == 1 and arrangement is None else None
+
     def products(directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
         request = ProductRequest(directions, shift, specification.patterns, sums, options.refuse_zero_rows, arrangement)
-        return gather(block_products, request, name="products")
+        return gather(block_products, request, form=form, name="products")
 
     growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
     whole = stacked_shift(shift, specification)
@@ -171,7 +180,7 @@ def _by_subspace(
     checked = None
     if options.verify:
         request = LikelihoodRequest(parameters, state.specification, arrangement)
-        checked = gather(block_log_likelihood, request, name="check")
+        checked = gather(block_log_likelihood, request, form=form, name="check")
     return finished(state, parameters, options, converged, None, checked=checked)
 
 

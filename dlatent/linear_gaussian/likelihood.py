@@ -39,7 +39,7 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
     if len(noise) == 1:
         return np.asarray(_squares(features, mean) / noise[0])
     root = np.sqrt(noise)
-    if isinstance(features, sp.csr_array):
+    if sp.issparse(features):
         return _squares(sp.csr_array(features.astype(np.float64) @ sp.diags_array(1.0 / root)), mean / root)
     scaled = (features - mean) / root
     return np.asarray(np.einsum("ij,ij->i", scaled, scaled))
@@ -47,9 +47,9 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
 
 def _squares(features: Features, mean: Array) -> Array:
     """‖x−μ‖² per row."""
-    if isinstance(features, sp.csr_array):
+    if sp.issparse(features):
         wide = features.astype(np.float64)
-        squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
+        squares = np.asarray(wide.power(2) @ np.ones(len(mean)))  # in one order, by rows as by columns
         return squares - 2.0 * np.asarray(wide @ mean) + float(mean @ mean)
     centred = features - mean
     return np.asarray(np.einsum("ij,ij->i", centred, centred))

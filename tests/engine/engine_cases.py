@@ -96,7 +96,7 @@ class HeldRows:
 
     @property
     def nbytes(self) -> int:
-        return self.values.nbytes
+        return self.values.data.nbytes if sp.issparse(self.values) else self.values.nbytes
 
     def load(self):
         return self.values
@@ -131,6 +131,17 @@ def held(values, sizes) -> DataSource:
 
 def parameters(seed=5):
     return np.random.default_rng(seed).normal(size=(COLUMNS, 3)).astype(np.float32)
+
+
+def held_by_columns(features):
+    """A form of sparse rows."""
+    return features.tocsc()
+
+
+def formats(block, _parameters) -> tuple[str, ...]:
+    """In which form a block arrived, and whether it may be written to."""
+    arrays = (block.features.data, block.features.indices, block.features.indptr)
+    return (block.features.format + ("!" if any(array.flags.writeable for array in arrays) else ""),)
 
 
 def gram(block, weights) -> Gram:

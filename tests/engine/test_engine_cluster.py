@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import time
@@ -16,8 +17,10 @@ from engine_cases import (
     DrawnRows,
     ShortRows,
     drawn,
+    formats,
     gram,
     held,
+    held_by_columns,
     kill_always,
     kill_once,
     label,
@@ -150,6 +153,22 @@ def cached_blocks(key):
     from dlatent.engine.cache import CACHE
 
     return sum(CACHE.get(key, index) is not None for index in range(1000))
+
+
+def test_workers_keep_blocks_in_the_form_that_a_pass_asks_for(two_processes):
+    source = drawn(SIZES, key="formed on workers", sparse=True)
+    with DaskEngine(source, client=two_processes) as engine:
+        for _ in range(2):
+            found = engine.gather(formats, None, form=held_by_columns, combine=operator.add)
+            assert found == ("csc",) * len(SIZES)
+        assert engine.passes[1].bytes_read == 0
+    assert sum(two_processes.run(cached_sources).values()) == 0
+
+
+def cached_sources():
+    from dlatent.engine.cache import CACHE
+
+    return CACHE.nbytes
 
 
 def test_block_functions_run_with_one_blas_thread(client):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 import pickle
 import threading
 import time
@@ -16,9 +17,12 @@ from engine_cases import (
     COLUMNS,
     DrawnRows,
     FailingRows,
+    HeldRows,
     drawn,
+    formats,
     gram,
     held,
+    held_by_columns,
     label,
     nest,
     parameters,
@@ -31,6 +35,7 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import Block, DataSource, add
 from dlatent.engine import tasks
+from dlatent.engine.cache import CACHE
 from dlatent.engine.connect import connect
 from dlatent.engine.on_dask import DaskEngine
 from dlatent.engine.order import groups, reduce_tree
@@ -112,6 +117,27 @@ def test_a_second_pass_reads_nothing_when_everything_fits(engine_of):
     assert second.seconds > 0
 
 
+def test_blocks_are_kept_in_the_form_that_a_pass_asks_for(engine_of):
+    source = drawn(SIZES, key="formed", sparse=True)
+    engine = engine_of(source)
+    for _ in range(2):
+        found = engine.gather(formats, None, form=held_by_columns, combine=operator.add)
+        assert found == ("csc",) * len(SIZES)
+    assert [record.cached for record in engine.passes] == [0, len(SIZES)]
+    # By rows they are read again, and give what they would have given.
+    assert engine.gather(formats, None, combine=operator.add) == ("csr",) * len(SIZES)
+    assert engine.passes[2].bytes_read == engine.passes[0].bytes_read > engine.passes[1].bytes_read == 0
+    engine.close()
+    assert CACHE.get(source.key, (held_by_columns, 0)) is None
+
+
+def test_blocks_in_memory_stay_in_their_form(engine_of):
+    rows = sp.csr_array(np.ones((20, 4)))
+    block = HeldRows(0, 20, rows)
+    source = DataSource(rows.shape, rows.dtype, (block,), "sparse in memory", sparse=True, in_memory=True)
+    assert engine_of(source).gather(formats, None, form=held_by_columns) == ("csr",)
+
+
 def test_what_does_not_fit_is_read_in_every_pass(engine_of):
     block = 10 * COLUMNS * 4
     engine = engine_of(drawn([10] * 30), cache_bytes=12 * block)
@@ -157,8 +183,6 @@ def test_a_statistic_that_aliases_block_or_parameters_is_copied(engine_of):
 
 
 def test_close_frees_the_cache_and_ends_the_engine(engine_of):
-    from dlatent.engine.cache import CACHE
-
     source = drawn(SIZES, key="closing")
     engine = engine_of(source)
     engine.gather(gram, parameters())

@@ -7,11 +7,14 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent.arrays import Block
+from dlatent.errors import DataError
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.expectation import expect_moments
+from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import ProductRequest, block_products, sparse_times
+from dlatent.linear_gaussian.products import ProductRequest, block_products, by_columns, sparse_times
+from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing import oracles
 from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
 
@@ -178,12 +181,71 @@ def test_a_krylov_space_grows_by_all_that_gradient_and_residuals_lack(restart_at
 
 
 @pytest.mark.parametrize("width", [1, 32, 33, 50])
-def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width):
+@pytest.mark.parametrize("numbers", [1, 30 * 16, 10**6], ids=["one column", "sixteen columns", "all columns"])
+def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width, numbers, monkeypatch):
+    monkeypatch.setattr("dlatent.linear_gaussian.products.SLAB_BYTES", 8 * numbers)
     rng = np.random.default_rng(width)
     x = sp.random_array((30, 50), density=0.3, format="csr", rng=rng)
     right, left = rng.standard_normal((50, width)), np.asfortranarray(rng.standard_normal((30, width)))
-    np.testing.assert_array_equal(sparse_times(x, right), x @ right)
-    np.testing.assert_array_equal(sparse_times(x.T, left), x.T @ left)
+    for held in (x, x.tocsc()):
+        np.testing.assert_array_equal(sparse_times(held, right), x @ right)
+        np.testing.assert_array_equal(sparse_times(held.T, left), x.T @ left)
+
+
+def counted_words(rng, dtype):
+    """Documents of which each feature has four entries or more, one of them a stored zero."""
+    x = sp.random_array((60, 9), density=0.5, format="csr", rng=rng, dtype=np.float64).astype(dtype)
+    x.data[3] = 0.0
+    return x
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_pass_over_rows_by_columns_has_the_bits_of_one_by_rows(seed, dtype, shared):
+    rng = np.random.default_rng(seed)
+    x = counted_words(rng, dtype)
+    held = by_columns(x)
+    assert held.format == "csc"
+    shift = rng.standard_normal(9) if seed % 2 else np.zeros(9)
+    for sums in (True, False):
+        request = ProductRequest((rng.standard_normal((9, 5)),), shift, ((0,),), sums)
+        (one,), (other,) = (block_products(Block(0, 0, rows), request) for rows in (x, held))
+        np.testing.assert_array_equal(one.product[0], other.product[0])
+        assert (one.sums is None) == (not sums)
+        for mine, yours in zip(one.sums or (), other.sums or (), strict=True):
+            np.testing.assert_array_equal(mine, yours)
+    specification = Specification((View("features", 9, shared=shared),), ((0,),), 2)
+    noise = np.ones(1) if shared else rng.uniform(0.5, 2.0, 9)
+    request = LikelihoodRequest(Parameters(rng.standard_normal((9, 2)), shift, noise), specification)
+    assert block_log_likelihood(Block(0, 0, x), request) == block_log_likelihood(Block(0, 0, held), request)
+
+
+def test_rows_by_columns_are_refused_with_the_words_of_rows_by_rows():
+    def first_pass(x):
+        request = ProductRequest((np.ones((9, 2)),), np.zeros(9), ((0,),), True, True)
+        return block_products(Block(7, 1000, x), request)
+
+    x = counted_words(np.random.default_rng(0), np.float64)
+    for spoil in ("value", "row"):
+        bad = x.copy()
+        at = slice(bad.indptr[20], bad.indptr[21])
+        bad.data[at] = np.nan if spoil == "value" else 0.0
+        said = []
+        for rows in (bad, by_columns(bad)):
+            with pytest.raises(DataError, match="row 1020") as refused:
+                first_pass(rows)
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+    first_pass(by_columns(x))
+
+
+def test_only_sparse_rows_with_many_entries_of_each_feature_are_held_by_columns():
+    dense = np.ones((40, 10))
+    few = sp.random_array((40, 100), density=0.09, format="csr", rng=np.random.default_rng(0))
+    assert by_columns(dense) is dense
+    assert by_columns(few) is few
+    assert by_columns(sp.csr_array(dense)).format == "csc"
 
 
 @pytest.mark.parametrize(("most", "room"), [(None, 24), (100, 24), (5, 5), (2, 3)])
