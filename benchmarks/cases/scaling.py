@@ -175,7 +175,7 @@ def _block_function(problem: Problem) -> Callable[..., Any]:
         request = EntryRequest(parameters, specification, origin, np.ones(features))
         return lambda block: block_entries(block, request)
     request_of_pairs = KernelRequest(Kernel("linear", shift=origin), None, False)
-    return lambda own, other: meet_kernel(own, other, request_of_pairs)
+    return lambda own, other: meet_kernel([own], [other], request_of_pairs)
 
 
 def tasks(scale: float) -> tuple[Task, ...]:

@@ -139,13 +139,14 @@ class PassEngine:
 
     def gather_pairs(
         self,
-        meet: Callable[[Block, Block, P], Any],
+        meet: Callable[[Any, Any, P], Any],
         parameters: P,
         *,
         along: Callable[[V, V], V] = add,
         finish: Callable[[Block, V, P], T] | None = None,
         combine: Callable[[T, T], T] | None = None,
         mutual: bool = False,
+        grouped: bool = False,
         name: str = "pairs",
     ) -> Any:
         """One pass in which every block b meets every block: V_b = along over b' of meet(b, b', parameters).
@@ -154,11 +155,12 @@ class PassEngine:
         working memory is its own affair. `along(left, right)` joins values of one block with others in the fixed order,
         and `finish(b, V_b, parameters)` makes the result of the block (None: V_b itself), where it may write it to a
         store. With `mutual`, two blocks meet once, and `meet` returns a value for each of them, of which a block that
-        meets itself takes the first.  Results of all blocks meet by `combine`; None returns them as a tuple in the
+        meets itself takes the first; where it is `grouped`, all blocks of two groups meet at once, and it returns a
+        list of values for those of each.  Results of all blocks meet by `combine`; None returns them as a tuple in the
         order of the blocks. `along` and `combine` may update arrays and tuples of arrays on the left in place.
         """
         groups, first = self._runner.groups, not self.passes
-        work = PairWork.pairs(name, meet, parameters, along, finish, combine, mutual, groups, first)
+        work = PairWork.pairs(name, meet, parameters, along, finish, combine, mutual, grouped, groups, first)
         return self._passed(work, self._runner.run_pairs)
 
     def traffic(self) -> Traffic:

@@ -9,7 +9,8 @@ a block at `block.start`.
 
 In a mutual pass two blocks meet once, and `meet` makes a value for each of them: half the products, where what b is to
 b' tells what b' is to b.  The values of all groups then lie on the workers until the end, where in the other kind they
-come and go group by group.  They join in the same order, those of a group of others first among themselves.
+come and go group by group.  They join in the same order, those of a group of others first among themselves.  A mutual
+`meet` that is *grouped* gets all blocks of two groups at once, which are in memory then.
 
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
@@ -42,6 +43,7 @@ class PairWork(Work):
     finish: Callable[[Block, Any, Any], Any] | None
     listed: bool
     mutual: bool
+    grouped: bool
     groups: int
 
     @classmethod
@@ -54,14 +56,15 @@ class PairWork(Work):
         finish: Any,
         combine: Any,
         mutual: bool,
+        grouped: bool,
         groups: int,
         first: bool,
     ) -> PairWork:
         """A new pass with a token of its own; without `combine` its result is a tuple with an entry for each block."""
         listed = combine is None
-        joined = operator.add if listed else combine
+        joined, token = operator.add if listed else combine, uuid4().hex
         return cls(
-            name, meet, parameters, joined, first, True, None, uuid4().hex, along, finish, listed, mutual, groups
+            name, meet, parameters, joined, first, True, None, token, along, finish, listed, mutual, grouped, groups
         )
 
     def visits(self) -> int:
@@ -167,7 +170,6 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     started = perf_counter()
     tally, mine, gained = Tally(), list[Block](), dict[int, Any]()
     same = other.index == own.index
-    first = own.in_memory and work.first and same
 
     def gain(block: Block, value: Any) -> None:
         known = block.index in gained
@@ -180,11 +182,22 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
         if a.index != b.index:
             gain(b, right)
 
-    with pinned(), kept():
-        for position, loaded in read_ahead(own, work):
-            mine.append(block_of(own, position, loaded.features))
+    def take(part: Part, into: list[Block], *, first: bool = False) -> None:
+        nonlocal tally
+        for position, loaded in read_ahead(part, work):
+            into.append(block_of(part, position, loaded.features))
             tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
-        if same:
+
+    with pinned(), kept():
+        take(own, mine, first=own.in_memory and work.first and same)
+        if work.grouped:
+            others = list[Block]()
+            if not same:
+                take(other, others)
+            left, right = work.function(mine, mine if same else others, work.parameters)
+            for block, value in zip([*mine, *others], left if same else [*left, *right], strict=True):
+                gain(block, value)
+        elif same:
             for at, block in enumerate(mine):
                 for later in mine[at:]:
                     meet(block, later)

@@ -194,7 +194,7 @@ def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options)
     """K (N, N) of all instances, by one pass over pairs of blocks."""
     request = KernelRequest(kernel, None, options.refuse_zero_rows)
     parts = gather_pairs(
-        meet_kernel, request, along=operator.add, finish=side_by_side, combine=None, mutual=True, name="kernel"
+        meet_kernel, request, along=operator.add, finish=side_by_side, mutual=True, grouped=True, name="kernel"
     )
     return np.vstack(parts)
 

@@ -53,13 +53,14 @@ class GatherPairs(Protocol):
 
     def __call__(
         self,
-        meet: Callable[[Block, Block, P], Any],
+        meet: Callable[[Any, Any, P], Any],
         parameters: P,
         *,
         along: Callable[[S, S], S] = add,
         finish: Callable[[Block, S, P], Any] | None = None,
         combine: Callable[[Any, Any], Any] | None = None,
         mutual: bool = False,
+        grouped: bool = False,
         name: str = "pairs",
     ) -> Any:
         """The results of all blocks: of what a block's meetings with all blocks add up to, made by `finish`."""

@@ -80,9 +80,10 @@ def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters
     return held
 
 
-def paired_memory(problem: Problem, machine: Machine) -> int:
-    """The group of blocks that a thread holds while it meets others, in a pass over pairs."""
-    return machine.threads * -(-problem.nbytes // group_number(problem))
+def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
+    """The groups of blocks that a thread holds in a pass over pairs: its own, and that which it meets where they meet
+    as a whole."""
+    return groups * machine.threads * -(-problem.nbytes // group_number(problem))
 
 
 def cache_room(problem: Problem, machine: Machine, held: int, *, pairs: bool = False) -> int:
@@ -267,7 +268,7 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
         driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
     square = 8 * count**2
     products = square + -(-square // machine.workers)  # as they come, and all of them on one worker at the end
-    held = worker_memory(problem, machine, products, 8 * count * columns) + paired_memory(problem, machine)
+    held = worker_memory(problem, machine, products, 8 * count * columns) + paired_memory(problem, machine, 2)
     cache = cache_room(problem, machine, held, pairs=True)
     visits = machine.workers if stays(problem, machine, cache, pairs=True) else groups
     threads = machine.workers * machine.threads

@@ -6,7 +6,7 @@ features is a sum over instances.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from dlatent.arrays import Array, Block, Features, Integers, add
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.moments import CHUNK_ROWS, MomentRequest, PatternMoments, block_moments, check_rows
 from dlatent.linear_gaussian.products import weighted_sums
-from dlatent.operators.kernels import Kernel, LandmarkMap
+from dlatent.operators.kernels import Kernel, LandmarkMap, products_about
 
 TILE = 512
 """Rows of one side of a tile of the kernel: it stays in the cache of a core while it is made and multiplied."""
@@ -54,17 +54,62 @@ def meet_product(own: Block, other: Block, request: KernelRequest) -> tuple[Arra
     return mine, yours
 
 
-def meet_kernel(own: Block, other: Block, request: KernelRequest) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """K(own, other) (n, m) and its transpose, to be put beside those of the other blocks. Checks all rows once."""
-    same = own.index == other.index
+KernelRows = list[tuple[Array, ...]]
+"""For each block of a group its rows of the kernel, in pieces."""
+
+
+def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelRequest) -> tuple[KernelRows, KernelRows]:
+    """K(own, other) (n, m) of two groups of blocks, and its transpose, to be put beside those of the other groups.
+
+    Checks all rows once.
+    """
+    same = own[0].index == other[0].index
     if same:
-        check_features(own, refuse_zero_rows=request.refuse_zero_rows)
-    found = np.empty((own.rows, other.rows))
-    for rows, columns in _tiles(own, other):
-        found[rows, columns] = request.kernel(own.features[rows], other.features[columns])
-        if same and columns.start > rows.start:
-            found[columns, rows] = found[rows, columns].T
-    return (found,), (found.T,)
+        for block in own:
+            check_features(block, refuse_zero_rows=request.refuse_zero_rows)
+    found = np.empty((sum(block.rows for block in own), sum(block.rows for block in other)))
+    right = list(_pieces(other, request.kernel))
+    for top, rows in _pieces(own, request.kernel):
+        for left, columns in right:
+            if not same or left >= top:
+                tile = _tile(rows, rows if same and left == top else columns, request.kernel)
+                at = slice(top, top + tile.shape[0]), slice(left, left + tile.shape[1])
+                found[at] = tile
+                if same and left > top:
+                    found[at[::-1]] = tile.T
+    return [(rows,) for rows in _cut(found, own)], [(rows,) for rows in _cut(found.T, other)]
+
+
+def _pieces(blocks: Sequence[Block], kernel: Kernel) -> Iterator[tuple[int, list[Features]]]:
+    """The rows of a group, up to a tile of them at a time, and where they begin; of several blocks for inner products,
+    as blocks of few wide rows have little to do for what is read of them."""
+    joined = _of_inner_products(kernel)
+    start, count, held = 0, 0, list[Features]()
+    for block in blocks:
+        for at in range(0, block.rows, TILE):
+            rows = block.features[at : at + TILE]
+            if held and (not joined or count + rows.shape[0] > TILE):
+                yield start, held
+                start, count, held = start + count, 0, []
+            held.append(rows)
+            count += rows.shape[0]
+    yield start, held
+
+
+def _tile(rows: list[Features], columns: list[Features], kernel: Kernel) -> Array:
+    if _of_inner_products(kernel):
+        assert kernel.shift is not None
+        return products_about(rows, columns, kernel.shift)
+    return kernel(rows[0], columns[0])
+
+
+def _of_inner_products(kernel: Kernel) -> bool:
+    return kernel.name == "linear" and kernel.shift is not None
+
+
+def _cut(rows: Array, blocks: Sequence[Block]) -> list[Array]:
+    """The rows of each block."""
+    return np.split(rows, np.cumsum([block.rows for block in blocks])[:-1])
 
 
 def _tiles(own: Block, other: Block) -> Iterator[tuple[slice, slice]]:

@@ -48,7 +48,7 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
 def _squares(features: Features, mean: Array) -> Array:
     """‖x−μ‖² per row."""
     if sp.issparse(features):
-        wide = features.astype(np.float64)
+        wide = features.astype(np.float64, copy=False)
         squares = np.asarray(wide.power(2) @ np.ones(len(mean)))  # in one order, by rows as by columns
         return squares - 2.0 * np.asarray(wide @ mean) + float(mean @ mean)
     centred = features - mean

@@ -9,7 +9,7 @@ of two sparse blocks is as large as the block of the kernel that it becomes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import comb
 
@@ -29,7 +29,7 @@ NEGLIGIBLE = 1e-11
 """A direction of landmarks with less than this part of the largest energy is rounding."""
 OWN_ROWS = 64
 """Rows of which a callable kernel is asked at a time for its diagonal."""
-COLUMN_BYTES, FEWEST_COLUMNS = 2**20, 64
+COLUMN_BYTES, FEWEST_COLUMNS = 2 * 2**20, 64
 """Bytes of moved rows, and their columns, that are multiplied at a time."""
 
 
@@ -61,7 +61,7 @@ class Kernel:
             return np.exp(found, out=found)
         if self.name == "cosine":
             return _over(inner_products(x, y), _norms(x)[:, None] * _norms(y))
-        product = inner_products(x, y) if self.shift is None else products_about(x, y, self.shift)
+        product = inner_products(x, y) if self.shift is None else products_about([x], [y], self.shift)
         return product if self.name == "linear" else np.asarray((self.gamma * product + self.coef0) ** self.degree)
 
     def diagonal(self, x: Features) -> Array:
@@ -110,19 +110,36 @@ def inner_products(x: Features, y: Features) -> Array:
     return np.asarray(x.astype(np.float64, copy=False) @ y.astype(np.float64, copy=False).T)
 
 
-def products_about(x: Features, y: Features, shift: Array) -> Array:
+def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -> Array:
     """⟨x − s, y − s⟩ of all pairs of dense rows (n, m), in float64; sparse rows are multiplied as they are.
+
+    The rows of both sides may lie in several pieces.  Where they are the same pieces the result is symmetric.
 
     Some columns at a time, whose differences stay in the cache of a core: whole rows would go through memory twice.
     """
-    if isinstance(x, sp.csr_array) or isinstance(y, sp.csr_array):
-        return inner_products(x, y)
-    step = max(FEWEST_COLUMNS, COLUMN_BYTES // (8 * (x.shape[0] + y.shape[0])))
-    total = np.zeros((x.shape[0], y.shape[0]))
-    for start in range(0, x.shape[1], step):
-        at = slice(start, start + step)
-        total += (x[:, at] - shift[at]) @ (y[:, at] - shift[at]).T
+    if any(isinstance(part, sp.csr_array) for part in (*x, *y)):
+        return np.vstack([np.hstack([inner_products(own, other) for other in y]) for own in x])
+    rows, columns = (sum(part.shape[0] for part in parts) for parts in (x, y))
+    width = x[0].shape[1]
+    step = min(width, max(FEWEST_COLUMNS, COLUMN_BYTES // (8 * (rows + columns))))
+    mine = np.empty((rows, step))
+    yours = mine if x is y else np.empty((columns, step))
+    total = np.zeros((rows, columns))
+    for start in range(0, width, step):
+        at = slice(start, min(start + step, width))
+        left = _moved_into(mine[:, : at.stop - start], x, at, shift)
+        right = left if x is y else _moved_into(yours[:, : at.stop - start], y, at, shift)
+        total += left @ right.T
     return total
+
+
+def _moved_into(rows: Array, parts: Sequence[Features], columns: slice, shift: Array) -> Array:
+    """Some columns of rows in pieces, less the shift, in the memory of `rows`."""
+    start = 0
+    for part in parts:
+        np.subtract(part[:, columns], shift[columns], out=rows[start : start + part.shape[0]])  # type: ignore[arg-type]
+        start += part.shape[0]
+    return rows
 
 
 def squared_norms(x: Features) -> Array:

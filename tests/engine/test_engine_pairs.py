@@ -61,6 +61,15 @@ def spell_both(own, other, _request):
     return f"{own.index}·{other.index}", f"{other.index}·{own.index}"
 
 
+def spell_groups(own, other, _request):
+    """The values of all blocks of two groups, those of a group that meets itself twice."""
+
+    def spelt(mine, yours):
+        return [reduce(nest, (f"{one.index}·{block.index}" for block in yours)) for one in mine]
+
+    return spelt(own, other), spelt(other, own)
+
+
 def spell(own, other, _request):
     return f"{own.index}·{other.index}"
 
@@ -148,15 +157,17 @@ def test_values_join_in_the_order_of_the_blocks(client, blocks):
         assert engine.gather_pairs(spell, None, along=nest) == tuple(expected)
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["block by block", "grouped"])
 @pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
-def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(client, blocks):
+def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(client, blocks, grouped):
+    meet = spell_groups if grouped else spell_both
     cut = groups([1] * blocks)
     expected = []
     for own in range(blocks):
         parts = [reduce(nest, (f"{own}·{other}" for other in group)) for group in cut]
         expected.append(reduce(nest, parts))
     with connect(drawn([1] * blocks), client=client) as engine:
-        assert engine.gather_pairs(spell_both, None, along=nest, mutual=True) == tuple(expected)
+        assert engine.gather_pairs(meet, None, along=nest, mutual=True, grouped=grouped) == tuple(expected)
 
 
 def test_results_may_be_added_up(client):
@@ -275,7 +286,7 @@ def test_meetings_are_taken_in_by_fours():
 
 @pytest.mark.parametrize("finish", [None, energy])
 def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
-    work = PairWork.pairs("sums", None, Request(THIN), add, finish, add, True, 1, True)
+    work = PairWork.pairs("sums", None, Request(THIN), add, finish, add, True, False, 1, True)
     package = tasks.Package(sealed(vars(work), PairWork), work.token)
     meetings = [
         tuple((tuple(np.full((size, 3), 10.0 * side + at) for size in (3, 1)), Tally()) for side in (0, 1))
@@ -289,6 +300,18 @@ def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
     (part, *_) = parts_of(drawn([3, 1]), None, 0)
     tasks.finish_part(package, replace(part, blocks=drawn([3, 1]).blocks), share)
     assert pickle.dumps((meetings, share)) == before
+
+
+def test_grouped_meetings_read_and_count_what_single_ones_do(client):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
+    for source in (drawn(SIZES), held(values, SIZES)):
+        records = []
+        for grouped, meet in ((False, spell_both), (True, spell_groups)):
+            with connect(source, client=client) as engine:
+                engine.gather_pairs(meet, None, along=nest, mutual=True, grouped=grouped)
+                (record,) = engine.passes
+            records.append((record.blocks, record.tasks) + (record.bytes_read,) * source.in_memory)
+        assert records[0] == records[1]
 
 
 def test_a_closed_engine_meets_no_more():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dlatent.arrays import Block
+from dlatent.errors import DataError
 from dlatent.linear_gaussian import kernel_passes
 from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
 from dlatent.operators.kernels import Kernel
@@ -34,10 +37,38 @@ def test_products_of_both_blocks_add_up_to_those_of_the_kernel():
     np.testing.assert_allclose(found, K @ thin, rtol=1e-10, atol=1e-12)
 
 
-def test_kernels_of_both_blocks_are_parts_of_the_kernel():
-    request = KernelRequest(Kernel("rbf", 0.3), None, False)
-    for one, other in combinations_with_replacement(BLOCKS, 2):
-        (mine,), (yours,) = meet_kernel(one, other, request)
-        rows, columns = (slice(b.start, b.start + b.rows) for b in (one, other))
-        np.testing.assert_allclose(mine, K[rows, columns], rtol=1e-10)
-        np.testing.assert_array_equal(yours, mine.T)
+ABOUT = X.mean(axis=0)
+KERNELS = {
+    "rbf": (Kernel("rbf", 0.3), K),
+    "linear": (Kernel("linear"), X @ X.T),
+    "about a shift": (Kernel("linear", shift=ABOUT), (X - ABOUT) @ (X - ABOUT).T),
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("cut", [(0, 1, 2, 3), (0, 2, 3), (0, 3)])
+def test_kernels_of_two_groups_are_parts_of_the_kernel(name, cut, sparse):
+    kernel, expected = KERNELS[name]
+    if sparse and name == "about a shift":
+        expected = X @ X.T  # sparse rows are not moved
+    blocks = [replace(b, features=sp.csr_array(b.features)) for b in BLOCKS] if sparse else BLOCKS
+    groups = [blocks[a:b] for a, b in pairwise(cut)]
+    for own, other in combinations_with_replacement(groups, 2):
+        mine, yours = meet_kernel(own, other, KernelRequest(kernel, None, False))
+        rows, columns = (slice(g[0].start, g[-1].start + g[-1].rows) for g in (own, other))
+        for value, block in zip(mine, own, strict=True):
+            at = slice(block.start, block.start + block.rows)
+            np.testing.assert_allclose(np.hstack(value), expected[at, columns], rtol=1e-10, atol=1e-12)
+        left, right = (np.vstack([np.hstack(value) for value in side]) for side in (mine, yours))
+        assert right.shape == expected[columns, rows].shape
+        np.testing.assert_array_equal(right, left.T)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_group_that_meets_itself_is_checked(bad):
+    spoilt = [
+        replace(b, features=np.where(b.start + np.arange(b.rows)[:, None] == 12, bad, b.features)) for b in BLOCKS
+    ]
+    with pytest.raises(DataError, match="row 12"):
+        meet_kernel(spoilt, spoilt, KernelRequest(Kernel("linear", shift=ABOUT), None, False))

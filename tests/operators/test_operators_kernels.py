@@ -73,9 +73,16 @@ def test_products_about_a_shift_keep_their_digits_over_many_columns(dtype):
     x, y = (1e6 + rng.standard_normal((rows, wide)).astype(dtype) for rows in (4, 2))
     shift = np.full(wide, 1e6)
     expected = [[math.fsum((a - shift) * (b - shift)) for b in y] for a in x]
-    found = products_about(x, y, shift)
-    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-9)
-    assert found.dtype == np.float64
+    for left, right in (([x], [y]), ([x[:1], x[1:]], [y[:1], y[1:]])):
+        found = products_about(left, right, shift)
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-9)
+        assert found.dtype == np.float64
+
+
+def test_products_of_rows_with_themselves_are_symmetric():
+    pieces = [RNG.standard_normal((rows, 301)) for rows in (3, 1, 5)]
+    found = products_about(pieces, pieces, RNG.standard_normal(301))
+    np.testing.assert_array_equal(found, found.T)
 
 
 def test_a_shift_changes_no_centred_linear_kernel():
