@@ -17,9 +17,11 @@ from dlatent.arrays import Features
 
 
 def stored(features: Features) -> tuple[np.ndarray, ...]:
-    """The arrays that hold the features: the matrix itself, or the three of CSR or CSC."""
+    """The arrays that hold the features: the matrix itself, or the three of CSR."""
     if isinstance(features, np.ndarray):
         return (features,)
+    if hasattr(features, "arrays"):  # another form, which says by itself what holds it
+        return tuple(features.arrays)
     return (features.data, features.indices, features.indptr)
 
 

@@ -109,7 +109,7 @@ def _expect_pattern(
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
     """Posterior means B (x − μ) of rows (n, K); sparse rows are not densified."""
-    if sp.issparse(features):
+    if isinstance(features, sp.csr_array):
         return np.asarray(features @ projected.coefficients.T) - projected.coefficients @ mean
     return np.asarray((features - mean) @ projected.coefficients.T)
 

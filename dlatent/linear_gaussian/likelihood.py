@@ -5,6 +5,7 @@ log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)],  C = WWᵀ + 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Features
 from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import by_rows
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement, Parts, observed
 
@@ -39,7 +41,7 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
     if len(noise) == 1:
         return np.asarray(_squares(features, mean) / noise[0])
     root = np.sqrt(noise)
-    if sp.issparse(features):
+    if isinstance(features, sp.csr_array):
         return _squares(sp.csr_array(features.astype(np.float64) @ sp.diags_array(1.0 / root)), mean / root)
     scaled = (features - mean) / root
     return np.asarray(np.einsum("ij,ij->i", scaled, scaled))
@@ -47,9 +49,9 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
 
 def _squares(features: Features, mean: Array) -> Array:
     """‖x−μ‖² per row."""
-    if sp.issparse(features):
+    if isinstance(features, sp.csr_array):
         wide = features.astype(np.float64, copy=False)
-        squares = np.asarray(wide.power(2) @ np.ones(len(mean)))  # in one order, by rows as by columns
+        squares = np.asarray(wide.power(2) @ np.ones(len(mean)))
         return squares - 2.0 * np.asarray(wide @ mean) + float(mean @ mean)
     centred = features - mean
     return np.asarray(np.einsum("ij,ij->i", centred, centred))
@@ -90,6 +92,7 @@ class LikelihoodRequest(NamedTuple):
 def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
     """Log-likelihood of a block over all patterns, in nats; additive over instances, O(nnz K) or O(n D K)."""
     parameters, specification, arrangement = request
+    block = replace(block, features=by_rows(block.features))
     value, seen = 0.0, observed(block, specification.patterns, arrangement)
     for pattern, parts in zip(specification.patterns, seen, strict=True):
         if parts is not None and parts[0].shape[0]:

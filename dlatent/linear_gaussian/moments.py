@@ -56,8 +56,7 @@ def bad_entry(x: Features) -> BadEntry | None:
     """The first NaN or infinity of some rows."""
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[Any]
-    if sp.issparse(x):
-        x = x.tocsr()
+    if isinstance(x, sp.csr_array):
         bad = np.flatnonzero(~np.isfinite(x.data))
         rows = np.searchsorted(x.indptr, bad, side="right") - 1
         columns, values = x.indices[bad], x.data[bad]
@@ -94,8 +93,10 @@ def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
 
 def empty_rows(x: Features) -> npt.NDArray[np.intp]:
     """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
-    if sp.issparse(x):
-        filled = x.count_nonzero(axis=1) > 0
+    if isinstance(x, sp.csr_array):
+        filled = np.diff(x.indptr) > 0
+        if not x.data.all():
+            filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
     else:
         # Few rows begin with a zero: look at the whole of those only.
         filled = np.asarray(x[:, 0] != 0)
