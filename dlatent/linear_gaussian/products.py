@@ -174,14 +174,18 @@ def _transposed_times(x: sp.csr_array | Columns, w: Array) -> Array:
 
 def _column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
     """Sums of the stored entries, or of their squares, for each feature; the same bits by rows and by columns."""
+
+    def weights(values: np.ndarray) -> np.ndarray:
+        return np.square(values, dtype=np.float64) if squared else values
+
     width = x.shape[1]
-    if isinstance(x, Columns):
-        columns = np.concatenate([np.repeat(np.arange(width), np.diff(piece.indptr)) for piece in x.pieces])
-        values = np.concatenate([piece.data for piece in x.pieces])
-    else:
-        columns, values = x.indices, x.data
-    weights = np.square(values, dtype=np.float64) if squared else values
-    return np.bincount(columns, weights=weights, minlength=width).astype(np.float64, copy=False)
+    if not isinstance(x, Columns):
+        return np.bincount(x.indices, weights=weights(x.data), minlength=width).astype(np.float64, copy=False)
+    total = np.zeros(width)
+    for piece in x.pieces:
+        rows = piece.shape[0]
+        csr_matvecs(width, rows, 1, piece.indptr, piece.indices, weights(piece.data), np.ones(rows), total)
+    return total
 
 
 def projected(x: Features, shift: Array, directions: Array) -> Array:
