@@ -6,7 +6,7 @@ be loaded anywhere.  The stores make them, the engine loads them, and the mathem
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -20,6 +20,8 @@ Dense: TypeAlias = npt.NDArray[np.floating[Any]]
 """A float32 or float64 array."""
 Features: TypeAlias = "Dense | sp.csr_array"
 """Rows of a data matrix: dense (float32/float64) or canonical CSR (sorted indices, no duplicates)."""
+Form: TypeAlias = Callable[[Features], Features]
+"""Another form of the same rows, which takes about as much memory; a function that other processes can import."""
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Rows: TypeAlias = "Array | sp.csr_array"
 """Rows that instances exchange, (n, b) dense or CSR."""

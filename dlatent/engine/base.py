@@ -8,11 +8,11 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
-from dlatent.arrays import Block, DataSource, Rows, add
+from dlatent.arrays import Block, DataSource, Form, Rows, add
 from dlatent.engine.exchange import LinkedWork, Traffic
 from dlatent.engine.gather import PassRecord, Resources
 from dlatent.engine.pairs import PairWork
-from dlatent.engine.part import Form, Share, Work
+from dlatent.engine.part import Share, Work
 from dlatent.errors import EngineError
 
 S = TypeVar("S")

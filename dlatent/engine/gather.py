@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dlatent.arrays import Block, Features, add
+from dlatent.arrays import Block, Form, add
 from dlatent.engine.machine import memory
 
 S = TypeVar("S")
@@ -74,7 +74,7 @@ class Engine(Protocol):
         parameters: P,
         *,
         combine: Callable[[S, S], S] = add,
-        form: Callable[[Features], Features] | None = None,
+        form: Form | None = None,
         name: str = "pass",
     ) -> S:
         """One pass: apply `function` to every block, in the `form` asked for or in that of the source, and combine in

@@ -147,11 +147,9 @@ def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> S
     started = perf_counter()
     values, tally = ((), Tally()) if share is None else (owned(share[0]), share[1])
     first = own.in_memory and work.first and share is None
-    mine = list[Block]()
     with pinned(), kept():
-        for position, loaded in read_ahead(own, work):
-            mine.append(block_of(own, position, loaded.features))
-            tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
+        mine, spent = _taken(own, work, first=first)
+        tally = tally.plus(spent)
         if other.index == own.index:
             for block in mine:
                 values = _met(mine, block, values, work)
@@ -168,7 +166,7 @@ def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> S
 def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     """The shares of two parts, values for each of their blocks, from their meeting; one share where both are one."""
     started = perf_counter()
-    tally, mine, gained = Tally(), list[Block](), dict[int, Any]()
+    gained = dict[int, Any]()
     same = other.index == own.index
 
     def gain(block: Block, value: Any) -> None:
@@ -182,20 +180,13 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
         if a.index != b.index:
             gain(b, right)
 
-    def take(part: Part, into: list[Block], *, first: bool = False) -> None:
-        nonlocal tally
-        for position, loaded in read_ahead(part, work):
-            into.append(block_of(part, position, loaded.features))
-            tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
-
     with pinned(), kept():
-        take(own, mine, first=own.in_memory and work.first and same)
+        mine, tally = _taken(own, work, first=own.in_memory and work.first and same)
         if work.grouped:
-            others = list[Block]()
-            if not same:
-                take(other, others)
-            left, right = work.function(mine, mine if same else others, work.parameters)
-            for block, value in zip([*mine, *others], left if same else [*left, *right], strict=True):
+            others, spent = (mine, Tally()) if same else _taken(other, work)
+            tally = tally.plus(spent)
+            left, right = work.function(mine, others, work.parameters)
+            for block, value in zip(mine if same else mine + others, left if same else left + right, strict=True):
                 gain(block, value)
         elif same:
             for at, block in enumerate(mine):
@@ -208,10 +199,19 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
                     meet(one, block)
                 tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
                 del loaded, block
-    spent = tally._replace(busy_seconds=perf_counter() - started)
+    tally = tally._replace(busy_seconds=perf_counter() - started)
     parts = [own] if same else [own, other]
     values = [tuple(gained[part.first + at] for at in range(len(part.blocks))) for part in parts]
-    return tuple(zip(values, (spent, Tally()), strict=False))
+    return tuple(zip(values, (tally, Tally()), strict=False))
+
+
+def _taken(part: Part, work: PairWork, *, first: bool = False) -> tuple[list[Block], Tally]:
+    """All blocks of a part, and what they cost; `first` counts those that lie in memory as read."""
+    blocks, tally = list[Block](), Tally()
+    for position, loaded in read_ahead(part, work):
+        blocks.append(block_of(part, position, loaded.features))
+        tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
+    return blocks, tally
 
 
 def pair_gain(work: PairWork, shares: Sequence[Share]) -> Share:

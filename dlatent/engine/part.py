@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links, Rows
+from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Form, LinkRows, Links, Rows
 from dlatent.engine.blas import pinned
 from dlatent.engine.cache import CACHE, measured, stored
 from dlatent.engine.heap import kept
@@ -26,9 +26,6 @@ from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
 
 T = TypeVar("T")
-
-Form: TypeAlias = Callable[[Features], Features]
-"""Another form of the same rows, which takes about as much memory; a function that other processes can import."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +289,7 @@ def _load(part: Part, position: int, work: Work) -> _Loaded:
     if part.in_memory:  # a copy, in the cache or in another form, would only double the memory
         return _Loaded(features, size, 0)
     if work.form is not None:
-        features = _sealed_off(work.form(features))
+        features = _made_read_only(work.form(features))
     if work.cached:
         CACHE.admit(part.key, _place(part, position, work), features, part.cache_bytes)
     return _Loaded(features, size, size)
@@ -309,7 +306,8 @@ def _place(part: Part, position: int, work: Work) -> Hashable:
     return index if work.form is None else (work.form, index)
 
 
-def _sealed_off(features: Features) -> Features:
+def _made_read_only(features: Features) -> Features:
+    """The features themselves, which nobody else has yet, protected as those of `settled`."""
     for array in stored(features):
         array.setflags(write=False)
     return features

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dlatent.arrays import Block, Features, Rows, add
+from dlatent.arrays import Block, Form, Rows, add
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -22,7 +22,7 @@ class Gather(Protocol):
         function: Callable[[Block, P], S],
         parameters: P,
         *,
-        form: Callable[[Features], Features] | None = None,
+        form: Form | None = None,
         name: str = "pass",
     ) -> S:
         """Sum of `function(block, parameters)` over all blocks, in another form of their rows where one is asked for

@@ -68,11 +68,16 @@ def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelReq
         for block in own:
             check_features(block, refuse_zero_rows=request.refuse_zero_rows)
     found = np.empty((sum(block.rows for block in own), sum(block.rows for block in other)))
-    right = list(_pieces(other, request.kernel))
-    for top, rows in _pieces(own, request.kernel):
+    kernel = request.kernel
+    shift = kernel.shift if kernel.name == "linear" else None
+    right = list(_pieces(other, joined=shift is not None))
+    for top, rows in _pieces(own, joined=shift is not None):
         for left, columns in right:
             if not same or left >= top:
-                tile = _tile(rows, rows if same and left == top else columns, request.kernel)
+                if shift is None:
+                    tile = kernel(rows[0], columns[0])
+                else:
+                    tile = products_about(rows, rows if same and left == top else columns, shift)
                 at = slice(top, top + tile.shape[0]), slice(left, left + tile.shape[1])
                 found[at] = tile
                 if same and left > top:
@@ -80,10 +85,9 @@ def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelReq
     return [(rows,) for rows in _cut(found, own)], [(rows,) for rows in _cut(found.T, other)]
 
 
-def _pieces(blocks: Sequence[Block], kernel: Kernel) -> Iterator[tuple[int, list[Features]]]:
-    """The rows of a group, up to a tile of them at a time, and where they begin; of several blocks for inner products,
-    as blocks of few wide rows have little to do for what is read of them."""
-    joined = _of_inner_products(kernel)
+def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, list[Features]]]:
+    """The rows of a group, up to a tile of them at a time, and where they begin; where they are `joined`, for inner
+    products, of several blocks, as blocks of few wide rows have little to do for what is read of them."""
     start, count, held = 0, 0, list[Features]()
     for block in blocks:
         for at in range(0, block.rows, TILE):
@@ -94,17 +98,6 @@ def _pieces(blocks: Sequence[Block], kernel: Kernel) -> Iterator[tuple[int, list
             held.append(rows)
             count += rows.shape[0]
     yield start, held
-
-
-def _tile(rows: list[Features], columns: list[Features], kernel: Kernel) -> Array:
-    if _of_inner_products(kernel):
-        assert kernel.shift is not None
-        return products_about(rows, columns, kernel.shift)
-    return kernel(rows[0], columns[0])
-
-
-def _of_inner_products(kernel: Kernel) -> bool:
-    return kernel.name == "linear" and kernel.shift is not None
 
 
 def _cut(rows: Array, blocks: Sequence[Block]) -> list[Array]:

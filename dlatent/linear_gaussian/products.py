@@ -111,7 +111,7 @@ def _slabs(rows: int, width: int) -> list[slice]:
     """Columns to be multiplied at a time, where these rows of them are met in no order."""
     pieces = max(1, min(width, width * rows * 8 // SLAB_BYTES))
     step = max(1, -(-width // pieces))
-    return [slice(start, min(start + step, width)) for start in range(0, width, step)]
+    return [slice(start, min(start + step, width)) for start in range(0, max(width, 1), step)]
 
 
 def weighted_sums(
@@ -156,36 +156,30 @@ def _transposed_times(x: sp.csr_array | Columns, w: Array) -> Array:
     """xᵀw (D, b); the pieces of columns are added up entry by entry, as rows are."""
     if not isinstance(x, Columns):
         return sparse_times(x.T, w)
-    (rows, width), features = w.shape, x.shape[1]
-    found = np.empty((features, width))
-    for slab in _slabs(-(-rows // len(x.pieces)), width):
-        thin, start = np.ascontiguousarray(w[:, slab]), 0
-        part = np.zeros((features, thin.shape[1]))
-        for piece in x.pieces:
-            count = piece.shape[0]
-            own, entries = thin[start : start + count], (piece.indptr, piece.indices, piece.data)
-            csr_matvecs(features, count, thin.shape[1], *entries, own.ravel(), part.ravel())
-            start += count
-        if thin.shape[1] == width:
-            return part
-        found[:, slab] = part
-    return found
+    slabs = _slabs(-(-len(w) // len(x.pieces)), w.shape[1])
+    parts = [_piecewise(x, np.ascontiguousarray(w[:, slab])) for slab in slabs]
+    return parts[0] if len(parts) == 1 else np.hstack(parts)
+
+
+def _piecewise(x: Columns, w: Array, *, squared: bool = False) -> Array:
+    """xᵀw (D, b), or that of the squares of x, for a C-contiguous w (n, b)."""
+    features, width = x.shape[1], w.shape[1]
+    total, start = np.zeros((features, width)), 0
+    for piece in x.pieces:
+        rows = piece.shape[0]
+        data = np.square(piece.data, dtype=np.float64) if squared else piece.data
+        own = w[start : start + rows]
+        csr_matvecs(features, rows, width, piece.indptr, piece.indices, data, own.ravel(), total.ravel())
+        start += rows
+    return total
 
 
 def _column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
     """Sums of the stored entries, or of their squares, for each feature; the same bits by rows and by columns."""
-
-    def weights(values: np.ndarray) -> np.ndarray:
-        return np.square(values, dtype=np.float64) if squared else values
-
-    width = x.shape[1]
-    if not isinstance(x, Columns):
-        return np.bincount(x.indices, weights=weights(x.data), minlength=width).astype(np.float64, copy=False)
-    total = np.zeros(width)
-    for piece in x.pieces:
-        rows = piece.shape[0]
-        csr_matvecs(width, rows, 1, piece.indptr, piece.indices, weights(piece.data), np.ones(rows), total)
-    return total
+    if isinstance(x, Columns):
+        return _piecewise(x, np.ones((x.shape[0], 1)), squared=squared)[:, 0]
+    weights = np.square(x.data, dtype=np.float64) if squared else x.data
+    return np.bincount(x.indices, weights=weights, minlength=x.shape[1]).astype(np.float64, copy=False)
 
 
 def projected(x: Features, shift: Array, directions: Array) -> Array:
