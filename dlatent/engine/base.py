@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from time import perf_counter
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 from dlatent.arrays import Block, DataSource, Form, Rows, add
 from dlatent.engine.exchange import LinkedWork, Traffic
 from dlatent.engine.gather import PassRecord, Resources
-from dlatent.engine.pairs import PairWork
+from dlatent.engine.pairs import PairWork, TileWork
 from dlatent.engine.part import Share, Work
 from dlatent.errors import EngineError
 
@@ -59,8 +59,9 @@ class Runner(Protocol):
         """The joined share of all parts after an exchange between their rows, and the number of tasks it took."""
         ...
 
-    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
-        """The joined share of all parts after every part has met every part, and the number of tasks it took."""
+    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
+        """The joined share of all parts, or of all pairs of parts, after every part has met every part, and the number
+        of tasks it took."""
         ...
 
     def traffic(self) -> Traffic:
@@ -146,7 +147,6 @@ class PassEngine:
         finish: Callable[[Block, V, P], T] | None = None,
         combine: Callable[[T, T], T] | None = None,
         mutual: bool = False,
-        grouped: bool = False,
         name: str = "pairs",
     ) -> Any:
         """One pass in which every block b meets every block: V_b = along over b' of meet(b, b', parameters).
@@ -155,13 +155,23 @@ class PassEngine:
         working memory is its own affair. `along(left, right)` joins values of one block with others in the fixed order,
         and `finish(b, V_b, parameters)` makes the result of the block (None: V_b itself), where it may write it to a
         store. With `mutual`, two blocks meet once, and `meet` returns a value for each of them, of which a block that
-        meets itself takes the first; where it is `grouped`, all blocks of two groups meet at once, and it returns a
-        list of values for those of each.  Results of all blocks meet by `combine`; None returns them as a tuple in the
-        order of the blocks. `along` and `combine` may update arrays and tuples of arrays on the left in place.
+        meets itself takes the first. Results of all blocks meet by `combine`; None returns them as a tuple in the order
+        of the blocks. `along` and `combine` may update arrays and tuples of arrays on the left in place.
         """
         groups, first = self._runner.groups, not self.passes
-        work = PairWork.pairs(name, meet, parameters, along, finish, combine, mutual, grouped, groups, first)
+        work = PairWork.pairs(name, meet, parameters, along, finish, combine, mutual, groups, first)
         return self._passed(work, self._runner.run_pairs)
+
+    def gather_tiles(
+        self, meet: Callable[[Sequence[Block], Sequence[Block], P], S], parameters: P, *, name: str = "tiles"
+    ) -> tuple[S, ...]:
+        """One pass in which every two groups of blocks meet once, with all their blocks in memory: meet(g, g',
+        parameters) of the groups g ≤ g', in the order of (g, g').
+
+        Where g' is g, `meet` gets the same list twice.
+        """
+        work = TileWork.tiles(name, meet, parameters, self._runner.groups, not self.passes)
+        return cast(tuple[S, ...], self._passed(work, self._runner.run_pairs))
 
     def traffic(self) -> Traffic:
         """What one exchange between the rows moves. Reads the links."""

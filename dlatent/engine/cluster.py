@@ -31,9 +31,9 @@ from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, walk_pairs
+from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
 from dlatent.engine.part import Part, Share, Work, halt, keys_of, owned, parts_of, sealed, unsealed
-from dlatent.engine.placement import place
+from dlatent.engine.placement import meeting_places, place
 from dlatent.engine.targets import Targets, as_rows
 
 Future: TypeAlias = Any
@@ -114,8 +114,8 @@ class ClusterRunner:
         self.survey()
         return self._finish(work, progress, self._linked)
 
-    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
-        """The same after every part has met every part."""
+    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same after every part has met every part, or of what each pair of them makes."""
         return self._finish(work, progress, self._paired)
 
     def survey(self) -> npt.NDArray[np.int64]:
@@ -277,7 +277,7 @@ class ClusterRunner:
 
     def _paired(self, work: Work, new: _Pieces) -> Key:
         """The tasks of a pass over pairs; returns the key of the last."""
-        assert isinstance(work, PairWork)
+        assert isinstance(work, PairWork | TileWork)
         return walk_pairs(_PairSteps(self, new), work)
 
     def place(self, group: int) -> tuple[Key, str]:
@@ -355,6 +355,7 @@ class _PairSteps:
                 key = _held(new.graph, (f"{new.name}-blocks", group), key, chunks, home)
             self._homes.append(home)
             self._parts.append(key)
+        self._meeting_place = meeting_places(self._homes)
 
     def meet(self, group: int, other: int, share: Key | None) -> Key:
         inputs = [self._new.package, self._parts[group], self._parts[other], *([] if share is None else [share])]
@@ -363,10 +364,16 @@ class _PairSteps:
         return key
 
     def meet_once(self, group: int, other: int) -> Key:
+        return self._once(tasks.meet_once, group, other)
+
+    def tile(self, group: int, other: int) -> Key:
+        return self._once(tasks.meet_tile, group, other)
+
+    def _once(self, function: Callable[..., Any], group: int, other: int) -> Key:
         inputs = [self._new.package, self._parts[group], self._parts[other]]
-        home = self._homes[other if (group + other) % 2 else group]  # every group is at home for half of its meetings
         key = (f"{self._new.name}-pair", group, other)
-        self._new.leaves.append(self._new.graph.add(key, tasks.meet_once, inputs=inputs, home=home))
+        home = self._meeting_place(group, other)
+        self._new.leaves.append(self._new.graph.add(key, function, inputs=inputs, home=home))
         return key
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Key]) -> Key:

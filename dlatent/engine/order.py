@@ -21,15 +21,15 @@ FAN_IN = 4
 
 
 def group_count(sizes: Sequence[int]) -> int:
-    """Number of groups for blocks of these sizes: of about 4 MB up to 16 of them, then of about 128 MB.
+    """Number of groups for blocks of these sizes: of about 4 MB up to 16 of them, then of at most about 128 MB.
 
     At least 4 and at most 1024: every group costs a task and the transfer of a statistic, too much for small data.
-    Few groups are whole nodes of the tree, 4, 8, 12 or 16: a fifth would be one more join, and work for one more round
-    of two or four workers.
+    They are whole nodes of the tree, 4, 8, 12 and so on: one group more would be one more join, and work for one more
+    round of two or four workers.
     """
     total = sum(sizes)
     small = min(ENOUGH_GROUPS, total // SMALL_GROUP_BYTES // FAN_IN * FAN_IN)
-    large = min(MOST_GROUPS, -(-total // GROUP_BYTES))
+    large = min(MOST_GROUPS, -(-total // (GROUP_BYTES * FAN_IN)) * FAN_IN)
     return min(len(sizes), max(FEWEST_GROUPS, small, large))
 
 

@@ -9,8 +9,10 @@ a block at `block.start`.
 
 In a mutual pass two blocks meet once, and `meet` makes a value for each of them: half the products, where what b is to
 b' tells what b' is to b.  The values of all groups then lie on the workers until the end, where in the other kind they
-come and go group by group.  They join in the same order, those of a group of others first among themselves.  A mutual
-`meet` that is *grouped* gets all blocks of two groups at once, which are in memory then.
+come and go group by group.  They join in the same order, those of a group of others first among themselves.
+
+In a pass over tiles two groups meet once, all their blocks in memory at a time, and what they make of each other is an
+entry of the result: where the driver wants a symmetric matrix, half of it travels, and once.
 
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
@@ -22,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import combinations_with_replacement
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -43,7 +46,6 @@ class PairWork(Work):
     finish: Callable[[Block, Any, Any], Any] | None
     listed: bool
     mutual: bool
-    grouped: bool
     groups: int
 
     @classmethod
@@ -56,16 +58,13 @@ class PairWork(Work):
         finish: Any,
         combine: Any,
         mutual: bool,
-        grouped: bool,
         groups: int,
         first: bool,
     ) -> PairWork:
         """A new pass with a token of its own; without `combine` its result is a tuple with an entry for each block."""
         listed = combine is None
         joined, token = operator.add if listed else combine, uuid4().hex
-        return cls(
-            name, meet, parameters, joined, first, True, None, token, along, finish, listed, mutual, grouped, groups
-        )
+        return cls(name, meet, parameters, joined, first, True, None, token, along, finish, listed, mutual, groups)
 
     def visits(self) -> int:
         """How often a pass sees each block: with its own group once, and with every other group twice, or once."""
@@ -78,6 +77,26 @@ class PairWork(Work):
         return groups * (groups + 1) // 2 if self.mutual else groups**2
 
 
+@dataclass(frozen=True, eq=False)
+class TileWork(Work):
+    """What a pass over tiles does; `function` makes an entry of the result, of all blocks of two groups."""
+
+    groups: int
+
+    @classmethod
+    def tiles(cls, name: str, meet: Any, parameters: Any, groups: int, first: bool) -> TileWork:
+        """A new pass with a token of its own."""
+        return cls(name, meet, parameters, operator.add, first, True, None, uuid4().hex, groups)
+
+    def visits(self) -> int:
+        """How often a pass sees each block: with its own group, and with every other group."""
+        return self.groups
+
+    def steps(self, groups: int) -> int:
+        """Pairs of groups."""
+        return groups * (groups + 1) // 2
+
+
 class PairSteps(Protocol[Node]):
     """How a runner makes the nodes of a pass over pairs."""
 
@@ -87,6 +106,10 @@ class PairSteps(Protocol[Node]):
 
     def meet_once(self, group: int, other: int) -> Node:
         """What two groups make of each other: a share for each."""
+        ...
+
+    def tile(self, group: int, other: int) -> Node:
+        """The share that two groups give to a pass over tiles."""
         ...
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Node]) -> Node:
@@ -103,9 +126,12 @@ class PairSteps(Protocol[Node]):
         ...
 
 
-def walk_pairs(steps: PairSteps[Node], work: PairWork) -> Node:
+def walk_pairs(steps: PairSteps[Node], work: PairWork | TileWork) -> Node:
     """Every group meets the groups in their order, and their shares join in the fixed tree."""
     groups = work.groups
+    if isinstance(work, TileWork):
+        pairs = list(combinations_with_replacement(range(groups), 2))
+        return reduce_tree(lambda number: steps.tile(*pairs[number]), steps.join, len(pairs))
 
     def leaf(group: int) -> Node:
         share = steps.meet(group, 0, None)
@@ -182,13 +208,7 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
 
     with pinned(), kept():
         mine, tally = _taken(own, work, first=own.in_memory and work.first and same)
-        if work.grouped:
-            others, spent = (mine, Tally()) if same else _taken(other, work)
-            tally = tally.plus(spent)
-            left, right = work.function(mine, others, work.parameters)
-            for block, value in zip(mine if same else mine + others, left if same else left + right, strict=True):
-                gain(block, value)
-        elif same:
+        if same:
             for at, block in enumerate(mine):
                 for later in mine[at:]:
                     meet(block, later)
@@ -205,7 +225,18 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     return tuple(zip(values, (tally, Tally()), strict=False))
 
 
-def _taken(part: Part, work: PairWork, *, first: bool = False) -> tuple[list[Block], Tally]:
+def tile_parts(own: Part, other: Part, work: TileWork) -> Share:
+    """What two parts, which may be one, give to a pass over tiles: a tuple with what they make of each other."""
+    started = perf_counter()
+    same = other.index == own.index
+    with pinned(), kept():
+        mine, tally = _taken(own, work, first=own.in_memory and work.first and same)
+        others, spent = (mine, Tally()) if same else _taken(other, work)
+        value = owned(work.function(mine, others, work.parameters))
+    return (value,), tally.plus(spent)._replace(busy_seconds=perf_counter() - started)
+
+
+def _taken(part: Part, work: Work, *, first: bool = False) -> tuple[list[Block], Tally]:
     """All blocks of a part, and what they cost; `first` counts those that lie in memory as read."""
     blocks, tally = list[Block](), Tally()
     for position, loaded in read_ahead(part, work):

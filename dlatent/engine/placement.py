@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 
 def place(groups: int, workers: Mapping[str, int], before: Sequence[str | None]) -> list[str]:
@@ -22,6 +22,31 @@ def place(groups: int, workers: Mapping[str, int], before: Sequence[str | None])
     free = [worker for worker in room for _ in range(room[worker])]
     vacancies = iter(free)
     return [home if home is not None else next(vacancies) for home in homes]
+
+
+def meeting_places(homes: Sequence[str]) -> Callable[[int, int], str]:
+    """Where two groups meet that meet once, by their numbers: at the home of one of them.
+
+    A worker meets the groups of half of the workers, those that follow it in a ring, so that it reads little more than
+    half of the data, and all have equally much to do.  Where the number of workers is even, two that face each other
+    share the meetings of their groups.
+    """
+    number = {home: at for at, home in enumerate(dict.fromkeys(homes))}
+    met: dict[str, int] = dict.fromkeys(number, 0)
+    ranks = list[int]()
+    for home in homes:
+        ranks.append(met[home])
+        met[home] += 1
+
+    def place_of(group: int, other: int) -> str:
+        if number[homes[group]] > number[homes[other]]:
+            group, other = other, group
+        steps = number[homes[other]] - number[homes[group]]
+        if 2 * steps == len(number):
+            return homes[group if ranks[other] % 2 else other]
+        return homes[group if 2 * steps < len(number) else other]
+
+    return place_of
 
 
 def _quotas(groups: int, workers: Mapping[str, int]) -> dict[str, int]:

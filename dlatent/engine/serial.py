@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,21 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, gained_shares, pair_finish, pair_gain, pair_once, pair_parts, walk_pairs
+from dlatent.engine.pairs import (
+    PairWork,
+    TileWork,
+    gained_shares,
+    pair_finish,
+    pair_gain,
+    pair_once,
+    pair_parts,
+    tile_parts,
+    walk_pairs,
+)
 from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
+
+T = TypeVar("T")
 
 
 class SerialEngine(PassEngine):
@@ -67,7 +79,7 @@ class _InThisThread:
         needs = needs_of(self.survey())
         return walk(_InOrder(self._parts, work, progress), needs, work.hops), self.groups * (work.hops + 1)
 
-    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
         return walk_pairs(_Pairing(self._parts, work, progress), work), work.steps(self.groups)
 
     def survey(self) -> npt.NDArray[np.int64]:
@@ -86,17 +98,19 @@ class _InThisThread:
 class _Pairing:
     """The steps of a pass over pairs, each done at once."""
 
-    def __init__(self, parts: list[Part], work: PairWork, progress: Progress | None) -> None:
+    def __init__(self, parts: list[Part], work: Any, progress: Progress | None) -> None:
         self._parts, self._work, self._progress = parts, work, progress
 
     def meet(self, group: int, other: int, share: Share | None) -> Share:
-        share = pair_parts(self._parts[group], self._parts[other], self._work, share)
-        if self._progress is not None:
-            self._progress.done()
-        return share
+        return self._told(pair_parts(self._parts[group], self._parts[other], self._work, share))
 
     def meet_once(self, group: int, other: int) -> Any:
-        met = pair_once(self._parts[group], self._parts[other], self._work)
+        return self._told(pair_once(self._parts[group], self._parts[other], self._work))
+
+    def tile(self, group: int, other: int) -> Share:
+        return self._told(tile_parts(self._parts[group], self._parts[other], self._work))
+
+    def _told(self, met: T) -> T:
         if self._progress is not None:
             self._progress.done()
         return met

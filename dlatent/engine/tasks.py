@@ -19,7 +19,16 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
-from dlatent.engine.pairs import PairWork, gained_shares, pair_finish, pair_gain, pair_once, pair_parts
+from dlatent.engine.pairs import (
+    PairWork,
+    TileWork,
+    gained_shares,
+    pair_finish,
+    pair_gain,
+    pair_once,
+    pair_parts,
+    tile_parts,
+)
 from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
 
@@ -132,6 +141,11 @@ def meet_parts(package: Package, own: Part, other: Part, share: Share | None = N
 def meet_once(package: Package, own: Part, other: Part) -> tuple[Share, ...]:
     """What two parts make of each other."""
     return pair_once(own, other, _pairs(package))
+
+
+def meet_tile(package: Package, own: Part, other: Part) -> Share:
+    """What two parts give to a pass over tiles."""
+    return tile_parts(own, other, cast(TileWork, opened(package)))
 
 
 def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:

@@ -18,7 +18,17 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, gained_shares, pair_finish, pair_gain, pair_once, pair_parts, walk_pairs
+from dlatent.engine.pairs import (
+    PairWork,
+    TileWork,
+    gained_shares,
+    pair_finish,
+    pair_gain,
+    pair_once,
+    pair_parts,
+    tile_parts,
+    walk_pairs,
+)
 from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -49,7 +59,7 @@ class ThreadRunner:
         steps = _LinkedSteps(self._parts, work, progress)
         return self._computed(walk(steps, needs_of(self.survey()), work.hops), work), steps.tasks
 
-    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
         """The same after every part has met every part."""
         steps = _PairSteps(self._parts, work, progress)
         return self._computed(walk_pairs(steps, work), work), steps.tasks
@@ -129,6 +139,9 @@ class _PairSteps(_Steps):
 
     def meet_once(self, group: int, other: int) -> Any:
         return self._task(self._told(pair_once), self._parts[group], self._parts[other], self._work)
+
+    def tile(self, group: int, other: int) -> Any:
+        return self._task(self._told(tile_parts), self._parts[group], self._parts[other], self._work)
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Any]) -> Any:
         return self._task(_gain, self._work, sides, inputs=inputs)

@@ -241,7 +241,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 targets = None if rows is None else rows(0, source.shape[0])
                 outcome = fit_linear(
                     engine.gather,
-                    engine.gather_pairs,
+                    engine.gather_tiles,
                     specification,
                     shift,
                     targets,

@@ -6,7 +6,6 @@ memory all combinations are taken at once, and the closed forms apply (SPPCA, Th
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.outcome import Gather, GatherPairs, Options, Outcome, Report
+from dlatent.fitting.outcome import Gather, GatherTiles, Options, Outcome, Report
 from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.routes import finished, gram_products
 from dlatent.fitting.subspace import Climb, climb, first_directions, grow
@@ -37,7 +36,7 @@ from dlatent.linear_gaussian.kernel_passes import (
     block_landmarks,
     block_lift,
     meet_kernel,
-    side_by_side,
+    whole_kernel,
 )
 from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred
 from dlatent.linear_gaussian.parameters import Parameters
@@ -190,18 +189,15 @@ def fit_landmarks(
     return LandmarkFit(solution, outcome, mean[:width], error, dimension)
 
 
-def gathered_kernel(gather_pairs: GatherPairs, kernel: Kernel, options: Options) -> Array:
+def gathered_kernel(gather_tiles: GatherTiles, kernel: Kernel, options: Options) -> Array:
     """K (N, N) of all instances, by one pass over pairs of blocks."""
     request = KernelRequest(kernel, None, options.refuse_zero_rows)
-    parts = gather_pairs(
-        meet_kernel, request, along=operator.add, finish=side_by_side, mutual=True, grouped=True, name="kernel"
-    )
-    return np.vstack(parts)
+    return whole_kernel(gather_tiles(meet_kernel, request, name="kernel"))
 
 
 def fit_linear(
     gather: Gather,
-    gather_pairs: GatherPairs,
+    gather_tiles: GatherTiles,
     specification: Specification,
     shift: Array,
     targets: Array | None,
@@ -215,7 +211,7 @@ def fit_linear(
 
     Law: the result is that of the other routes, up to rounding.
     """
-    matrix = gathered_kernel(gather_pairs, Kernel("linear", shift=shift), options)
+    matrix = gathered_kernel(gather_tiles, Kernel("linear", shift=shift), options)
     k, width = specification.n_components, specification.sizes[0]
     data = dual_data(targets, specification, len(matrix), width)
     inside = specification.resized((k, *specification.sizes[1:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -60,10 +60,19 @@ class GatherPairs(Protocol):
         finish: Callable[[Block, S, P], Any] | None = None,
         combine: Callable[[Any, Any], Any] | None = None,
         mutual: bool = False,
-        grouped: bool = False,
         name: str = "pairs",
     ) -> Any:
         """The results of all blocks: of what a block's meetings with all blocks add up to, made by `finish`."""
+        ...
+
+
+class GatherTiles(Protocol):
+    """One pass in which every two groups of blocks meet once (see the engine's protocol)."""
+
+    def __call__(
+        self, meet: Callable[[Sequence[Block], Sequence[Block], P], S], parameters: P, *, name: str = "tiles"
+    ) -> tuple[S, ...]:
+        """What each two groups g ≤ g' make of each other, in the order of (g, g')."""
         ...
 
 

@@ -87,8 +87,8 @@ def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
 
 
 def cache_room(problem: Problem, machine: Machine, held: int, *, pairs: bool = False) -> int:
-    """Bytes of blocks that a worker may keep beside what it needs: its share, or in passes over `pairs`, in which it
-    meets every block, all of them."""
+    """Bytes of blocks that a worker may keep beside what it needs: its share, or in passes over `pairs`, in which two
+    blocks meet once, all that it meets."""
     if problem.in_memory:
         return 0
     room = machine.cache_bytes
@@ -96,13 +96,19 @@ def cache_room(problem: Problem, machine: Machine, held: int, *, pairs: bool = F
         room = min(room, int(FILL * machine.worker_memory) - held)
     wanted = problem.nbytes + _links_bytes(problem)
     group = max(problem.largest_block, wanted // group_number(problem))
-    return max(0, min(room, -(-wanted // (1 if pairs else machine.workers)) + group))
+    share = -(-wanted // machine.workers) + group
+    return max(0, min(room, min(_shares_met(machine) * share, wanted + group) if pairs else share))
 
 
 def stays(problem: Problem, machine: Machine, cache_bytes: int, *, pairs: bool = False) -> bool:
-    """Whether all blocks stay in memory between passes, or in passes over `pairs` on every worker."""
-    caches = cache_bytes * (1 if pairs else machine.workers)
+    """Whether all blocks stay in memory between passes, or in passes over `pairs` on every worker that meets them."""
+    caches = cache_bytes * machine.workers // (_shares_met(machine) if pairs else 1)
     return problem.in_memory or problem.nbytes + _links_bytes(problem) <= caches
+
+
+def _shares_met(machine: Machine) -> int:
+    """Workers whose share of the data a worker meets, its own among them, where two groups meet once."""
+    return machine.workers // 2 + 1
 
 
 def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
@@ -267,10 +273,10 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     else:
         driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
     square = 8 * count**2
-    products = square + -(-square // machine.workers)  # as they come, and all of them on one worker at the end
+    products = square // 2 + square // (2 * machine.workers)  # as they come, and all of them on one worker at the end
     held = worker_memory(problem, machine, products, 8 * count * columns) + paired_memory(problem, machine, 2)
     cache = cache_room(problem, machine, held, pairs=True)
-    visits = machine.workers if stays(problem, machine, cache, pairs=True) else groups
+    visits = _shares_met(machine) if stays(problem, machine, cache, pairs=True) else groups
     threads = machine.workers * machine.threads
     seconds = driver + (flops / rate + visits * problem.nbytes / DECODE_RATE) / threads + TASK_SECONDS * groups**2
     seconds += _pass_seconds(problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False)

@@ -6,7 +6,9 @@ features is a sum over instances.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations_with_replacement
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -54,15 +56,8 @@ def meet_product(own: Block, other: Block, request: KernelRequest) -> tuple[Arra
     return mine, yours
 
 
-KernelRows = list[tuple[Array, ...]]
-"""For each block of a group its rows of the kernel, in pieces."""
-
-
-def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelRequest) -> tuple[KernelRows, KernelRows]:
-    """K(own, other) (n, m) of two groups of blocks, and its transpose, to be put beside those of the other groups.
-
-    Checks all rows once.
-    """
+def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelRequest) -> Array:
+    """K(own, other) (n, m) of two groups of blocks. Checks all rows once."""
     same = own[0].index == other[0].index
     if same:
         for block in own:
@@ -82,7 +77,20 @@ def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelReq
                 found[at] = tile
                 if same and left > top:
                     found[at[::-1]] = tile.T
-    return [(rows,) for rows in _cut(found, own)], [(rows,) for rows in _cut(found.T, other)]
+    return found
+
+
+def whole_kernel(tiles: Sequence[Array]) -> Array:
+    """K (N, N) from its tiles on and above the diagonal, row by row of tiles."""
+    groups = (math.isqrt(8 * len(tiles) + 1) - 1) // 2
+    edges = np.cumsum([0, *(tile.shape[1] for tile in tiles[:groups])]).tolist()
+    found = np.empty((edges[-1], edges[-1]))
+    for tile, at in zip(tiles, combinations_with_replacement(range(groups), 2), strict=True):
+        rows, columns = (slice(edges[group], edges[group + 1]) for group in at)
+        found[rows, columns] = tile
+        if rows != columns:
+            found[columns, rows] = tile.T
+    return found
 
 
 def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, list[Features]]]:
@@ -100,21 +108,11 @@ def _pieces(blocks: Sequence[Block], *, joined: bool) -> Iterator[tuple[int, lis
     yield start, held
 
 
-def _cut(rows: Array, blocks: Sequence[Block]) -> list[Array]:
-    """The rows of each block."""
-    return np.split(rows, np.cumsum([block.rows for block in blocks])[:-1])
-
-
 def _tiles(own: Block, other: Block) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of the tiles of K(own, other); of a block with itself those on and above the diagonal."""
     for a in range(0, own.rows, TILE):
         for b in range(a if own.index == other.index else 0, other.rows, TILE):
             yield slice(a, min(a + TILE, own.rows)), slice(b, min(b + TILE, other.rows))
-
-
-def side_by_side(block: Block, tiles: tuple[Array, ...], request: KernelRequest) -> Array:
-    """The rows of the kernel that belong to a block (n, N)."""
-    return np.hstack(tiles)
 
 
 class TileWriter(Protocol):

@@ -21,6 +21,8 @@ SPARSE_BYTES = 4 * 2**20
 """Bytes of the packed second moments of the sparse rows that are worked on at a time."""
 SMALLEST_CHUNK, LARGEST_CHUNK = 64, 8192
 BUCKETS = 4096
+ONE = np.float64(1.0).view(np.int64)
+"""The bits of 1."""
 FEW = 0.04
 """Part of the cells of a dense chunk below which the observed, or the missing ones, are worth a sparse matrix."""
 
@@ -170,7 +172,8 @@ def observed(features: Features, centre: Array, scale: Array, buffers: Buffers |
     count = int(np.count_nonzero(absent))
     # Clearing the bits of NaN is several times faster than assigning zeros where a mask says so.
     bits, kept = residuals.view(np.int64), mask.view(np.int64)
-    np.subtract(absent, 1, out=kept, casting="unsafe")
+    np.copyto(kept, absent)
+    kept -= 1
     np.bitwise_and(bits, kept, out=bits)
     if count < FEW * absent.size:
         own, owner = _distinct(absent) if count else (absent[:1], np.zeros(len(absent), dtype=np.intp))
@@ -178,6 +181,8 @@ def observed(features: Features, centre: Array, scale: Array, buffers: Buffers |
     own, owner = _distinct(absent)
     if count > (1.0 - FEW) * absent.size:
         return Observed(residuals, None, sp.csr_array(~own, dtype=np.float64), None, owner)
+    if owner is None:
+        return Observed(residuals, np.bitwise_and(kept, ONE, out=kept).view(np.float64), None, None, None)
     return Observed(residuals, np.subtract(1.0, own, out=mask[: len(own)]), None, None, owner)
 
 

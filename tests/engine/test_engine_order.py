@@ -30,7 +30,8 @@ def test_number_of_groups(monkeypatch):
     assert group_count([1] * 4096) == 4
     assert [group_count([SMALL_GROUP_BYTES] * count) for count in (5, 7, 8, 11, 15, 16)] == [4, 4, 8, 8, 12, 16]
     assert group_count([SMALL_GROUP_BYTES] * 64) == 16
-    assert group_count([GROUP_BYTES // 2] * 100) == 50
+    assert [group_count([GROUP_BYTES // 2] * 2 * count) for count in (16, 17, 20, 21)] == [16, 20, 20, 24]
+    assert group_count([GROUP_BYTES // 2] * 100) == 52
     assert group_count([GROUP_BYTES] * 5000) == 1024
 
 

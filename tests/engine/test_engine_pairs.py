@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import reduce
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +23,7 @@ from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
 from dlatent.engine.pairs import PairWork
 from dlatent.engine.part import Tally, parts_of, sealed
+from dlatent.engine.placement import meeting_places
 from dlatent.errors import DataError, EngineError
 from dlatent.stores.sink import RowSink
 
@@ -62,12 +65,15 @@ def spell_both(own, other, _request):
 
 
 def spell_groups(own, other, _request):
-    """The values of all blocks of two groups, those of a group that meets itself twice."""
+    """The numbers of the blocks of two groups, and whether both are one list."""
+    return [block.index for block in own], [block.index for block in other], own is other
 
-    def spelt(mine, yours):
-        return [reduce(nest, (f"{one.index}·{block.index}" for block in yours)) for one in mine]
 
-    return spelt(own, other), spelt(other, own)
+def tile(own, other, request):
+    """X Xᵀ of two groups, in float32, the products of their blocks side by side; kills its worker where asked to."""
+    if request.flag:
+        kill_where((own[-1].index, len(SIZES) - 1), own[-1], other[-1], request)
+    return np.block([[a.features @ b.features.T for b in other] for a in own])
 
 
 def spell(own, other, _request):
@@ -157,17 +163,15 @@ def test_values_join_in_the_order_of_the_blocks(client, blocks):
         assert engine.gather_pairs(spell, None, along=nest) == tuple(expected)
 
 
-@pytest.mark.parametrize("grouped", [False, True], ids=["block by block", "grouped"])
 @pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
-def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(client, blocks, grouped):
-    meet = spell_groups if grouped else spell_both
+def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(client, blocks):
     cut = groups([1] * blocks)
     expected = []
     for own in range(blocks):
         parts = [reduce(nest, (f"{own}·{other}" for other in group)) for group in cut]
         expected.append(reduce(nest, parts))
     with connect(drawn([1] * blocks), client=client) as engine:
-        assert engine.gather_pairs(meet, None, along=nest, mutual=True, grouped=grouped) == tuple(expected)
+        assert engine.gather_pairs(spell_both, None, along=nest, mutual=True) == tuple(expected)
 
 
 def test_results_may_be_added_up(client):
@@ -286,7 +290,7 @@ def test_meetings_are_taken_in_by_fours():
 
 @pytest.mark.parametrize("finish", [None, energy])
 def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
-    work = PairWork.pairs("sums", None, Request(THIN), add, finish, add, True, False, 1, True)
+    work = PairWork.pairs("sums", None, Request(THIN), add, finish, add, True, 1, True)
     package = tasks.Package(sealed(vars(work), PairWork), work.token)
     meetings = [
         tuple((tuple(np.full((size, 3), 10.0 * side + at) for size in (3, 1)), Tally()) for side in (0, 1))
@@ -302,16 +306,96 @@ def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
     assert pickle.dumps((meetings, share)) == before
 
 
-def test_grouped_meetings_read_and_count_what_single_ones_do(client):
+@pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
+def test_every_two_groups_meet_once_in_a_pass_over_tiles(client, blocks):
+    cut = [list(group) for group in groups([1] * blocks)]
+    expected = tuple((own, other, own is other) for own, other in combinations_with_replacement(cut, 2))
+    with connect(drawn([1] * blocks), client=client) as engine:
+        assert engine.gather_tiles(spell_groups, None) == expected
+
+
+def tiles(engine, **flag):
+    return [found.tobytes() for found in engine.gather_tiles(tile, Request(THIN, **flag))]
+
+
+def serial_tiles(source):
+    with connect(source, client="serial") as engine:
+        return tiles(engine)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 4000, None])
+@pytest.mark.parametrize("delayed", [False, True], ids=["store", "dask"])
+def test_tiles_have_the_same_bits_as_serial_ones(client, cache_bytes, delayed):
+    expected = serial_tiles(drawn(SIZES))
+    with connect(drawn(SIZES, delayed=delayed), client=client, cache_bytes=cache_bytes) as engine:
+        for _ in range(2):
+            assert tiles(engine) == expected
+
+
+def test_a_killed_worker_does_not_change_a_bit_of_a_tile(two_processes, tmp_path):
+    source = drawn(SIZES, key="killed among tiles")
+    with connect(source, client=two_processes) as engine:
+        workers = set(two_processes.run(os.getpid).values())
+        assert tiles(engine, flag=str(tmp_path / "flag")) == serial_tiles(source)
+    two_processes.wait_for_workers(2)
+    assert set(two_processes.run(os.getpid).values()) != workers
+
+
+@pytest.mark.parametrize(("sizes", "groups"), [(SIZES, GROUPS), ([5], 1)])
+def test_a_pass_over_tiles_counts_meetings_visits_and_bytes(client, sizes, groups):
+    values = np.random.default_rng(0).normal(size=(sum(sizes), COLUMNS))
+    for source in (drawn(sizes), held(values, sizes)):
+        seen = []
+        with connect(source, client=client, on_progress=lambda *counts, seen=seen: seen.append(counts)) as engine:
+            engine.gather_tiles(spell_groups, None)
+            (record,) = engine.passes
+        assert max(seen) == (groups * (groups + 1) // 2, groups * (groups + 1) // 2)
+        assert record.blocks == groups * len(sizes)
+        if source.in_memory:
+            assert record.bytes_read == values.nbytes
+
+
+def test_tiles_that_alias_the_data_are_not_the_data(client):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
-    for source in (drawn(SIZES), held(values, SIZES)):
-        records = []
-        for grouped, meet in ((False, spell_both), (True, spell_groups)):
-            with connect(source, client=client) as engine:
-                engine.gather_pairs(meet, None, along=nest, mutual=True, grouped=grouped)
-                (record,) = engine.passes
-            records.append((record.blocks, record.tasks) + (record.bytes_read,) * source.in_memory)
-        assert records[0] == records[1]
+    with connect(held(values, SIZES), client=client) as engine:
+        found = engine.gather_tiles(lambda own, _other, _request: own[0].features, None)
+        assert not any(np.shares_memory(part, values) for part in found)
+
+
+def test_errors_of_tiles_reach_the_caller_and_leave_the_engine_usable(client):
+    def refuse(*_values):
+        raise DataError("these groups fail")
+
+    with connect(drawn(SIZES), client=client) as engine:
+        with pytest.raises(DataError, match="these groups fail"):
+            engine.gather_tiles(refuse, None)
+        assert tiles(engine) == serial_tiles(drawn(SIZES))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("each", [2, 3])
+def test_groups_meet_at_the_home_of_one_of_them_and_no_worker_needs_all(workers, each):
+    homes = [f"worker {number}" for number in range(workers) for _ in range(each)]
+    place = meeting_places(homes)
+    meetings, needed = Counter(), defaultdict(set)
+    for one, other in combinations_with_replacement(range(len(homes)), 2):
+        home = place(one, other)
+        assert home in (homes[one], homes[other])
+        meetings[home] += 1
+        needed[home] |= {one, other}
+    assert max(meetings.values()) - min(meetings.values()) <= each * (each % 2)
+    assert max(map(len, needed.values())) <= each * (workers // 2 + 1)
+
+
+def test_two_processes_read_no_block_more_often_than_each_needs_it(two_processes):
+    source = drawn(SIZES, key="read among tiles")
+    everything = sum(block.nbytes for block in source.blocks)
+    with connect(source, client=two_processes) as engine:
+        engine.gather_tiles(spell_groups, None)
+        engine.gather_tiles(spell_groups, None)
+        first, second = engine.passes
+    assert everything < first.bytes_read <= 2 * everything
+    assert second.bytes_read == 0
 
 
 def test_a_closed_engine_meets_no_more():

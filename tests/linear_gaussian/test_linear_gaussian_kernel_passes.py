@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Block
 from dlatent.errors import DataError
 from dlatent.linear_gaussian import kernel_passes
-from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
+from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product, whole_kernel
 from dlatent.operators.kernels import Kernel
 
 X = np.random.default_rng(0).normal(size=(23, 4))
@@ -54,15 +54,18 @@ def test_kernels_of_two_groups_are_parts_of_the_kernel(name, cut, sparse):
         expected = X @ X.T  # sparse rows are not moved
     blocks = [replace(b, features=sp.csr_array(b.features)) for b in BLOCKS] if sparse else BLOCKS
     groups = [blocks[a:b] for a, b in pairwise(cut)]
+    request, tiles, places = KernelRequest(kernel, None, False), [], []
     for own, other in combinations_with_replacement(groups, 2):
-        mine, yours = meet_kernel(own, other, KernelRequest(kernel, None, False))
         rows, columns = (slice(g[0].start, g[-1].start + g[-1].rows) for g in (own, other))
-        for value, block in zip(mine, own, strict=True):
-            at = slice(block.start, block.start + block.rows)
-            np.testing.assert_allclose(np.hstack(value), expected[at, columns], rtol=1e-10, atol=1e-12)
-        left, right = (np.vstack([np.hstack(value) for value in side]) for side in (mine, yours))
-        assert right.shape == expected[columns, rows].shape
-        np.testing.assert_array_equal(right, left.T)
+        places.append((rows, columns))
+        tiles.append(meet_kernel(own, other, request))
+        np.testing.assert_allclose(tiles[-1], expected[rows, columns], rtol=1e-10, atol=1e-12)
+    found = whole_kernel(tiles)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    for tile, (rows, columns) in zip(tiles, places, strict=True):
+        np.testing.assert_array_equal(found[rows, columns], tile)
+        if rows != columns:
+            np.testing.assert_array_equal(found[columns, rows], tile.T)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
