@@ -29,7 +29,9 @@ def group_count(sizes: Sequence[int]) -> int:
     """
     total = sum(sizes)
     small = min(ENOUGH_GROUPS, total // SMALL_GROUP_BYTES // FAN_IN * FAN_IN)
-    large = min(MOST_GROUPS, -(-total // (GROUP_BYTES * FAN_IN)) * FAN_IN)
+    large = -(-total // GROUP_BYTES)
+    if large > ENOUGH_GROUPS:
+        large = min(MOST_GROUPS, large + -large % FAN_IN)
     return min(len(sizes), max(FEWEST_GROUPS, small, large))
 
 
