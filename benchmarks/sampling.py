@@ -17,8 +17,8 @@ from typing import NamedTuple
 INTERVAL = 0.004
 ENGINE, LIBRARY = "dlatent.engine.", "dlatent."
 TASKS = {
-    "part.run_part", "part.step", "pairs.pair_parts", "pairs.pair_once", "pairs.pair_finish", "exchange.project",
-    "exchange.project_block", "exchange.spread", "exchange.meet",
+    "part.run_part", "part.step", "pairs.pair_parts", "pairs.pair_once", "pairs.pair_finish", "pairs.tile_parts",
+    "exchange.project", "exchange.project_block", "exchange.spread", "exchange.meet",
 }  # fmt: skip
 """Functions of the engine that work on blocks, whose seconds the engine counts as busy."""
 JOINING, PASS, LOADING, WAITING = {"part.join", "tasks.join_shares"}, "base._passed", "part._load", "part.read_ahead"

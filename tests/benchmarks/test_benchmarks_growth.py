@@ -168,16 +168,16 @@ def test_a_bare_process_that_fails_ends_the_others(tmp_path: Path, capfd: pytest
     assert "does not exist" in capfd.readouterr().err
 
 
-def seen_during(engine: str, tmp_path: Path) -> dict[Sample, float]:
-    problem = Problem("rows", 4000, 60, 8)
+def seen_during(engine: str, tmp_path: Path, problem: Problem) -> dict[Sample, float]:
     write(tmp_path, problem)
     start()
     model_of(problem).fit(source_of(problem, tmp_path), client=engine)
     return stop()
 
 
-def test_samples_tell_tasks_from_the_driver(tmp_path: Path) -> None:
-    samples = seen_during("serial", tmp_path)
+@pytest.mark.parametrize("problem", [Problem("rows", 4000, 60, 8), Problem("dual", 400, 10_000)], ids=lambda p: p.route)
+def test_samples_tell_tasks_from_the_driver(tmp_path: Path, problem: Problem) -> None:
+    samples = seen_during("serial", tmp_path, problem)
     places = {sample.place for sample in samples}
     assert {"task", "driver"} <= places
     heaviest = max((sample for sample in samples if sample.place == "task"), key=lambda sample: samples[sample])
