@@ -175,15 +175,24 @@ def seen_during(engine: str, tmp_path: Path, problem: Problem) -> dict[Sample, f
     return stop()
 
 
-@pytest.mark.parametrize("problem", [Problem("rows", 4000, 60, 8), Problem("dual", 400, 10_000)], ids=lambda p: p.route)
-def test_samples_tell_tasks_from_the_driver(tmp_path: Path, problem: Problem) -> None:
-    samples = seen_during("serial", tmp_path, problem)
-    places = {sample.place for sample in samples}
-    assert {"task", "driver"} <= places
-    heaviest = max((sample for sample in samples if sample.place == "task"), key=lambda sample: samples[sample])
-    # The mathematics of a block is in two rooms; which of their functions is met most often is a matter of chance.
-    assert heaviest.line.startswith(("linear_gaussian.", "operators."))
-    assert heaviest.part.split(".")[0] in heaviest.line
+@pytest.mark.parametrize(
+    ("problem", "rooms"),
+    [
+        (Problem("rows", 4000, 60, 8), ("linear_gaussian.", "operators.")),
+        (Problem("dual", 400, 10_000), ("operators.kernels:",)),
+    ],
+    ids=["rows", "dual"],
+)
+def test_samples_tell_tasks_from_the_driver(tmp_path: Path, problem: Problem, rooms: tuple[str, ...]) -> None:
+    samples = dict[Sample, float]()
+    for _ in range(20):  # what a sampler meets of a short fit is a matter of chance
+        samples |= seen_during("serial", tmp_path, problem)
+        inside = [sample for sample in samples if sample.place == "task" and sample.line.startswith(rooms)]
+        if inside and any(sample.place == "driver" for sample in samples):
+            break
+    else:
+        pytest.fail(f"no task or no driver in {samples}")
+    assert all(sample.part.split(".")[0] in sample.line for sample in inside)
     assert all(seconds > 0 for seconds in samples.values())
 
 
