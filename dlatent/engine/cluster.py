@@ -25,7 +25,7 @@ from dlatent.engine import tasks
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
-from dlatent.engine.failures import Stranded, persistently, result_of, threads_of, translated
+from dlatent.engine.failures import Stranded, persistently, result_of, threads_of, translated, workers_of
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
@@ -405,7 +405,7 @@ def _tell(done: Future, progress: Progress) -> None:
 
 def _resources(client: Any, cache_bytes: int | None) -> Resources:
     threads = threads_of(client)
-    limits = [info["memory_limit"] for info in client.scheduler_info()["workers"].values()]
+    limits = [info["memory_limit"] for info in workers_of(client).values()]
     limit = min((int(limit) for limit in limits if limit), default=None)
     cap = cache_share(limit) if cache_bytes is None else cache_bytes
     return Resources("cluster", len(threads), max(threads.values()), limit, cap)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any, TypeVar
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -17,9 +18,9 @@ T = TypeVar("T")
 ATTEMPTS = 3
 """How often a pass is begun when all workers are lost."""
 POLL_SECONDS = 5.0
-"""How often a waiting pass looks whether any worker is left."""
+"""How often a waiting pass looks whether any worker is left and works."""
 PATIENCE_SECONDS = 60.0
-"""How long a pass waits for a worker to come (back) before it gives up."""
+"""How long a pass waits for a worker to come (back), or to work again, before it gives up."""
 
 
 def threads_of(client: Any) -> dict[str, int]:
@@ -49,6 +50,28 @@ def _threads(client: Any) -> dict[str, int]:
         raise _lost(client, type(error).__name__) from error
 
 
+def workers_of(client: Any) -> dict[str, dict[str, Any]]:
+    """Address of every worker, and what the scheduler knows of it."""
+    workers: dict[str, dict[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
+
+
+def standstill(client: Any) -> str:
+    """Which workers are paused, as their memory is nearly full, where nothing runs on any worker; empty otherwise.
+
+    A paused worker begins no task before it has memory again, which may be never: then a pass would wait for ever.
+    """
+    workers = workers_of(client)
+    if any(info["metrics"].get("task_counts", {}).get("executing") for info in workers.values()):
+        return ""
+    paused = {address: info for address, info in workers.items() if info.get("status") == "paused"}
+    if not paused:
+        return ""
+    address, info = next(iter(paused.items()))
+    used, limit = info["metrics"]["memory"] / 2**30, info["memory_limit"] / 2**30
+    return f"{len(paused)} of {len(workers)} workers, such as {address}, which holds {used:.2f} of {limit:.2f} GiB"
+
+
 class Stranded(Exception):
     """All workers that a pass was placed on are gone, and others have come in their place.
 
@@ -58,10 +81,12 @@ class Stranded(Exception):
 
 
 def result_of(client: Any, future: Any, homes: Iterable[str] = ()) -> Any:
-    """The result of a future; an error instead of waiting for ever when the last worker is gone.
+    """The result of a future; an error instead of waiting for ever when the last worker is gone, or nothing moves.
 
-    Errors: Stranded where none of the `homes` is left, but other workers are.
+    Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for a minute nothing
+    has run and workers are paused.
     """
+    still_since = None
     while True:
         try:
             return future.result(timeout=POLL_SECONDS)
@@ -71,6 +96,14 @@ def result_of(client: Any, future: Any, homes: Iterable[str] = ()) -> Any:
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
                 raise Stranded from None
+            paused = standstill(client)
+            still_since = (still_since or monotonic()) if paused else None
+            if still_since is not None and monotonic() - still_since >= PATIENCE_SECONDS:
+                raise EngineError(
+                    f"The cluster {_address(client)} has stood still for {PATIENCE_SECONDS:.0f} s, as workers are "
+                    f"paused for want of memory: {paused}. Free what else lies there (`client.restart()` frees all of "
+                    "it), or give workers more memory; then fit again."
+                ) from None
 
 
 def persistently(attempt: Callable[[], T]) -> T:

@@ -6,13 +6,16 @@ from distributed import Client, LocalCluster
 
 from dlatent.engine.order import ENOUGH_GROUPS
 
+NO_PAUSES = {f"distributed.worker.memory.{kind}": False for kind in ("target", "spill", "pause")}
+"""For workers in this process: what they take for their own memory is that of all tests together, which comes near the
+limit of one, so that all of them would pause for ever."""
+
 
 def _cluster(**options):
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        LocalCluster(threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB", **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    settings = {"distributed.scheduler.allowed-failures": 1} | ({} if options["processes"] else NO_PAUSES)
+    with dask.config.set(settings):
+        cluster = LocalCluster(threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB", **options)
+    with cluster, Client(cluster, set_as_default=False) as client:
         yield client
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import operator
 import os
 import signal
+import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.core import Status
 from engine_cases import (
     COLUMNS,
     DrawnRows,
@@ -33,6 +36,7 @@ from engine_cases import (
 
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
+from dlatent.engine.failures import standstill
 from dlatent.engine.on_dask import DaskEngine
 from dlatent.engine.serial import SerialEngine
 from dlatent.errors import DataError, EngineError
@@ -339,10 +343,73 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch):
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
     source = drawn(SIZES, key="all lost")
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 3}),  # other clusters of these tests allow one
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
         Client(cluster, set_as_default=False) as client,
         DaskEngine(source, client=client) as engine,
     ):
         for _ in range(2):
             assert same(engine.gather(kill_both, (tmp_path, parameters())), serial(source))
+
+
+@pytest.fixture
+def paused(monkeypatch):
+    """The client of two workers in this process, paused, as it is larger than they may be; and what resumes them."""
+    monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.2)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with (
+        dask.config.set({"distributed.worker.memory.pause": 0.8, "distributed.worker.memory.spill": False}),
+        LocalCluster(memory_limit="50MiB", **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+
+        def resume():
+            for worker in cluster.workers.values():
+                worker.memory_manager.memory_limit = 2**50
+
+        until(lambda: all(worker.status is Status.paused for worker in cluster.workers.values()))
+        yield client, resume
+
+
+def until(met, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_pass_does_not_wait_for_ever_for_workers_that_are_paused(paused, monkeypatch):
+    client, resume = paused
+    monkeypatch.setattr("dlatent.engine.failures.PATIENCE_SECONDS", 1.0)
+    with DaskEngine(drawn(SIZES), client=client) as engine:
+        with pytest.raises(EngineError, match=r"paused .*: 2 of 2 workers, such as inproc.*of 0\.05 GiB"):
+            engine.gather(gram, parameters())
+        resume()
+        assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+
+
+def test_a_pass_goes_on_when_paused_workers_do(paused):
+    client, resume = paused
+    later = threading.Timer(1.5, resume)
+    later.start()
+    with DaskEngine(drawn(SIZES), client=client) as engine:
+        assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+    later.join()
+
+
+def test_work_beside_paused_workers_is_no_standstill():
+    """A long task of somebody else: what it holds may be what the paused workers wait for."""
+    counts = {"a": {"executing": 1}, "b": {"memory": 5}}
+    workers = {
+        address: {
+            "status": "paused" if address == "b" else "running",
+            "memory_limit": 2**30,
+            "metrics": {"task_counts": count, "memory": 2**30},
+        }
+        for address, count in counts.items()
+    }
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers})
+    assert standstill(client) == ""
+    del counts["a"]["executing"]
+    assert standstill(client) == "1 of 2 workers, such as b, which holds 1.00 of 1.00 GiB"
+    workers["b"]["status"] = "running"
+    assert standstill(client) == ""
