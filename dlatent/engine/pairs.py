@@ -144,14 +144,14 @@ def walk_pairs(steps: PairSteps[Node], work: PairWork | TileWork) -> Node:
     shares: dict[int, Node] = {}
     waiting: defaultdict[int, list[tuple[Node, int]]] = defaultdict(list)
 
-    def gain(group: int) -> None:
+    def collect(group: int) -> None:
         met, sides = zip(*waiting.pop(group), strict=True)
         before = [shares.pop(group)] if group in shares else []
         shares[group] = steps.gain(group, sides, [*met, *before])
 
-    def finish(group: int) -> Node:
+    def last(group: int) -> Node:
         if group in waiting:
-            gain(group)
+            collect(group)
         return steps.finish(group, shares.pop(group))
 
     for group in range(groups):
@@ -160,12 +160,12 @@ def walk_pairs(steps: PairSteps[Node], work: PairWork | TileWork) -> Node:
             for side, one in enumerate(sorted({group, other})):
                 waiting[one].append((met, side))
                 if len(waiting[one]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
-                    gain(one)
+                    collect(one)
             del met
-    return reduce_tree(finish, steps.join, groups)
+    return reduce_tree(last, steps.join, groups)
 
 
-def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> Share:
+def meet(own: Part, other: Part, work: PairWork, share: Share | None) -> Share:
     """The share of a part (a value for each of its blocks) after it has met one more part; after the last, the result.
 
     The share before stays as it is: the scheduler may need it again after a worker is lost.
@@ -189,34 +189,34 @@ def pair_parts(own: Part, other: Part, work: PairWork, share: Share | None) -> S
     return values, tally._replace(busy_seconds=tally.busy_seconds + perf_counter() - started)
 
 
-def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
+def meet_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     """The shares of two parts, values for each of their blocks, from their meeting; one share where both are one."""
     started = perf_counter()
     gained = dict[int, Any]()
     same = other.index == own.index
 
-    def gain(block: Block, value: Any) -> None:
+    def give(block: Block, value: Any) -> None:
         known = block.index in gained
         # As in every fold, the first value may alias cached blocks or the parameters.
         gained[block.index] = work.along(gained[block.index], value) if known else owned(value)
 
-    def meet(a: Block, b: Block) -> None:
+    def introduce(a: Block, b: Block) -> None:
         left, right = work.function(a, b, work.parameters)
-        gain(a, left)
+        give(a, left)
         if a.index != b.index:
-            gain(b, right)
+            give(b, right)
 
     with pinned(), kept():
         mine, tally = _taken(own, work, first=own.in_memory and work.first and same)
         if same:
             for at, block in enumerate(mine):
                 for later in mine[at:]:
-                    meet(block, later)
+                    introduce(block, later)
         else:
             for position, loaded in read_ahead(other, work):
                 block = block_of(other, position, loaded.features)
                 for one in mine:
-                    meet(one, block)
+                    introduce(one, block)
                 tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
                 del loaded, block
     tally = tally._replace(busy_seconds=perf_counter() - started)
@@ -225,7 +225,7 @@ def pair_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     return tuple(zip(values, (tally, Tally()), strict=False))
 
 
-def tile_parts(own: Part, other: Part, work: TileWork) -> Share:
+def tile(own: Part, other: Part, work: TileWork) -> Share:
     """What two parts, which may be one, give to a pass over tiles: a tuple with what they make of each other."""
     started = perf_counter()
     same = other.index == own.index
@@ -245,7 +245,7 @@ def _taken(part: Part, work: Work, *, first: bool = False) -> tuple[list[Block],
     return blocks, tally
 
 
-def pair_gain(work: PairWork, shares: Sequence[Share]) -> Share:
+def gain(work: PairWork, shares: Sequence[Share]) -> Share:
     """The share of a part with what it gained in more meetings, in their order; the first, to which the others are
     added, is given up."""
     (values, tally), *others = shares
@@ -261,7 +261,7 @@ def gained_shares(sides: tuple[int, ...], inputs: Sequence[Any]) -> list[Share]:
     return [*before, *(shares[side] for shares, side in zip(met, sides, strict=True))]
 
 
-def pair_finish(own: Part, work: PairWork, share: Share) -> Share:
+def finish(own: Part, work: PairWork, share: Share) -> Share:
     """What a part gives to the pass, from the values of its blocks when they have met everybody."""
     started = perf_counter()
     (values, tally), found = share, list[Any]()

@@ -8,23 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import DataSource, Links
+from dlatent.engine import pairs
 from dlatent.engine.base import OnPass, OnProgress, PassEngine, Progress, require_blocks
 from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import (
-    PairWork,
-    TileWork,
-    gained_shares,
-    pair_finish,
-    pair_gain,
-    pair_once,
-    pair_parts,
-    tile_parts,
-    walk_pairs,
-)
+from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
 from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -102,13 +93,13 @@ class _Pairing:
         self._parts, self._work, self._progress = parts, work, progress
 
     def meet(self, group: int, other: int, share: Share | None) -> Share:
-        return self._told(pair_parts(self._parts[group], self._parts[other], self._work, share))
+        return self._told(pairs.meet(self._parts[group], self._parts[other], self._work, share))
 
     def meet_once(self, group: int, other: int) -> Any:
-        return self._told(pair_once(self._parts[group], self._parts[other], self._work))
+        return self._told(pairs.meet_once(self._parts[group], self._parts[other], self._work))
 
     def tile(self, group: int, other: int) -> Share:
-        return self._told(tile_parts(self._parts[group], self._parts[other], self._work))
+        return self._told(pairs.tile(self._parts[group], self._parts[other], self._work))
 
     def _told(self, met: T) -> T:
         if self._progress is not None:
@@ -116,10 +107,10 @@ class _Pairing:
         return met
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Any]) -> Any:
-        return pair_gain(self._work, gained_shares(sides, inputs))
+        return pairs.gain(self._work, pairs.gained_shares(sides, inputs))
 
     def finish(self, group: int, share: Share) -> Share:
-        return pair_finish(self._parts[group], self._work, share)
+        return pairs.finish(self._parts[group], self._work, share)
 
     def join(self, shares: list[Share]) -> Share:
         return join(shares, self._work)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, cast
 
-from dlatent.engine import held
+from dlatent.engine import held, pairs
 from dlatent.engine.exchange import (
     LinkedWork,
     fold,
@@ -19,16 +19,7 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
-from dlatent.engine.pairs import (
-    PairWork,
-    TileWork,
-    gained_shares,
-    pair_finish,
-    pair_gain,
-    pair_once,
-    pair_parts,
-    tile_parts,
-)
+from dlatent.engine.pairs import PairWork, TileWork
 from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
 
@@ -135,28 +126,28 @@ def fold_one(position: int, part: Part, package: Package, met: Any, *inputs: Any
 
 def meet_parts(package: Package, own: Part, other: Part, share: Share | None = None) -> Share:
     """The share of a part after it has met one more."""
-    return pair_parts(own, other, _pairs(package), share)
+    return pairs.meet(own, other, _pairs(package), share)
 
 
 def meet_once(package: Package, own: Part, other: Part) -> tuple[Share, ...]:
     """What two parts make of each other."""
-    return pair_once(own, other, _pairs(package))
+    return pairs.meet_once(own, other, _pairs(package))
 
 
 def meet_tile(package: Package, own: Part, other: Part) -> Share:
     """What two parts give to a pass over tiles."""
-    return tile_parts(own, other, cast(TileWork, opened(package)))
+    return pairs.tile(own, other, cast(TileWork, opened(package)))
 
 
 def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:
     """The share of a part with what it gets from some meetings; all stay the scheduler's, as in `join_shares`."""
-    return pair_gain(_pairs(package), _first_owned(gained_shares(sides, inputs)))
+    return pairs.gain(_pairs(package), _first_owned(pairs.gained_shares(sides, inputs)))
 
 
 def finish_part(package: Package, own: Part, share: Share) -> Share:
     """What a part gives to a mutual pass; the share stays the scheduler's, as in `join_shares`."""
     work = _pairs(package)
-    return pair_finish(own, work, owned(share) if work.finish is None else lent(share))
+    return pairs.finish(own, work, owned(share) if work.finish is None else lent(share))
 
 
 def _pairs(package: Package) -> PairWork:

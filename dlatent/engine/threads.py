@@ -12,23 +12,14 @@ import numpy.typing as npt
 from dask.delayed import delayed
 
 from dlatent.arrays import DataSource, Links
+from dlatent.engine import pairs
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import (
-    PairWork,
-    TileWork,
-    gained_shares,
-    pair_finish,
-    pair_gain,
-    pair_once,
-    pair_parts,
-    tile_parts,
-    walk_pairs,
-)
+from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
 from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -138,24 +129,24 @@ class _PairSteps(_Steps):
         return self._task(self._told(_meet), *values, inputs=[] if share is None else [share])
 
     def meet_once(self, group: int, other: int) -> Any:
-        return self._task(self._told(pair_once), self._parts[group], self._parts[other], self._work)
+        return self._task(self._told(pairs.meet_once), self._parts[group], self._parts[other], self._work)
 
     def tile(self, group: int, other: int) -> Any:
-        return self._task(self._told(tile_parts), self._parts[group], self._parts[other], self._work)
+        return self._task(self._told(pairs.tile), self._parts[group], self._parts[other], self._work)
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Any]) -> Any:
         return self._task(_gain, self._work, sides, inputs=inputs)
 
     def finish(self, group: int, share: Any) -> Any:
-        return self._task(pair_finish, self._parts[group], self._work, inputs=[share])
+        return self._task(pairs.finish, self._parts[group], self._work, inputs=[share])
 
 
 def _meet(own: Part, other: Part, work: PairWork, share: Share | None = None) -> Share:
-    return pair_parts(own, other, work, share)
+    return pairs.meet(own, other, work, share)
 
 
 def _gain(work: PairWork, sides: tuple[int, ...], *inputs: Any) -> Share:
-    return pair_gain(work, gained_shares(sides, inputs))
+    return pairs.gain(work, pairs.gained_shares(sides, inputs))
 
 
 def _spread(part: Part, work: LinkedWork, own: Share, *near: Share) -> Share:
