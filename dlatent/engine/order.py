@@ -38,8 +38,9 @@ def group_count(sizes: Sequence[int]) -> int:
 def groups(sizes: Sequence[int]) -> list[range]:
     """Cut the blocks into consecutive, non-empty groups of about equal bytes.
 
-    Boundary g is the first block after which at least g/G of all bytes are to the left, moved where a group would be
-    empty; integers only, so that every machine cuts at the same place. Cost O(blocks + groups).
+    Boundary g is where the bytes to the left are nearest to g/G of all (of two, the left), so that every half and
+    quarter of the groups, the share of one of few workers, is right to half a block; moved where a group would be empty.
+    Integers only, so that every machine cuts at the same place. Cost O(blocks + groups).
     """
     count = group_count(sizes)
     weights = [max(int(size), 1) for size in sizes]
@@ -48,8 +49,8 @@ def groups(sizes: Sequence[int]) -> list[range]:
     for group in range(1, count):
         while left_of[position] * count < left_of[-1] * group:
             position += 1
-        position = min(max(position, cuts[-1] + 1), len(sizes) - (count - group))
-        cuts.append(position)
+        too_many = (left_of[position - 1] + left_of[position]) * count >= 2 * left_of[-1] * group
+        cuts.append(min(max(position - too_many, cuts[-1] + 1), len(sizes) - (count - group)))
     cuts.append(len(sizes))
     return [range(start, stop) for start, stop in pairwise(cuts)]
 
