@@ -3,6 +3,7 @@
 What a lost worker must not take away is made by tasks, which the scheduler can run again: the descriptions of the
 groups and the parameters of a pass are results of tasks (data that is scattered dies with its worker). Homes are a
 preference, so that a group finds its blocks in the cache of its worker, and goes elsewhere when that worker is gone.
+Where nothing is kept between passes groups have no home, and go to whichever worker is free.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
-from dlatent.engine.part import Part, Share, Work, halt, keys_of, owned, parts_of, sealed, unsealed
+from dlatent.engine.part import Part, Sealed, Share, Work, halt, keys_of, owned, parts_of, sealed, unsealed
 from dlatent.engine.placement import meeting_places, place
 from dlatent.engine.targets import Targets, as_rows
 
@@ -94,6 +95,8 @@ class ClusterRunner:
         self._parts = parts_of(source, as_rows(targets, source.shape[0]), self.resources.cache_bytes, links)
         self._chunks = [chunks_of(part.blocks) for part in self._parts]
         self._held = source.nbytes <= self.resources.cache_bytes * self.resources.workers
+        bound = self.resources.cache_bytes or source.in_memory or self._chunks[0] is not None
+        self._carried = [] if bound else _light(self._parts)
         self._homes: list[str] = []
         self._asked = 0.0
         self._staged: list[Future] = []
@@ -107,7 +110,7 @@ class ClusterRunner:
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks; what a pass leaves on the cluster is released."""
-        return self._finish(work, progress, self._plain)
+        return self._finish(work, progress, self._unbound if self._carried else self._plain)
 
     def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
         """The same after an exchange between rows, which happens between the workers."""
@@ -150,7 +153,7 @@ class ClusterRunner:
 
     def _attempt(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
-        staged = self._settle()
+        staged = 0 if draw == self._unbound else self._settle()
         running = self._begin(work, progress, draw)
         self._release()  # with the message that the new pass was: one before it would delay it by 10 milliseconds
         try:
@@ -244,6 +247,18 @@ class ClusterRunner:
         def leaf(group: int) -> Key:
             new.leaves.append(self._fold(new, group))
             return new.leaves[-1]
+
+        return reduce_tree(leaf, new.join, self.groups)
+
+    def _unbound(self, work: Work, new: _Pieces) -> Key:
+        """The same where nothing of a group stays on a worker: the next free one takes the next group, so that a slow
+        one takes fewer.  (Dask does so with tasks of no home that wait for few others: descriptions come with them.)"""
+
+        def leaf(group: int) -> Key:
+            inputs = [Given(self._carried[group]), new.package]
+            key = new.graph.add((new.name, group), tasks.run_sealed, inputs=inputs)
+            new.leaves.append(key)
+            return key
 
         return reduce_tree(leaf, new.join, self.groups)
 
@@ -385,6 +400,17 @@ class _PairSteps:
     def finish(self, group: int, share: Key) -> Key:
         inputs = [self._new.package, self._parts[group], share]
         return self._new.graph.add((self._new.name, group), tasks.finish_part, inputs=inputs, home=self._homes[group])
+
+
+def _light(parts: list[Part]) -> list[Sealed]:
+    """The descriptions of the groups where they are light enough to come with every task; else none."""
+    found, weight = list[Sealed](), 0
+    for part in parts:
+        found.append(sealed(vars(part), Part))
+        weight += len(found[-1])
+        if weight > LIGHT:
+            return []
+    return found
 
 
 def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) -> Key:

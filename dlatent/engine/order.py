@@ -38,8 +38,8 @@ def group_count(sizes: Sequence[int]) -> int:
 def groups(sizes: Sequence[int]) -> list[range]:
     """Cut the blocks into consecutive, non-empty groups of about equal bytes.
 
-    Boundary g is where the bytes to the left are nearest to g/G of all (of two, the left), so that every half and
-    quarter of the groups, the share of one of few workers, is right to half a block; moved where a group would be empty.
+    Boundary g is where the bytes to the left are nearest to g/G of all (of two, the left), so that a half or quarter of
+    the groups, the share of one of few workers, is right to half a block; it is moved where a group would be empty.
     Integers only, so that every machine cuts at the same place. Cost O(blocks + groups).
     """
     count = group_count(sizes)

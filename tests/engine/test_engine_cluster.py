@@ -175,6 +175,29 @@ def cached_sources():
     return CACHE.nbytes
 
 
+@pytest.mark.parametrize("cache_bytes", [0, None])
+def test_a_slow_worker_takes_fewer_groups_where_none_is_kept(two_processes, cache_bytes):
+    slow = next(iter(two_processes.run(os.getpid).values()))
+    with DaskEngine(drawn([2] * 64), client=two_processes, cache_bytes=cache_bytes) as engine:
+        done = engine.gather(done_by, slow)
+        assert done < 24 if cache_bytes == 0 else done > 24
+        assert engine.passes[0].tasks == 16 + 5 + (0 if cache_bytes == 0 else 16)
+
+
+def done_by(_block, slow):
+    """1 on the slow worker, 0 on others."""
+    time.sleep(0.03 if os.getpid() == slow else 0.003)
+    return int(os.getpid() == slow)
+
+
+def test_groups_stay_at_home_where_their_descriptions_are_heavy(two_processes):
+    targets = np.zeros((ROWS, 2_000))
+    with DaskEngine(drawn(SIZES), client=two_processes, targets=targets, cache_bytes=0) as engine:
+        for _ in range(2):
+            assert engine.gather(refuse_at, -1) == ROWS
+        assert [record.tasks for record in engine.passes] == [37, 21]
+
+
 def test_block_functions_run_with_one_blas_thread(client):
     with DaskEngine(drawn([2] * 20), client=client) as engine:
         assert engine.gather(blas_threads, None, combine=max) == 1
@@ -233,11 +256,11 @@ def test_damaged_chunks_fail_alike_and_are_tried_again(two_processes):
                 engine.gather(gram, parameters())
 
 
-@pytest.mark.parametrize("kind", ["store", "memory", "dask held", "dask every pass"])
+@pytest.mark.parametrize("kind", ["store", "store every pass", "memory", "dask held", "dask every pass"])
 def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
     source = held(values, SIZES) if kind == "memory" else drawn(SIZES, delayed=kind.startswith("dask"), key=kind)
-    options = {"cache_bytes": 0} if kind == "dask every pass" else {}
+    options = {"cache_bytes": 0} if kind.endswith("every pass") else {}
     expected = serial(held(values, SIZES) if kind == "memory" else drawn(SIZES))
     with DaskEngine(source, client=two_processes, **options) as engine:
         assert same(engine.gather(gram, parameters()), expected)
