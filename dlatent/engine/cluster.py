@@ -11,7 +11,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from time import monotonic
 from typing import Any, TypeAlias
@@ -26,14 +27,27 @@ from dlatent.engine import tasks
 from dlatent.engine.base import Progress
 from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
-from dlatent.engine.failures import Stranded, persistently, result_of, threads_of, translated, workers_of
+from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
-from dlatent.engine.order import reduce_tree
+from dlatent.engine.order import FAN_IN, reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
-from dlatent.engine.part import Part, Sealed, Share, Work, halt, keys_of, owned, parts_of, sealed, unsealed
+from dlatent.engine.part import (
+    Part,
+    Sealed,
+    Share,
+    Work,
+    first_owned,
+    halt,
+    join,
+    keys_of,
+    parts_of,
+    sealed,
+    unsealed,
+    weight,
+)
 from dlatent.engine.placement import meeting_places, place
 from dlatent.engine.targets import Targets, as_rows
 
@@ -42,29 +56,33 @@ Future: TypeAlias = Any
 
 LIGHT = 2**20
 """Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
+MOST_SPENT = 64
+"""Light results that are given up together: each time is a message, and a message delays the next."""
 KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass under way: its last future, those of its groups where progress is shown, the number of its tasks, and
-    whether the last future is that of a group whose progress is shown."""
+    """A pass under way: its last futures, those of its groups where progress is shown, the number of its tasks, and
+    how many of the last futures are those of groups whose progress is shown."""
 
-    root: Future
+    last: list[Future]
     watched: list[Future]
     tasks: int
-    alone: bool = False
+    groups: int = 0
 
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The graph of a pass in the making, its parameters or their key, and the keys of its groups."""
+    """The graph of a pass in the making, its parameters or their key, the keys of its groups, and those that the last
+    join joins."""
 
     graph: Graph
     work: Work
     package: Key | Given
-    leaves: list[Key]
+    leaves: list[Key] = field(default_factory=list)
+    joined: list[Key] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -74,6 +92,7 @@ class _Pieces:
     def join(self, shares: list[Key]) -> Key:
         """The task that joins shares."""
         key = (f"{self.work.name}-join-{self.work.token}", len(self.graph))
+        self.joined[:] = shares
         return self.graph.add(key, tasks.join_shares, inputs=[self.package, *shares])
 
 
@@ -101,6 +120,8 @@ class ClusterRunner:
         self._asked = 0.0
         self._staged: list[Future] = []
         self._spent: list[Future] = []
+        self._spent_bytes = 0.0
+        self._weights: dict[str, float] = {}
         self._survey: npt.NDArray[np.int64] | None = None
 
     @property
@@ -137,7 +158,7 @@ class ClusterRunner:
         ]
         futures = self._client.get(graph.built(), keys, sync=False)
         try:
-            return np.array([result_of(self._client, future, self._homes) for future in futures])
+            return np.array(results_of(self._client, futures, self._homes))
         except Stranded:
             self._abandon()
             raise
@@ -155,24 +176,29 @@ class ClusterRunner:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
         staged = 0 if draw == self._unbound else self._settle()
         running = self._begin(work, progress, draw)
-        self._release()  # with the message that the new pass was: one before it would delay it by 10 milliseconds
+        if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
+            self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
         try:
-            statistic, tally = result_of(self._client, running.root, self._homes)
+            shares = results_of(self._client, running.last, self._homes)
         except BaseException as error:
             self._stop(work, running)
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        self._spent.append(running.root)
-        if progress is not None and running.alone:
-            progress.done()
-        return (owned(statistic), tally), running.tasks + staged
+        statistic, tally = join(first_owned(shares), work)
+        self._weights[work.name] = weight(statistic)
+        self._spent += running.last
+        self._spent_bytes += len(shares) * weight(statistic)
+        if progress is not None:
+            for _ in range(running.groups):
+                progress.done()
+        return (statistic, tally), running.tasks + staged
 
     def _release(self) -> None:
         """Release the results of passes that the driver has."""
         for future in self._spent:
             future.release()
-        self._spent = []
+        self._spent, self._spent_bytes = [], 0.0
 
     def _abandon(self) -> None:
         """Forget the homes and what was sent there, so that the next pass begins anew."""
@@ -219,17 +245,20 @@ class ClusterRunner:
 
     def _begin(self, work: Work, progress: Progress | None, draw: Draw) -> _Pass:
         graph = Graph()
-        package = self._packed(graph, work)
-        leaves: list[Key] = []
-        root = draw(work, _Pieces(graph, work, package, leaves))
-        if progress is None:
-            return _Pass(self._client.get(graph.built(), root, sync=False), [], len(graph))
-        # A lone group is the root itself: its future is the result, which `_attempt` tells of and gives up.
-        others = [key for key in leaves if key != root]
-        future, *watched = self._client.get(graph.built(), [root, *others], sync=False)
-        for leaf_future in watched:
-            leaf_future.add_done_callback(lambda done: _tell(done, progress))
-        return _Pass(future, watched, len(graph), root in leaves)
+        new = _Pieces(graph, work, self._packed(graph, work))
+        last = [draw(work, new)]
+        if new.joined and self._weights.get(work.name, LIGHT) * FAN_IN < LIGHT:
+            # The driver joins what is light: a task that waits for others costs one more round of messages.
+            graph.drop(last[0])
+            last = new.joined
+        # Groups among the last are results, which `_attempt` tells of and gives up.
+        others = [] if progress is None else [key for key in new.leaves if key not in last]
+        futures = self._client.get(graph.built(), [*last, *others], sync=False)
+        results, watched = futures[: len(last)], futures[len(last) :]
+        if progress is not None:
+            for future in watched:
+                future.add_done_callback(partial(_tell, progress))
+        return _Pass(results, watched, len(graph), len(set(last) & set(new.leaves)))
 
     def _packed(self, graph: Graph, work: Work) -> Key | Given:
         """The parameters themselves where they are light for all tasks together, else the key of a task that has them,
@@ -306,7 +335,7 @@ class ClusterRunner:
     def _stop(self, work: Work, running: _Pass) -> None:
         """Withdraw a failed pass: waiting tasks are forgotten, running ones stop before their next block."""
         with suppress(Exception):  # the failure itself is what the caller must see
-            self._client.cancel([running.root, *running.watched], force=True)
+            self._client.cancel([*running.last, *running.watched], force=True)
         self._everywhere(halt, work.token)
 
     def _everywhere(self, function: Callable[[Any], None], value: Any) -> None:
@@ -422,7 +451,7 @@ def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) ->
     return graph.add(key, tasks.hold, cuts, inputs=[part, *inputs], home=home)
 
 
-def _tell(done: Future, progress: Progress) -> None:
+def _tell(progress: Progress, done: Future) -> None:
     """Count a finished group, and give up its future, so that its statistic lives no longer than the tree needs it."""
     if done.status == "finished":
         progress.done()

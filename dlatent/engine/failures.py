@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
@@ -80,19 +80,24 @@ class Stranded(Exception):
     """
 
 
-def result_of(client: Any, future: Any, homes: Iterable[str] = ()) -> Any:
-    """The result of a future; an error instead of waiting for ever when the last worker is gone, or nothing moves.
+def results_of(client: Any, futures: Sequence[Any], homes: Iterable[str] = ()) -> list[Any]:
+    """The results of futures; an error instead of waiting for ever when the last worker is gone, or nothing moves.
 
     Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for a minute nothing
     has run and workers are paused.
     """
     still_since = None
+
+    async def gathered() -> list[Any]:
+        found: list[Any] = await client.gather(futures, asynchronous=True)
+        return found
+
     while True:
         try:
-            return future.result(timeout=POLL_SECONDS)
+            return cast(list[Any], client.sync(gathered, callback_timeout=POLL_SECONDS))
         except TimeoutError:
-            if future.done():  # meanwhile, or it is the block function that raised it
-                return future.result()
+            if all(future.done() for future in futures):  # meanwhile, or it is a block function that raised it
+                return cast(list[Any], client.gather(futures))
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
                 raise Stranded from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import accumulate
@@ -237,6 +237,21 @@ def join(shares: list[Share], work: Work) -> Share:
 def owned(value: T) -> T:
     """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else."""
     return _each_array(value, lambda array: np.array(array, order="K", copy=True))
+
+
+def weight(value: Any) -> float:
+    """Bytes of the arrays of a statistic (in tuples, too); infinite where it has something else than numbers."""
+    if isinstance(value, tuple):
+        return sum(map(weight, value))
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return 0 if value is None or isinstance(value, int | float | np.generic) else float("inf")
+
+
+def first_owned(shares: Sequence[Share]) -> list[Share]:
+    """Shares that belong to somebody else, ready to be joined: the first is copied, as the others are added to it."""
+    first, *others = shares
+    return [owned(first), *map(lent, others)]
 
 
 def lent(value: T) -> T:

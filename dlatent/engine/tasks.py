@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any, cast
@@ -20,7 +19,20 @@ from dlatent.engine.exchange import (
     stack_blocks,
 )
 from dlatent.engine.pairs import PairWork, TileWork
-from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
+from dlatent.engine.part import (
+    Part,
+    Sealed,
+    Share,
+    Work,
+    first_owned,
+    join,
+    lent,
+    owned,
+    run_part,
+    settled,
+    step,
+    unsealed,
+)
 
 
 class Package:
@@ -78,17 +90,9 @@ def add_block(position: int, package: Package, part: Part, *inputs: Any) -> Shar
 
 
 def join_shares(package: Package, *shares: Share) -> Share:
-    """Join the shares of neighbouring groups.
-
-    The inputs of a task stay the scheduler's, which may need them again after a worker is lost: the first, to which the
-    others are added, is copied, and those are only read.
-    """
-    return join(_first_owned(shares), opened(package))
-
-
-def _first_owned(shares: Sequence[Share]) -> list[Share]:
-    first, *others = shares
-    return [owned(first), *map(lent, others)]
+    """Join the shares of neighbouring groups; the inputs of a task stay the scheduler's, which may need them again
+    after a worker is lost."""
+    return join(first_owned(shares), opened(package))
 
 
 def project_group(part: Part, package: Package) -> Share:
@@ -146,7 +150,7 @@ def meet_tile(package: Package, own: Part, other: Part) -> Share:
 
 def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:
     """The share of a part with what it gets from some meetings; all stay the scheduler's, as in `join_shares`."""
-    return pairs.gain(_pairs(package), _first_owned(pairs.gained_shares(sides, inputs)))
+    return pairs.gain(_pairs(package), first_owned(pairs.gained_shares(sides, inputs)))
 
 
 def finish_part(package: Package, own: Part, share: Share) -> Share:

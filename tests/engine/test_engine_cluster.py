@@ -126,7 +126,7 @@ def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processe
         for _ in range(2):
             assert all(np.array_equal(a, b) for a, b in zip(engine.gather(product, wide), expected, strict=True))
         tasks = engine.passes[-1].tasks
-    assert tasks == 16 + 5 + (width > 1), "groups, joins, and the parameters where they are heavy"
+    assert tasks == 16 + (5 + 1 if width > 1 else 4), "groups, and of what is heavy the last join and the parameters"
 
 
 def product(block, weights):
@@ -175,13 +175,11 @@ def cached_sources():
     return CACHE.nbytes
 
 
-@pytest.mark.parametrize("cache_bytes", [0, None])
-def test_a_slow_worker_takes_fewer_groups_where_none_is_kept(two_processes, cache_bytes):
+def test_a_slow_worker_takes_fewer_groups_where_none_is_kept(two_processes):
     slow = next(iter(two_processes.run(os.getpid).values()))
-    with DaskEngine(drawn([2] * 64), client=two_processes, cache_bytes=cache_bytes) as engine:
-        done = engine.gather(done_by, slow)
-        assert done < 24 if cache_bytes == 0 else done > 24
-        assert engine.passes[0].tasks == 16 + 5 + (0 if cache_bytes == 0 else 16)
+    with DaskEngine(drawn([2] * 64), client=two_processes, cache_bytes=0) as engine:
+        assert engine.gather(done_by, slow) < 24
+        assert engine.passes[0].tasks == 16 + 5, "no descriptions are sent before"
 
 
 def done_by(_block, slow):
@@ -195,7 +193,7 @@ def test_groups_stay_at_home_where_their_descriptions_are_heavy(two_processes):
     with DaskEngine(drawn(SIZES), client=two_processes, targets=targets, cache_bytes=0) as engine:
         for _ in range(2):
             assert engine.gather(refuse_at, -1) == ROWS
-        assert [record.tasks for record in engine.passes] == [37, 21]
+        assert [record.tasks for record in engine.passes] == [16 + 16 + 5, 16 + 4], "the driver joins what is light"
 
 
 def test_block_functions_run_with_one_blas_thread(client):
@@ -302,10 +300,13 @@ def test_restarted_workers_get_their_parts_again(one_worker):
         assert same(engine.gather(gram, parameters()), serial(source))
 
 
-def test_short_passes_send_one_message_each(two_processes, monkeypatch):
-    """Nothing is asked before a pass, and the last result is given up after its graph is sent, with it."""
+@pytest.mark.parametrize("light", [True, False])
+def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
+    """Nothing is asked before a pass; a heavy result is given up after the next graph is sent, light ones together."""
     said = []
     monkeypatch.setattr("dlatent.engine.cluster.KNOWN_SECONDS", 60.0)
+    monkeypatch.setattr("dlatent.engine.cluster.MOST_SPENT", 8)
+    monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 2**20 if light else 0)
     with DaskEngine(drawn(SIZES), client=two_processes) as engine:
         engine.gather(gram, parameters())
         monkeypatch.setattr(two_processes, "nthreads", lambda: said.append("asked") or {})
@@ -313,9 +314,11 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch):
         monkeypatch.setattr(
             two_processes, "_send_to_scheduler", lambda message: said.append(message["op"]) or send(message)
         )
-        for _ in range(3):
+        for _ in range(4):
             assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
-    assert said[:6] == ["update-graph", "client-releases-keys"] * 3
+        passed = list(said)
+    once, released = ["update-graph"], ["client-releases-keys"]
+    assert passed == (3 * once + 9 * released + once if light else 4 * (once + released))
 
 
 def test_progress_counts_groups(two_processes):
