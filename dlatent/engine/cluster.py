@@ -39,10 +39,10 @@ from dlatent.engine.part import (
     Sealed,
     Share,
     Work,
-    first_owned,
     halt,
     join,
     keys_of,
+    owned,
     parts_of,
     sealed,
     unsealed,
@@ -58,19 +58,29 @@ LIGHT = 2**20
 """Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
 MOST_SPENT = 64
 """Light results that are given up together: each time is a message, and a message delays the next."""
+SHORT_SECONDS = 1.0
+"""A pass that took less, for which nobody needs a display of progress, has one task for each thread."""
 KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass under way: its last futures, those of its groups where progress is shown, the number of its tasks, and
-    how many of the last futures are those of groups whose progress is shown."""
+    """A pass under way: its last futures, those of its groups where progress is shown, the number of its tasks, how
+    many groups the last futures are of, and, where each has the shares of several groups, in which order they come."""
 
     last: list[Future]
     watched: list[Future]
     tasks: int
-    groups: int = 0
+    groups: int
+    order: list[int]
+
+    def shares(self, results: list[Any]) -> list[Share]:
+        """What the driver joins, from the results of the last futures."""
+        if not self.order:
+            return results
+        found = dict(zip(self.order, (share for bundle in results for share in bundle), strict=True))
+        return [found[group] for group in range(len(found))]
 
 
 @dataclass(frozen=True)
@@ -117,11 +127,12 @@ class ClusterRunner:
         bound = self.resources.cache_bytes or source.in_memory or self._chunks[0] is not None
         self._carried = [] if bound else _light(self._parts)
         self._homes: list[str] = []
+        self._threads: dict[str, int] = {}
         self._asked = 0.0
         self._staged: list[Future] = []
         self._spent: list[Future] = []
         self._spent_bytes = 0.0
-        self._weights: dict[str, float] = {}
+        self._before: dict[Any, tuple[float, float]] = {}
         self._survey: npt.NDArray[np.int64] | None = None
 
     @property
@@ -174,19 +185,19 @@ class ClusterRunner:
 
     def _attempt(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
-        staged = 0 if draw == self._unbound else self._settle()
+        staged, started = 0 if draw == self._unbound else self._settle(), monotonic()
         running = self._begin(work, progress, draw)
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
         try:
-            shares = results_of(self._client, running.last, self._homes)
+            shares = running.shares(results_of(self._client, running.last, self._homes))
         except BaseException as error:
             self._stop(work, running)
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        statistic, tally = join(first_owned(shares), work)
-        self._weights[work.name] = weight(statistic)
+        statistic, tally = reduce_tree(lambda at: owned(shares[at]), lambda nodes: join(nodes, work), len(shares))
+        self._before[work.function] = weight(statistic), monotonic() - started
         self._spent += running.last
         self._spent_bytes += len(shares) * weight(statistic)
         if progress is not None:
@@ -218,7 +229,8 @@ class ClusterRunner:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""
         known = bool(self._homes) and monotonic() - self._asked < KNOWN_SECONDS and self._client.status == "running"
         if not known:
-            self._homes, self._asked = place(self.groups, threads_of(self._client), self._homes), monotonic()
+            self._threads, self._asked = threads_of(self._client), monotonic()
+            self._homes = place(self.groups, self._threads, self._homes)
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
         self._staged, tasks_sent, token = [], 0, uuid4().hex
@@ -246,11 +258,11 @@ class ClusterRunner:
     def _begin(self, work: Work, progress: Progress | None, draw: Draw) -> _Pass:
         graph = Graph()
         new = _Pieces(graph, work, self._packed(graph, work))
-        last = [draw(work, new)]
-        if new.joined and self._weights.get(work.name, LIGHT) * FAN_IN < LIGHT:
-            # The driver joins what is light: a task that waits for others costs one more round of messages.
-            graph.drop(last[0])
-            last = new.joined
+        order = list[int]()
+        if draw == self._plain and self._short(work):
+            last, order = self._bundles(new)
+        else:
+            last = self._last(new, draw(work, new))
         # Groups among the last are results, which `_attempt` tells of and gives up.
         others = [] if progress is None else [key for key in new.leaves if key not in last]
         futures = self._client.get(graph.built(), [*last, *others], sync=False)
@@ -258,7 +270,35 @@ class ClusterRunner:
         if progress is not None:
             for future in watched:
                 future.add_done_callback(partial(_tell, progress))
-        return _Pass(results, watched, len(graph), len(set(last) & set(new.leaves)))
+        return _Pass(results, watched, len(graph), len(order) or len(set(last) & set(new.leaves)), order)
+
+    def _short(self, work: Work) -> bool:
+        """Whether a pass was short when it was last made, and what it made light enough to come group by group."""
+        heavy, seconds = self._before.get(work.function, (LIGHT, 0.0))
+        return heavy * self.groups < LIGHT and seconds < SHORT_SECONDS and self.computed(0) is None
+
+    def _bundles(self, new: _Pieces) -> tuple[list[Key], list[int]]:
+        """A task for each thread, which gives the shares of its groups one by one, and the order in which they come: a
+        task costs what a few messages do, in a short pass more than its work."""
+        keys, order = list[Key](), list[int]()
+        for home in dict.fromkeys(self._homes):
+            own = [group for group, at in enumerate(self._homes) if at == home]
+            size = -(-len(own) // self._threads.get(home, 1))
+            for start in range(0, len(own), size):
+                groups = own[start : start + size]
+                inputs = [new.package, *(self._staged[group].key for group in groups)]
+                keys.append(new.graph.add((new.name, groups[0]), tasks.run_groups, inputs=inputs, home=home))
+                order += groups
+        return keys, order
+
+    def _last(self, new: _Pieces, root: Key) -> list[Key]:
+        """The keys whose results the driver asks for: the root, or what it would join where that is light, because a
+        task that waits for others costs one more round of messages."""
+        heavy, _ = self._before.get(new.work.function, (LIGHT, 0.0))
+        if not new.joined or heavy * FAN_IN >= LIGHT:
+            return [root]
+        new.graph.drop(root)
+        return new.joined
 
     def _packed(self, graph: Graph, work: Work) -> Key | Given:
         """The parameters themselves where they are light for all tasks together, else the key of a task that has them,

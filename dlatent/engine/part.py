@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import accumulate
@@ -246,12 +246,6 @@ def weight(value: Any) -> float:
     if isinstance(value, np.ndarray):
         return value.nbytes
     return 0 if value is None or isinstance(value, int | float | np.generic) else float("inf")
-
-
-def first_owned(shares: Sequence[Share]) -> list[Share]:
-    """Shares that belong to somebody else, ready to be joined: the first is copied, as the others are added to it."""
-    first, *others = shares
-    return [owned(first), *map(lent, others)]
 
 
 def lent(value: T) -> T:

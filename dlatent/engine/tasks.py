@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any, cast
@@ -24,7 +25,6 @@ from dlatent.engine.part import (
     Sealed,
     Share,
     Work,
-    first_owned,
     join,
     lent,
     owned,
@@ -74,6 +74,11 @@ def run_group(part: Part, package: Package) -> Share:
     return run_part(part, opened(package))
 
 
+def run_groups(package: Package, *parts: Part) -> tuple[Share, ...]:
+    """Fold all blocks of several parts, each to a share of its own."""
+    return tuple(run_part(part, opened(package)) for part in parts)
+
+
 def run_sealed(part: Sealed, package: Package) -> Share:
     """Fold all blocks of a part that came with the task."""
     return run_part(unsealed(part), opened(package))
@@ -92,7 +97,13 @@ def add_block(position: int, package: Package, part: Part, *inputs: Any) -> Shar
 def join_shares(package: Package, *shares: Share) -> Share:
     """Join the shares of neighbouring groups; the inputs of a task stay the scheduler's, which may need them again
     after a worker is lost."""
-    return join(first_owned(shares), opened(package))
+    return join(_first_owned(shares), opened(package))
+
+
+def _first_owned(shares: Sequence[Share]) -> list[Share]:
+    """Shares of others, ready to be joined: the first is copied, as those after it are added to it."""
+    first, *others = shares
+    return [owned(first), *map(lent, others)]
 
 
 def project_group(part: Part, package: Package) -> Share:
@@ -150,7 +161,7 @@ def meet_tile(package: Package, own: Part, other: Part) -> Share:
 
 def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:
     """The share of a part with what it gets from some meetings; all stay the scheduler's, as in `join_shares`."""
-    return pairs.gain(_pairs(package), first_owned(pairs.gained_shares(sides, inputs)))
+    return pairs.gain(_pairs(package), _first_owned(pairs.gained_shares(sides, inputs)))
 
 
 def finish_part(package: Package, own: Part, share: Share) -> Share:

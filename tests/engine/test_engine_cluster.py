@@ -126,7 +126,7 @@ def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processe
         for _ in range(2):
             assert all(np.array_equal(a, b) for a, b in zip(engine.gather(product, wide), expected, strict=True))
         tasks = engine.passes[-1].tasks
-    assert tasks == 16 + (5 + 1 if width > 1 else 4), "groups, and of what is heavy the last join and the parameters"
+    assert tasks == (16 + 5 + 1 if width > 1 else 2), "groups, joins, parameters; of what is light one for each thread"
 
 
 def product(block, weights):
@@ -193,7 +193,7 @@ def test_groups_stay_at_home_where_their_descriptions_are_heavy(two_processes):
     with DaskEngine(drawn(SIZES), client=two_processes, targets=targets, cache_bytes=0) as engine:
         for _ in range(2):
             assert engine.gather(refuse_at, -1) == ROWS
-        assert [record.tasks for record in engine.passes] == [16 + 16 + 5, 16 + 4], "the driver joins what is light"
+        assert [record.tasks for record in engine.passes] == [16 + 16 + 5, 2]
 
 
 def test_block_functions_run_with_one_blas_thread(client):
@@ -254,8 +254,10 @@ def test_damaged_chunks_fail_alike_and_are_tried_again(two_processes):
                 engine.gather(gram, parameters())
 
 
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("kind", ["store", "store every pass", "memory", "dask held", "dask every pass"])
-def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind):
+def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind, again):
+    """In its first pass, whose groups are tasks, or in a later short one, which has a task for each thread."""
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
     source = held(values, SIZES) if kind == "memory" else drawn(SIZES, delayed=kind.startswith("dask"), key=kind)
     options = {"cache_bytes": 0} if kind.endswith("every pass") else {}
@@ -263,6 +265,8 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind):
     with DaskEngine(source, client=two_processes, **options) as engine:
         assert same(engine.gather(gram, parameters()), expected)
         workers = set(two_processes.run(os.getpid).values())
+        if again:
+            assert same(engine.gather(kill_once, (-1, "", parameters())), expected)
         found = engine.gather(kill_once, (20, str(tmp_path / "killed"), parameters()))
         assert same(found, expected)
         assert (tmp_path / "killed").exists()
@@ -305,7 +309,7 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
     """Nothing is asked before a pass; a heavy result is given up after the next graph is sent, light ones together."""
     said = []
     monkeypatch.setattr("dlatent.engine.cluster.KNOWN_SECONDS", 60.0)
-    monkeypatch.setattr("dlatent.engine.cluster.MOST_SPENT", 8)
+    monkeypatch.setattr("dlatent.engine.cluster.MOST_SPENT", 5)
     monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 2**20 if light else 0)
     with DaskEngine(drawn(SIZES), client=two_processes) as engine:
         engine.gather(gram, parameters())
@@ -318,7 +322,34 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
             assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
         passed = list(said)
     once, released = ["update-graph"], ["client-releases-keys"]
-    assert passed == (3 * once + 9 * released + once if light else 4 * (once + released))
+    assert passed == (3 * once + 5 * released + once if light else 4 * (once + released))
+
+
+def test_progress_of_a_short_pass_comes_at_its_end(two_processes):
+    seen = []
+    with DaskEngine(drawn([2] * 50), client=two_processes) as engine:
+        engine.gather(gram, parameters())
+        engine.on_progress = lambda *done: seen.append(done)
+        engine.gather(gram, parameters())
+        assert seen == [(done, 16) for done in range(1, 17)]
+        assert engine.passes[-1].tasks == 2
+
+
+def test_a_pass_is_cut_into_tasks_again_when_it_gets_long_or_heavy(two_processes, monkeypatch):
+    source = drawn(SIZES)
+    with DaskEngine(source, client=two_processes) as engine:
+        for pause in (0.0, 0.0, 0.08, 0.0, 0.0):
+            assert same(engine.gather(paused_gram, (parameters(), pause)), serial(source))
+        assert [record.tasks for record in engine.passes] == [37, 2, 2, 20, 2]
+        monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 5_000)
+        assert same(engine.gather(paused_gram, (parameters(), 0.0)), serial(source))
+        assert engine.passes[-1].tasks > 16
+
+
+def paused_gram(block, at):
+    weights, pause = at
+    time.sleep(pause)
+    return gram(block, weights)
 
 
 def test_progress_counts_groups(two_processes):
@@ -339,7 +370,9 @@ def test_connect_takes_the_active_client_and_knows_its_memory():
         assert (resources.kind, resources.workers, resources.threads) == ("cluster", 2, 3)
         assert resources.worker_memory == 2**30
         assert resources.cache_bytes == int(0.4 * 2**30)
-        assert same(engine.gather(gram, parameters()), serial(source))
+        for _ in range(2):
+            assert same(engine.gather(gram, parameters()), serial(source))
+        assert engine.passes[-1].tasks == 2 * 3, "one for each thread"
         assert connect(source, client="serial").resources.kind == "serial"
     assert connect(source).resources.kind == "threads"
 
