@@ -132,7 +132,7 @@ class ClusterRunner:
         self._staged: list[Future] = []
         self._spent: list[Future] = []
         self._spent_bytes = 0.0
-        self._before: dict[Any, tuple[float, float]] = {}
+        self._before: dict[tuple[str, str], tuple[float, float]] = {}
         self._survey: npt.NDArray[np.int64] | None = None
 
     @property
@@ -197,7 +197,7 @@ class ClusterRunner:
                 self._abandon()
             raise
         statistic, tally = reduce_tree(lambda at: owned(shares[at]), lambda nodes: join(nodes, work), len(shares))
-        self._before[work.function] = weight(statistic), monotonic() - started
+        self._before[work.kind] = weight(statistic), monotonic() - started
         self._spent += running.last
         self._spent_bytes += len(shares) * weight(statistic)
         if progress is not None:
@@ -274,7 +274,7 @@ class ClusterRunner:
 
     def _short(self, work: Work) -> bool:
         """Whether a pass was short when it was last made, and what it made light enough to come group by group."""
-        heavy, seconds = self._before.get(work.function, (LIGHT, 0.0))
+        heavy, seconds = self._before.get(work.kind, (LIGHT, 0.0))
         return heavy * self.groups < LIGHT and seconds < SHORT_SECONDS and self.computed(0) is None
 
     def _bundles(self, new: _Pieces) -> tuple[list[Key], list[int]]:
@@ -294,7 +294,7 @@ class ClusterRunner:
     def _last(self, new: _Pieces, root: Key) -> list[Key]:
         """The keys whose results the driver asks for: the root, or what it would join where that is light, because a
         task that waits for others costs one more round of messages."""
-        heavy, _ = self._before.get(new.work.function, (LIGHT, 0.0))
+        heavy, _ = self._before.get(new.work.kind, (LIGHT, 0.0))
         if not new.joined or heavy * FAN_IN >= LIGHT:
             return [root]
         new.graph.drop(root)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
@@ -86,21 +87,20 @@ def results_of(client: Any, futures: Sequence[Any], homes: Iterable[str] = ()) -
     Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for a minute nothing
     has run and workers are paused.
     """
+
+    async def begun() -> Any:
+        return asyncio.ensure_future(client.gather(futures, asynchronous=True))
+
+    async def over() -> bool:
+        return bool((await asyncio.wait({gathering}, timeout=POLL_SECONDS))[0])
+
+    gathering: asyncio.Future[list[Any]] = client.sync(begun)
     still_since = None
-
-    async def gathered() -> list[Any]:
-        found: list[Any] = await client.gather(futures, asynchronous=True)
-        return found
-
-    while True:
-        try:
-            return cast(list[Any], client.sync(gathered, callback_timeout=POLL_SECONDS))
-        except TimeoutError:
-            if all(future.done() for future in futures):  # meanwhile, or it is a block function that raised it
-                return cast(list[Any], client.gather(futures))
+    try:
+        while not client.sync(over):
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
-                raise Stranded from None
+                raise Stranded
             paused = standstill(client)
             still_since = (still_since or monotonic()) if paused else None
             if still_since is not None and monotonic() - still_since >= PATIENCE_SECONDS:
@@ -108,7 +108,11 @@ def results_of(client: Any, futures: Sequence[Any], homes: Iterable[str] = ()) -
                     f"The cluster {_address(client)} has stood still for {PATIENCE_SECONDS:.0f} s, as workers are "
                     f"paused for want of memory: {paused}. Free what else lies there (`client.restart()` frees all of "
                     "it), or give workers more memory; then fit again."
-                ) from None
+                )
+        return gathering.result()
+    finally:
+        with suppress(RuntimeError):  # of a client that was closed meanwhile
+            client.loop.add_callback(gathering.cancel)
 
 
 def persistently(attempt: Callable[[], T]) -> T:

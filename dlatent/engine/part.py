@@ -92,6 +92,11 @@ class Work:
         """A new pass with a token of its own."""
         return cls(name, function, parameters, combine, first, True, form, uuid4().hex)
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What passes have in common that are likely to be as long, with results as large."""
+        return self.name, getattr(self.function, "__qualname__", "")
+
     def visits(self) -> int:
         """How often a pass sees each block."""
         return 1
