@@ -111,7 +111,8 @@ Draw: TypeAlias = "Callable[[Work, _Pieces], Key]"
 
 
 class ClusterRunner:
-    """One task per group on its home worker, the tree on the workers, one result to the driver."""
+    """One task per group on its home worker, or in a short pass one per thread; the tree on the workers, and one result
+    to the driver, or where it is light a few, which the driver joins."""
 
     def __init__(
         self, client: Any, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None
