@@ -143,7 +143,7 @@ class ClusterRunner:
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks; what a pass leaves on the cluster is released."""
-        return self._finish(work, progress, self._unbound if self._carried else self._plain)
+        return self._finish(work, progress, self._plain)
 
     def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
         """The same after an exchange between rows, which happens between the workers."""
@@ -186,7 +186,8 @@ class ClusterRunner:
 
     def _attempt(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
-        staged, started = 0 if draw == self._unbound else self._settle(), monotonic()
+        staged = 0 if self._carried and draw == self._plain else self._settle()
+        started = monotonic()
         running = self._begin(work, progress, draw)
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
@@ -198,9 +199,10 @@ class ClusterRunner:
                 self._abandon()
             raise
         statistic, tally = reduce_tree(lambda at: owned(shares[at]), lambda nodes: join(nodes, work), len(shares))
-        self._before[work.kind] = weight(statistic), monotonic() - started
+        nbytes = weight(statistic)
+        self._before[work.kind] = nbytes, monotonic() - started
         self._spent += running.last
-        self._spent_bytes += len(shares) * weight(statistic)
+        self._spent_bytes += len(shares) * nbytes
         if progress is not None:
             for _ in range(running.groups):
                 progress.done()
@@ -275,8 +277,9 @@ class ClusterRunner:
 
     def _short(self, work: Work) -> bool:
         """Whether a pass was short when it was last made, and what it made light enough to come group by group."""
-        heavy, seconds = self._before.get(work.kind, (LIGHT, 0.0))
-        return heavy * self.groups < LIGHT and seconds < SHORT_SECONDS and self.computed(0) is None
+        nbytes, seconds = self._before.get(work.kind, (LIGHT, 0.0))
+        light = nbytes * self.groups < LIGHT
+        return light and seconds < SHORT_SECONDS and self.computed(0) is None and not self._carried
 
     def _bundles(self, new: _Pieces) -> tuple[list[Key], list[int]]:
         """A task for each thread, which gives the shares of its groups one by one, and the order in which they come: a
@@ -295,8 +298,8 @@ class ClusterRunner:
     def _last(self, new: _Pieces, root: Key) -> list[Key]:
         """The keys whose results the driver asks for: the root, or what it would join where that is light, because a
         task that waits for others costs one more round of messages."""
-        heavy, _ = self._before.get(new.work.kind, (LIGHT, 0.0))
-        if not new.joined or heavy * FAN_IN >= LIGHT:
+        nbytes, _ = self._before.get(new.work.kind, (LIGHT, 0.0))
+        if not new.joined or nbytes * FAN_IN >= LIGHT:
             return [root]
         new.graph.drop(root)
         return new.joined
@@ -320,20 +323,15 @@ class ClusterRunner:
 
         return reduce_tree(leaf, new.join, self.groups)
 
-    def _unbound(self, work: Work, new: _Pieces) -> Key:
-        """The same where nothing of a group stays on a worker: the next free one takes the next group, so that a slow
-        one takes fewer.  (Dask does so with tasks of no home that wait for few others: descriptions come with them.)"""
-
-        def leaf(group: int) -> Key:
-            inputs = [Given(self._carried[group]), new.package]
-            key = new.graph.add((new.name, group), tasks.run_sealed, inputs=inputs)
-            new.leaves.append(key)
-            return key
-
-        return reduce_tree(leaf, new.join, self.groups)
-
     def _fold(self, new: _Pieces, group: int) -> Key:
-        """The task that folds a group; a chain of tasks where the cluster must compute the blocks in every pass."""
+        """The task that folds a group; a chain of tasks where the cluster must compute the blocks in every pass.
+
+        Where nothing of a group stays on a worker, the next free one takes the next group, so that a slow one takes
+        fewer: Dask does so with tasks of no home that wait for few others, and the description comes with the task.
+        """
+        if self._carried:
+            inputs = [Given(self._carried[group]), new.package]
+            return new.graph.add((new.name, group), tasks.run_sealed, inputs=inputs)
         home, chunks, staged = self._homes[group], self.computed(group), self._staged[group].key
         if chunks is None:
             return new.graph.add((new.name, group), tasks.run_group, inputs=[staged, new.package], home=home)

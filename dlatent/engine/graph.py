@@ -43,9 +43,9 @@ class Graph:
         self._layer(home)[key] = Task(key, function, *values, *results)
         return key
 
-    def drop(self, key: Key, home: str | None = None) -> None:
-        """Take a task out again."""
-        del self._layer(home)[key]
+    def drop(self, key: Key) -> None:
+        """Take out a task that has no home."""
+        del self._layer(None)[key]
 
     def include(self, tasks: Mapping[Key, Any], home: str | None) -> None:
         """Tasks of another Dask collection."""

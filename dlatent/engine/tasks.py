@@ -20,19 +20,7 @@ from dlatent.engine.exchange import (
     stack_blocks,
 )
 from dlatent.engine.pairs import PairWork, TileWork
-from dlatent.engine.part import (
-    Part,
-    Sealed,
-    Share,
-    Work,
-    join,
-    lent,
-    owned,
-    run_part,
-    settled,
-    step,
-    unsealed,
-)
+from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
 
 class Package:
@@ -76,12 +64,12 @@ def run_group(part: Part, package: Package) -> Share:
 
 def run_groups(package: Package, *parts: Part) -> tuple[Share, ...]:
     """Fold all blocks of several parts, each to a share of its own."""
-    return tuple(run_part(part, opened(package)) for part in parts)
+    return tuple(run_group(part, package) for part in parts)
 
 
 def run_sealed(part: Sealed, package: Package) -> Share:
     """Fold all blocks of a part that came with the task."""
-    return run_part(unsealed(part), opened(package))
+    return run_group(unsealed(part), package)
 
 
 def add_block(position: int, package: Package, part: Part, *inputs: Any) -> Share:
