@@ -84,6 +84,6 @@ CACHE = BlockCache()
 
 
 def release(keys: Iterable[Hashable]) -> None:
-    """Forget all blocks of some sources in this process (run on every worker when an engine closes)."""
+    """Forget all blocks of some sources in this process."""
     for key in keys:
         CACHE.release(key)

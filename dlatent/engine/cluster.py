@@ -25,7 +25,6 @@ import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import tasks
 from dlatent.engine.base import Progress
-from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
 from dlatent.engine.gather import Resources
@@ -39,6 +38,7 @@ from dlatent.engine.part import (
     Sealed,
     Share,
     Work,
+    ended,
     halt,
     join,
     keys_of,
@@ -225,8 +225,8 @@ class ClusterRunner:
         for future in self._staged:
             future.release()
         self._staged = []
-        release(self._keys)
-        self._everywhere(release, self._keys)
+        ended(self._keys)
+        self._everywhere(ended, self._keys)
 
     def _settle(self) -> int:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""

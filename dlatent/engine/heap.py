@@ -2,8 +2,8 @@
 
 A block function makes and frees the same temporary arrays for every block.  glibc gives each of them back to the system
 and asks for it again where `MALLOC_TRIM_THRESHOLD_` is set, as distributed does for its workers, because that also ends
-glibc's own adjustment to such programs.  While a pass runs a few mebibytes are kept, or a few blocks where the
-environment of the worker allows for it; after it the thresholds are as they were.
+glibc's own adjustment to such programs.  While a fit runs a few mebibytes are kept, or a few blocks where the
+environment of the worker allows for it; after it the thresholds are as they were, and what is free goes back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
+from typing import NamedTuple
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
@@ -31,24 +32,34 @@ MOST_KEPT = 32 * 2**20
 
 _lock = Lock()
 _inside = 0
+_between = False
+"""Whether the thresholds of a fit hold between its tasks, too."""
+
+
+class _Settings(NamedTuple):
+    """Functions of glibc, and the thresholds that hold outside of passes."""
+
+    mallopt: Callable[[int, int], int]
+    malloc_trim: Callable[[int], int]
+    trim: int
+    mmap: int
 
 
 @lru_cache(maxsize=1)
-def _settings() -> tuple[Callable[[int, int], int], int, int] | None:
-    """mallopt and the thresholds that hold outside of passes; None where the environment or the system has none."""
+def _settings() -> _Settings | None:
+    """None where the environment or the system has none."""
     given = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is None or not given.isdigit():
+    library = ctypes.CDLL(None) if os.name == "posix" else None
+    mallopt, malloc_trim = (getattr(library, name, None) for name in ("mallopt", "malloc_trim"))
+    if mallopt is None or malloc_trim is None or not given.isdigit():
         return None
     usual = os.environ.get("MALLOC_MMAP_THRESHOLD_", "")
-    return mallopt, int(given), int(usual) if usual.isdigit() else USUAL_MMAP_THRESHOLD
+    return _Settings(mallopt, malloc_trim, int(given), int(usual) if usual.isdigit() else USUAL_MMAP_THRESHOLD)
 
 
-def _set(trim: int, mmap: int) -> None:
-    found = _settings()
-    assert found is not None
-    found[0](TRIM_THRESHOLD, trim)
-    found[0](MMAP_THRESHOLD, mmap)
+def _set(found: _Settings, trim: int, mmap: int) -> None:
+    found.mallopt(TRIM_THRESHOLD, trim)
+    found.mallopt(MMAP_THRESHOLD, mmap)
 
 
 def worker_environment(threads: int = 1) -> dict[str, str]:
@@ -63,25 +74,40 @@ def worker_environment(threads: int = 1) -> dict[str, str]:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """Keep freed memory while any caller is inside, from whichever threads they come.
+def kept(*, briefly: bool = False) -> Iterator[None]:
+    """Keep freed memory while any caller is inside, from whichever threads they come, and unless `briefly` until
+    `given_back`: what comes and goes between two tasks are statistics on their way, of the size of a block.
 
     Does nothing without glibc, nor where its own adjustment is at work, which could not be restored.
     """
-    global _inside
+    global _inside, _between
     found = _settings()
     if found is None:
         yield
         return
     with _lock:
         _inside += 1
-        if _inside == 1:
-            size = max(KEPT, found[2])
-            _set(2 * size, size)
+        if _inside == 1 and not _between:
+            size = max(KEPT, found.mmap)
+            _set(found, 2 * size, size)
+        _between = _between or not briefly
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
-            if _inside == 0:
-                _set(*found[1:])
+            if _inside == 0 and not _between:
+                _set(found, found.trim, found.mmap)
+
+
+def given_back() -> None:
+    """End what outlives `kept`, and give the system what is free; the next task of another fit begins it anew."""
+    global _between
+    found = _settings()
+    if found is None:
+        return
+    with _lock:
+        _between = False
+        if _inside == 0:
+            _set(found, found.trim, found.mmap)
+    found.malloc_trim(0)

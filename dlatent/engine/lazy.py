@@ -61,7 +61,7 @@ def map_rows(array: Any, function: Callable[[Features], Dense], columns: int, dt
 def _apply(
     function: Callable[[Features], Dense], columns: int, dtype: np.dtype[Any], chunk: Any
 ) -> npt.NDArray[np.generic]:
-    with pinned(), kept():
+    with pinned(), kept(briefly=True):
         rows = function(_features(chunk))
     if rows.shape != (chunk.shape[0], columns):
         raise DataError(f"A function of rows gave shape {rows.shape} where {(chunk.shape[0], columns)} was announced.")

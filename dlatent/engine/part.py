@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Form, LinkRows, Links, Rows
 from dlatent.engine.blas import pinned
-from dlatent.engine.cache import CACHE, measured, stored
-from dlatent.engine.heap import kept
+from dlatent.engine.cache import CACHE, measured, release, stored
+from dlatent.engine.heap import given_back, kept
 from dlatent.engine.order import groups
 from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
@@ -166,6 +166,13 @@ def parts_of(source: DataSource, rows: RowsOf | None, cache_bytes: int, links: L
 def keys_of(source: DataSource, links: Links | None) -> tuple[Hashable, ...]:
     """What a source and its links are called in the cache."""
     return (source.key,) if links is None else (source.key, (source.key, links.key))
+
+
+def ended(keys: Iterable[Hashable]) -> None:
+    """Give up what a fit leaves in this process: cached blocks of its sources, and freed memory (run on every worker
+    when an engine closes)."""
+    release(keys)
+    given_back()
 
 
 _halted: set[str] = set()

@@ -10,13 +10,12 @@ import numpy.typing as npt
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import pairs
 from dlatent.engine.base import OnPass, OnProgress, PassEngine, Progress, require_blocks
-from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
-from dlatent.engine.part import Part, Share, Work, join, keys_of, parts_of, run_part
+from dlatent.engine.part import Part, Share, Work, ended, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
 T = TypeVar("T")
@@ -83,7 +82,7 @@ class _InThisThread:
         return Traffic(0, self._parts[-1].stop)
 
     def close(self) -> None:
-        release(self._keys)
+        ended(self._keys)
 
 
 class _Pairing:

@@ -14,13 +14,12 @@ from dask.delayed import delayed
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import pairs
 from dlatent.engine.base import Progress
-from dlatent.engine.cache import release
 from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
-from dlatent.engine.part import Part, Share, Work, halt, join, keys_of, parts_of, run_part
+from dlatent.engine.part import Part, Share, Work, ended, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
 
@@ -76,7 +75,7 @@ class ThreadRunner:
 
     def close(self) -> None:
         """Free the cached blocks."""
-        release(self._keys)
+        ended(self._keys)
 
 
 class _Steps:

@@ -35,7 +35,8 @@ DEPENDENT = 1e-13
 @dataclass(frozen=True)
 class Subspace:
     """Q_v (D_v, r_v) of each view v, and for each pattern and view of it P = Σ(x−s)((x_v−s_v)ᵀQ_v) (D_p, r_v); for each
-    pattern Σ Qᵀ(x−s)(x−s)ᵀQ (r_p, r_p) as blocks by views, and the sums; s is the shift of the stacked features.
+    pattern Σ Qᵀ(x−s)(x−s)ᵀQ (r_p, r_p) as blocks by views, Σ Qᵀ(x−s) (r_p,) by views, and the sums; s is the shift of
+    the stacked features.
 
     `spare` is the number of further features of the first view, of which only the energy is known: it is in that of
     the sums. `newest` is the number of directions of the first view that the last pass brought, 0 after a restart.
@@ -45,6 +46,7 @@ class Subspace:
     basis: tuple[Array, ...]
     products: tuple[tuple[Array, ...], ...]
     inner: tuple[tuple[tuple[Array, ...], ...], ...]
+    totals: tuple[tuple[Array, ...], ...]
     sums: tuple[PatternSums, ...]
     shift: Array
     spare: int = 0
@@ -83,6 +85,10 @@ class Subspace:
         """Mean of a view over the instances that have it, relative to the shift (D_v,)."""
         total = sum(self.sums[p].total[self.rows(p, view)] for p, _ in self.having(view))
         return np.asarray(total / self.count(view))
+
+    def inner_offset(self, view: int) -> Array:
+        """The same in the coordinates of the subspace, Q_vᵀ·offset (r_v,)."""
+        return np.asarray(sum(self.totals[p][i] for p, i in self.having(view)) / self.count(view))
 
     def inside(self, view: int) -> Array:
         """Σ Q_vᵀ(x_v−s_v)(x_v−s_v)ᵀQ_v (r_v, r_v) over the instances that have a view."""
@@ -181,7 +187,14 @@ def begin(
     inner = tuple(
         _corners([directions[view] for view in own], part.product) for own, part in zip(patterns, found, strict=True)
     )
-    return Subspace(patterns, tuple(directions), products, inner, sums, shift, spare, directions[0].shape[1])
+    totals = tuple(_inner_totals(own, directions, part.total) for own, part in zip(patterns, sums, strict=True))
+    return Subspace(patterns, tuple(directions), products, inner, totals, sums, shift, spare, directions[0].shape[1])
+
+
+def _inner_totals(own: Sequence[int], directions: Sequence[Array], total: Array) -> tuple[Array, ...]:
+    """V_vᵀ Σ(x_v−s_v) (b_v,) of each view of a pattern."""
+    chosen = [directions[view] for view in own]
+    return tuple(v.T @ total[rows] for v, rows in zip(chosen, slices_of(map(len, chosen)), strict=True))
 
 
 def _corners(own: Sequence[Array], product: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
@@ -213,8 +226,12 @@ def extend(
         for old, new in zip(space.products, found, strict=True)
     )
     basis = tuple(appended(q, v, most) for q, v in zip(space.basis, directions, strict=True))
+    totals = tuple(
+        tuple(map(np.append, old, _inner_totals(own, directions, part.total)))
+        for own, old, part in zip(space.patterns, space.totals, space.sums, strict=True)
+    )
     newest = directions[0].shape[1]
-    return replace(space, basis=basis, products=products, inner=tuple(inner), newest=newest)
+    return replace(space, basis=basis, products=products, inner=tuple(inner), totals=totals, newest=newest)
 
 
 def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
@@ -227,8 +244,11 @@ def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
         tuple(tuple(ks[w].T @ old[w][v] @ ks[v] for v in range(len(ks))) for w in range(len(ks)))
         for old, ks in zip(space.inner, own, strict=True)
     )
+    totals = tuple(
+        tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(space.totals, own, strict=True)
+    )
     basis = tuple(q @ k for q, k in zip(space.basis, keep, strict=True))
-    return replace(space, basis=basis, products=products, inner=inner, newest=0)
+    return replace(space, basis=basis, products=products, inner=inner, totals=totals, newest=0)
 
 
 def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | None = None) -> Array:
@@ -267,18 +287,12 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     return np.asarray((la.solve_triangular(factor, np.eye(len(factor)), lower=True) @ work).T)
 
 
-def _reduced_total(space: Subspace, pattern: int) -> Array:
-    """Σ Qᵀ(x−s) (r_p,) of a pattern."""
-    total = space.sums[pattern].total
-    return np.concatenate([space.basis[view].T @ total[space.rows(pattern, view)] for view in space.patterns[pattern]])
-
-
 def reduced_moments(space: Subspace) -> Moments:
     """Moments of Qᵀx per pattern about the shift, with the energy of each view outside its span."""
     found = []
-    for pattern, (inner, sums) in enumerate(zip(space.inner, space.sums, strict=True)):
+    for inner, totals, sums in zip(space.inner, space.totals, space.sums, strict=True):
         gram = _symmetric(np.block([list(row) for row in inner]))
-        found.append(PatternMoments(sums.instances, _reduced_total(space, pattern), gram))
+        found.append(PatternMoments(sums.instances, np.concatenate(totals), gram))
     views = range(len(space.basis))
     spare_size, spare_energy = np.zeros(len(views)), np.zeros(len(views))
     for view in views:
@@ -290,10 +304,10 @@ def reduced_moments(space: Subspace) -> Moments:
 
 def _outside(space: Subspace, view: int) -> float:
     """Σ of squares of a view about its mean, outside the span."""
-    offset = space.offset(view)
+    offset, inside = space.offset(view), space.inner_offset(view)
     energy = sum(float(space.sums[p].energy[place]) for p, place in space.having(view))
     energy -= float(np.trace(space.inside(view)))
-    return energy - space.count(view) * float(offset @ offset - np.sum((space.basis[view].T @ offset) ** 2))
+    return energy - space.count(view) * float(offset @ offset - inside @ inside)
 
 
 def reduced_specification(space: Subspace, specification: Specification) -> Specification:
@@ -310,7 +324,7 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
     shifts = np.split(space.shift, np.cumsum(space.sizes)[:-1])
     for view, at in enumerate(slices_of(space.ranks)):
         q, offset = space.basis[view], space.offset(view)
-        mean.append(shifts[view] + (offset - q @ (q.T @ offset)) + q @ parameters.mean[at])
+        mean.append(shifts[view] + offset + q @ (parameters.mean[at] - space.inner_offset(view)))
         loadings.append(q @ parameters.loadings[at])
     return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
 
@@ -322,7 +336,7 @@ def newest_products(space: Subspace) -> tuple[Array, Array]:
     loadings inside and what principal directions lack have no other.  No data access.
     """
     offset, newest = space.offset(0), slice(space.ranks[0] - space.newest, None)
-    inner_offset = space.count(0) * (space.basis[0].T @ offset)
+    inner_offset = space.count(0) * space.inner_offset(0)
     product = space.products[0][0][:, newest] - np.outer(offset, inner_offset[newest])
     inside = space.inside(0)[:, newest] - np.outer(inner_offset / space.count(0), inner_offset[newest])
     return product, inside
@@ -341,14 +355,14 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
         for other, at in zip(space.products[pattern], slices_of(space.ranks[v] for v in own), strict=True):
             block += other[rows] @ b[:, at].T
         block -= np.outer(space.sums[pattern].total[rows], b @ mean)
-        block -= np.outer(offset, b @ (_reduced_total(space, pattern) - space.sums[pattern].instances * mean))
+        block -= np.outer(offset, b @ (np.concatenate(space.totals[pattern]) - space.sums[pattern].instances * mean))
     return block
 
 
 def principal_inside(space: Subspace, loadings: Array, count: int, view: int = 0) -> Array:
     """The `count` leading principal directions (r_v, count) of a view's subspace, outside the span of its loadings
     (r_v, K)."""
-    offset = space.basis[view].T @ space.offset(view)
+    offset = space.inner_offset(view)
     return principal_directions(space.inside(view) - space.count(view) * np.outer(offset, offset), loadings, count)
 
 
@@ -366,4 +380,4 @@ def ritz_residuals(space: Subspace, loadings: Array, count: int, view: int = 0) 
     access."""
     chosen, offset = principal_inside(space, loadings, count, view), space.offset(view)
     product = np.asarray(sum(part @ chosen for part in space.crossing(view, view)))
-    return product - space.count(view) * np.outer(offset, (space.basis[view].T @ offset) @ chosen)
+    return product - space.count(view) * np.outer(offset, space.inner_offset(view) @ chosen)

@@ -1,4 +1,4 @@
-"""Freed memory is kept for the next block while a pass runs, and only then."""
+"""Freed memory is kept for the next block and the next task of a fit, and given back at its end."""
 
 import platform
 import subprocess
@@ -13,7 +13,7 @@ from dlatent.engine import heap
 FAULTS = """
 import resource, sys
 import numpy as np
-from dlatent.engine.heap import kept
+from dlatent.engine.heap import given_back, kept
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -26,12 +26,14 @@ outside = faults()
 with kept():
     faults()
     inside = faults()
-print(outside, inside, faults())
+between = faults()
+given_back()
+print(outside, inside, between, faults())
 """
 
 
 def _run(program: str, **environment: str) -> list[int]:
-    """The numbers that a process prints: page faults, before, in and after `kept` for the first program."""
+    """The numbers that a process prints: page faults before, in and after `kept`, and after `given_back`."""
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
@@ -40,9 +42,17 @@ def _run(program: str, **environment: str) -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
 def test_arrays_get_the_pages_of_earlier_ones_while_a_pass_runs_on_a_worker_of_distributed() -> None:
-    outside, inside, after = _run(FAULTS, MALLOC_TRIM_THRESHOLD_="65536")
-    assert inside < outside / 10
+    outside, inside, between, after = _run(FAULTS, MALLOC_TRIM_THRESHOLD_="65536")
+    assert max(inside, between) < outside / 10
     assert after > outside / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
+def test_a_task_of_nobody_s_fit_gives_back_what_it_kept() -> None:
+    brief = FAULTS.replace("with kept():", "with kept(briefly=True):")
+    outside, inside, between, _ = _run(brief, MALLOC_TRIM_THRESHOLD_="65536")
+    assert inside < outside / 10
+    assert between > outside / 2
 
 
 LARGER = FAULTS.replace("2**17", "31 * 2**17").replace("a mebibyte", "31 mebibytes").replace("range(100)", "range(5)")
@@ -53,9 +63,36 @@ def test_a_worker_with_the_recommended_environment_keeps_whole_blocks() -> None:
     worker = {"MALLOC_TRIM_THRESHOLD_": "65536", "NUMPY_MADVISE_HUGEPAGE": "0"}  # every page counts
     recommended = {k: v for k, v in heap.worker_environment().items() if k not in heap.HUGE_PAGES}
     fresh = _run(LARGER, **worker)[1]
-    outside, inside, after = _run(LARGER, **worker, **recommended)
-    assert inside < fresh / 10
-    assert min(outside, after) > fresh / 2, "outside of passes all goes back"
+    outside, inside, between, after = _run(LARGER, **worker, **recommended)
+    assert max(inside, between) < fresh / 10
+    assert min(outside, after) > fresh / 2, "outside of fits all goes back"
+
+
+RESIDENT = """
+import numpy as np
+from dlatent.engine.heap import given_back, kept
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+
+before = resident()
+with kept():
+    arrays = [np.ones(2**20) for _ in range(9)]  # 72 MiB, of which eight lie below one that stays
+    last = arrays.pop()
+    del arrays
+    inside = resident()
+given_back()
+print(before, inside, resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux, with glibc")
+def test_the_end_of_a_fit_gives_back_what_lies_below_what_stays() -> None:
+    recommended = {k: v for k, v in heap.worker_environment().items() if k not in heap.HUGE_PAGES}
+    before, inside, after = _run(RESIDENT, MALLOC_TRIM_THRESHOLD_="65536", NUMPY_MADVISE_HUGEPAGE="0", **recommended)
+    assert inside - before > 60 * 256
+    assert after - before < 10 * 256, "of 256 pages to a mebibyte"
 
 
 BYTES = """
@@ -82,10 +119,15 @@ def test_bytes_of_a_decoder_get_huge_pages() -> None:
 
 
 class _Recorder:
-    """Stands for mallopt."""
+    """Stands for mallopt, and counts the calls of malloc_trim."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
+        self.trims = 0
+
+    def trim(self, pad: int) -> int:
+        self.trims += 1
+        return pad
 
     def __call__(self, parameter: int, value: int) -> int:
         self.calls.append((parameter, value))
@@ -95,23 +137,41 @@ class _Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = _Recorder()
-    monkeypatch.setattr(heap, "_settings", lambda: (made, 65536, 131072))
+    monkeypatch.setattr(heap, "_settings", lambda: heap._Settings(made, made.trim, 65536, 131072))
+    monkeypatch.setattr(heap, "_between", False)
     return made
 
 
-def test_the_thresholds_are_restored_by_the_last_to_leave(recorder: _Recorder) -> None:
-    with heap.kept():
-        entered = list(recorder.calls)
-        with pytest.raises(KeyError), heap.kept():
+INSIDE = {heap.TRIM_THRESHOLD: 2 * heap.KEPT, heap.MMAP_THRESHOLD: heap.KEPT}
+OUTSIDE = {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: 131072}
+
+
+@pytest.mark.parametrize("briefly", [True, False])
+def test_the_thresholds_are_restored_by_the_last_to_leave_or_at_the_end(briefly: bool, recorder: _Recorder) -> None:
+    with heap.kept(briefly=briefly):
+        with pytest.raises(KeyError), heap.kept(briefly=True):
             raise KeyError
-        assert recorder.calls == entered
-    assert dict(entered) == {heap.TRIM_THRESHOLD: 2 * heap.KEPT, heap.MMAP_THRESHOLD: heap.KEPT}
-    assert dict(recorder.calls[len(entered) :]) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: 131072}
+        assert len(recorder.calls) == 2
+    assert dict(recorder.calls) == (OUTSIDE if briefly else INSIDE)
+    heap.given_back()
+    assert dict(recorder.calls) == OUTSIDE
+    assert recorder.trims == 1
+
+
+def test_the_end_of_one_fit_leaves_a_task_of_another_what_it_has(recorder: _Recorder) -> None:
+    with heap.kept():
+        heap.given_back()
+        assert dict(recorder.calls) == INSIDE
+    assert dict(recorder.calls) == OUTSIDE, "until the next task, as nobody is left who would end it"
+    with heap.kept():
+        pass
+    assert dict(recorder.calls) == INSIDE
 
 
 def test_the_environment_may_allow_for_more(monkeypatch: pytest.MonkeyPatch, recorder: _Recorder) -> None:
-    monkeypatch.setattr(heap, "_settings", lambda: (recorder, 65536, heap.MOST_KEPT))
-    with heap.kept():
+    settings = heap._Settings(recorder, recorder.trim, 65536, heap.MOST_KEPT)
+    monkeypatch.setattr(heap, "_settings", lambda: settings)
+    with heap.kept(briefly=True):
         inside = dict(recorder.calls)
     assert inside == {heap.TRIM_THRESHOLD: 2 * heap.MOST_KEPT, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
     assert dict(recorder.calls) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
@@ -125,5 +185,7 @@ def test_nothing_is_set_where_the_environment_sets_nothing(given: str, monkeypat
         assert heap._settings() is None
         with heap.kept():
             pass
+        heap.given_back()
+        assert not heap._between
     finally:
         heap._settings.cache_clear()
