@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from scipy.sparse._sparsetools import coo_matmat_dense
 
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.heap import kept
 from dlatent.engine.order import reduce_tree

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Dense, Features
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 from dlatent.engine.heap import kept
 from dlatent.errors import DataError
 

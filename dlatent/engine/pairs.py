@@ -30,7 +30,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from dlatent.arrays import Block
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 from dlatent.engine.heap import kept
 from dlatent.engine.order import FAN_IN, reduce_tree
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, owned, read_ahead

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Form, LinkRows, Links, Rows
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
 from dlatent.engine.heap import given_back, kept
 from dlatent.engine.order import groups

@@ -15,8 +15,8 @@ import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from dlatent.arrays import Array, AxisLabels, DataSource, Links
+from dlatent.blas import pinned
 from dlatent.engine.base import PassEngine
-from dlatent.engine.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import group_count, task_count

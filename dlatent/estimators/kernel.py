@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dlatent.arrays import Array, DataSource, Links
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Watch

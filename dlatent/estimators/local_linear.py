@@ -16,7 +16,7 @@ import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from dlatent.arrays import Array, DataSource, Features
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import groups

@@ -21,6 +21,7 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums
 from dlatent.linear_gaussian.specification import Specification, slices_of
+from dlatent.operators import tall
 
 DROP = 1e-10
 """A new direction shorter than this part of its length before projection holds nothing but rounding."""
@@ -162,7 +163,7 @@ def appended(columns: Array, fresh: Array, most: int | None = None) -> Array:
     """
     width, more = columns.shape[1], fresh.shape[1]
     buffer = columns.base
-    if buffer is None or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
+    if buffer is None or len(buffer) != len(columns) or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
         room = 8 * (width + more)
         buffer = np.empty((len(columns), max(width + more, min(room, most or room))), order="F")
         buffer[:, :width] = columns
@@ -197,10 +198,10 @@ def _inner_totals(own: Sequence[int], directions: Sequence[Array], total: Array)
     return tuple(v.T @ total[rows] for v, rows in zip(chosen, slices_of(map(len, chosen)), strict=True))
 
 
-def _corners(own: Sequence[Array], product: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
+def _corners(own: Sequence[Array], found: Sequence[Array]) -> tuple[tuple[Array, ...], ...]:
     """V_wᵀP_v for all pairs of views, symmetric as a whole."""
     at = slices_of(map(len, own))
-    blocks = [[v.T @ p[rows] for p in product] for v, rows in zip(own, at, strict=True)]
+    blocks = [[tall.inner(v, p[rows]) for p in found] for v, rows in zip(own, at, strict=True)]
     views = range(len(own))
     return tuple(tuple((blocks[w][v] + blocks[v][w].T) / 2 for v in views) for w in views)
 
@@ -215,7 +216,7 @@ def extend(
         at = slices_of(space.sizes[view] for view in own)
         corner = _corners([directions[view] for view in own], new.product)
         views = range(len(own))
-        side = [[space.basis[own[w]].T @ new.product[v][at[w]] for v in views] for w in views]
+        side = [[tall.inner(space.basis[own[w]], new.product[v][at[w]]) for v in views] for w in views]
         inner.append(
             tuple(
                 tuple(np.block([[old[w][v], side[w][v]], [side[v][w].T, corner[w][v]]]) for v in views) for w in views
@@ -238,7 +239,8 @@ def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
     """Thick restart: the subspaces Q_v·keep_v for orthonormal `keep` (r_v, r_v'), with no access to the data."""
     own = [[keep[view] for view in pattern] for pattern in space.patterns]
     products = tuple(
-        tuple(p @ k for p, k in zip(old, ks, strict=True)) for old, ks in zip(space.products, own, strict=True)
+        tuple(tall.product(p, k) for p, k in zip(old, ks, strict=True))
+        for old, ks in zip(space.products, own, strict=True)
     )
     inner = tuple(
         tuple(tuple(ks[w].T @ old[w][v] @ ks[v] for v in range(len(ks))) for w in range(len(ks)))
@@ -247,7 +249,7 @@ def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
     totals = tuple(
         tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(space.totals, own, strict=True)
     )
-    basis = tuple(q @ k for q, k in zip(space.basis, keep, strict=True))
+    basis = tuple(tall.product(q, k) for q, k in zip(space.basis, keep, strict=True))
     return replace(space, basis=basis, products=products, inner=inner, totals=totals, newest=0)
 
 
@@ -262,12 +264,11 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     rows = candidates.T
     before, work = np.einsum("ij,ij->i", rows, rows), rows
     if basis is not None:
-        inside = basis.T @ candidates if inside is None else inside
+        inside = tall.inner(basis, candidates) if inside is None else inside
         # Of the Lanczos method's coefficients only those of the last blocks are more than rounding.
         first = int(np.argmax(abs(inside).max(axis=1, initial=0.0) > ROUNDING * abs(inside).max(initial=0.0)))
-        work = inside[first:].T @ basis[:, first:].T
-        np.subtract(rows, work, out=work)
-    gram = work @ work.T
+        work = tall.without(rows, basis[:, first:], inside[first:])
+    gram = tall.inner(work.T, work.T)
     kept = np.diag(gram) > DROP**2 * before
     if not kept.any():
         return np.zeros((len(candidates), 0))
@@ -275,16 +276,16 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     values, vectors = la.eigh(gram[np.ix_(kept, kept)] * np.outer(scale, scale))
     used = values > DEPENDENT * values[-1]
     independent = vectors[:, used] * np.outer(scale, 1.0 / np.sqrt(values[used]))
-    work = independent.T @ (work if kept.all() else work[kept])
+    work = tall.product((work if kept.all() else work[kept]).T, independent).T
     if basis is not None:
-        overlap = basis.T @ work.T
-        work -= overlap.T @ basis.T
+        overlap = tall.inner(basis, work.T)
+        work = tall.without(work, basis, overlap)
         if np.linalg.norm(overlap) > LITTLE:
             work = np.asarray(la.qr(work.T, mode="economic")[0].T, dtype=np.float64)
-            work -= (work @ basis) @ basis.T
+            work = tall.without(work, basis, tall.inner(basis, work.T))
     # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
-    factor = la.cholesky(work @ work.T, lower=True)
-    return np.asarray((la.solve_triangular(factor, np.eye(len(factor)), lower=True) @ work).T)
+    factor = la.cholesky(tall.inner(work.T, work.T), lower=True)
+    return tall.product(work.T, la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
 
 
 def reduced_moments(space: Subspace) -> Moments:
@@ -325,7 +326,7 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
     for view, at in enumerate(slices_of(space.ranks)):
         q, offset = space.basis[view], space.offset(view)
         mean.append(shifts[view] + offset + q @ (parameters.mean[at] - space.inner_offset(view)))
-        loadings.append(q @ parameters.loadings[at])
+        loadings.append(tall.product(q, parameters.loadings[at]))
     return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
 
 
@@ -337,7 +338,7 @@ def newest_products(space: Subspace) -> tuple[Array, Array]:
     """
     offset, newest = space.offset(0), slice(space.ranks[0] - space.newest, None)
     inner_offset = space.count(0) * space.inner_offset(0)
-    product = space.products[0][0][:, newest] - np.outer(offset, inner_offset[newest])
+    product = tall.without(space.products[0][0][:, newest].T, offset[:, None], inner_offset[None, newest]).T
     inside = space.inside(0)[:, newest] - np.outer(inner_offset / space.count(0), inner_offset[newest])
     return product, inside
 

@@ -257,3 +257,10 @@ def test_room_for_directions_is_no_more_than_there_will_be(most, room):
     found = ritz.appended(columns, fresh, most)
     assert found.base.shape == (4, room)
     assert found.tobytes() == np.hstack([columns, fresh]).tobytes()
+
+
+def test_columns_that_are_seen_through_another_array_get_a_buffer_of_their_own():
+    """One column is the transpose of one row, which lies in order both ways."""
+    columns = np.full((1, 4), 2.0).T
+    found = ritz.appended(columns, np.ones((4, 1)))
+    np.testing.assert_array_equal(found, np.hstack([columns, np.ones((4, 1))]))

@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dlatent.engine.blas import pinned
+from dlatent.blas import pinned
 
 
 def blas_threads():

@@ -1,0 +1,77 @@
+"""Products of tall matrices, D rows and few columns, on all cores, with the same bits on however many.
+
+The algebra of a driver waits for nobody and nobody works beside it, so that what it takes counts in full: with many
+features it is the part of a fit that more workers cannot shorten.  Threads of BLAS would cut products by the number of
+cores; here rows are cut into slabs of one size, each of which is the product of one thread, and sums over slabs are
+added in their order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.blas import pinned
+
+T = TypeVar("T")
+
+SLAB = 8_192
+"""Rows of a slab, a millisecond or two of work; fewer than two slabs are one."""
+MOST_THREADS = 8
+"""Slabs come from memory, which a few cores keep busy."""
+
+
+def inner(a: Array, b: Array) -> Array:
+    """aᵀb (r, b) of a (D, r) and b (D, b)."""
+    first, *others = _of_slabs(lambda at: a[at].T @ b[at], len(a))
+    for other in others:
+        first += other
+    return first
+
+
+def product(a: Array, c: Array) -> Array:
+    """ac (D, b) of a (D, r) and c (r, b); its columns lie one after the other."""
+    columns = np.empty((c.shape[1], len(a)))
+
+    def put(at: slice) -> None:
+        np.matmul(c.T, a[at].T, out=columns[:, at])
+
+    _of_slabs(put, len(a))
+    return columns.T
+
+
+def without(rows: Array, a: Array, c: Array) -> Array:
+    """rows − (ac)ᵀ (b, D) of rows (b, D), a (D, r) and c (r, b)."""
+    result = np.empty(rows.shape)
+
+    def put(at: slice) -> None:
+        # No array of a thread's own: pages that are new to it would cost as much as the product.
+        np.matmul(c.T, a[at].T, out=result[:, at])
+        np.subtract(rows[:, at], result[:, at], out=result[:, at])
+
+    _of_slabs(put, len(a))
+    return result
+
+
+def _of_slabs(function: Callable[[slice], T], rows: int) -> list[T]:
+    """The results of a function for all slabs, in order."""
+    if rows < 2 * SLAB:
+        return [function(slice(0, rows))]
+
+    def alone(at: slice) -> T:
+        with pinned():
+            return function(at)
+
+    cuts = [slice(start, min(start + SLAB, rows)) for start in range(0, rows, SLAB)]
+    # A pool for each product takes a tenth of a millisecond; one that stays would be dead in a process that forked.
+    with ThreadPoolExecutor(min(_cores(), len(cuts), MOST_THREADS)) as pool:
+        return list(pool.map(alone, cuts))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
