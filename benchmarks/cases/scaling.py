@@ -145,7 +145,7 @@ def kernels_of(folder: Path, scale: float, route: str, number: int, workers: int
         a, b = np.random.default_rng(0).standard_normal((2, GEMM, GEMM))
         return [lambda: a @ b] * (max(4, round(40 * scale)) // 2 * 2 // workers)
     from dlatent.arrays import Block
-    from dlatent.linear_gaussian.products import by_columns
+    from dlatent.linear_gaussian.columns import by_columns
 
     problem = problem_of(route, scale)
     sources = source_of(problem, folder).blocks[:BARE_BLOCKS]

@@ -17,6 +17,7 @@ from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.rows import fit_rows
 from dlatent.fitting.subspace import Climb, Products, climb
 from dlatent.fitting.textbook import em_on_moments, group_variances, stacked_shift
+from dlatent.linear_gaussian.columns import by_columns
 from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.linear_gaussian.moments import (
     MomentRequest,
@@ -32,7 +33,6 @@ from dlatent.linear_gaussian.products import (
     PatternSums,
     ProductRequest,
     block_products,
-    by_columns,
 )
 from dlatent.linear_gaussian.rayleigh_ritz import lifted
 from dlatent.linear_gaussian.specification import Specification

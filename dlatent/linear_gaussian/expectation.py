@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
+from dlatent.linear_gaussian.columns import times
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import pattern_sums
@@ -109,8 +110,8 @@ def _expect_pattern(
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
     """Posterior means B (x − μ) of rows (n, K); sparse rows are not densified."""
-    if isinstance(features, sp.csr_array):
-        return np.asarray(features @ projected.coefficients.T) - projected.coefficients @ mean
+    if not isinstance(features, np.ndarray):
+        return times(features, projected.coefficients.T) - projected.coefficients @ mean
     return np.asarray((features - mean) @ projected.coefficients.T)
 
 

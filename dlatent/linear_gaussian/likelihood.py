@@ -5,16 +5,15 @@ log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)],  C = WWᵀ + 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
+from dlatent.linear_gaussian.columns import Columns
 from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.products import by_rows
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement, Parts, observed
 
@@ -38,18 +37,21 @@ def posterior_means(
 def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
     """(x−μ)ᵀΨ⁻¹(x−μ) per row, for one noise variance (1,) or one for each feature (D,); sparse rows are not
     densified."""
+    held: Any = features
+    if isinstance(held, Columns):
+        return np.concatenate([squared_distances(cast(Features, piece), mean, noise) for piece in held.pieces])
     if len(noise) == 1:
         return np.asarray(_squares(features, mean) / noise[0])
     root = np.sqrt(noise)
-    if isinstance(features, sp.csr_array):
-        return _squares(sp.csr_array(features.astype(np.float64) @ sp.diags_array(1.0 / root)), mean / root)
+    if not isinstance(features, np.ndarray):
+        return _squares(features.astype(np.float64) @ sp.diags_array(1.0 / root), mean / root)
     scaled = (features - mean) / root
     return np.asarray(np.einsum("ij,ij->i", scaled, scaled))
 
 
 def _squares(features: Features, mean: Array) -> Array:
     """‖x−μ‖² per row."""
-    if isinstance(features, sp.csr_array):
+    if not isinstance(features, np.ndarray):
         wide = features.astype(np.float64, copy=False)
         squares = np.asarray(wide.power(2) @ np.ones(len(mean)))
         return squares - 2.0 * np.asarray(wide @ mean) + float(mean @ mean)
@@ -92,7 +94,6 @@ class LikelihoodRequest(NamedTuple):
 def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
     """Log-likelihood of a block over all patterns, in nats; additive over instances, O(nnz K) or O(n D K)."""
     parameters, specification, arrangement = request
-    block = replace(block, features=by_rows(block.features))
     value, seen = 0.0, observed(block, specification.patterns, arrangement)
     for pattern, parts in zip(specification.patterns, seen, strict=True):
         if parts is not None and parts[0].shape[0]:

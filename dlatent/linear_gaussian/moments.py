@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
+from dlatent.linear_gaussian.columns import Columns, by_rows
 from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, shifts_of
 
 CHUNK_ROWS = 2048
@@ -70,7 +71,7 @@ def require_finite(block: Block, sums: Array) -> None:
     """Refuse NaN and infinity, found by the sums of the columns at no extra cost, naming row, column and block."""
     if np.isfinite(sums).all():
         return
-    x = block.features
+    x = by_rows(block.features)
     bad = bad_entry(x)
     if bad is None:
         raise DataError(
@@ -93,7 +94,10 @@ def check_rows(block: Block, sums: Array, *, refuse_zero_rows: bool) -> None:
 
 def empty_rows(x: Features) -> npt.NDArray[np.intp]:
     """Rows without a single non-zero entry: usually an empty document or a failed measurement."""
-    if isinstance(x, sp.csr_array):
+    held: Any = x
+    if isinstance(held, Columns):
+        filled = np.concatenate([_filled(piece) for piece in held.pieces])
+    elif isinstance(x, sp.csr_array):
         filled = np.diff(x.indptr) > 0
         if not x.data.all():
             filled = np.asarray(abs(x).sum(axis=1)).ravel() > 0
@@ -102,6 +106,13 @@ def empty_rows(x: Features) -> npt.NDArray[np.intp]:
         filled = np.asarray(x[:, 0] != 0)
         filled[~filled] = x[~filled].any(axis=1)
     return np.flatnonzero(~filled)
+
+
+def _filled(piece: sp.csc_array) -> npt.NDArray[np.bool_]:
+    """Which rows of a piece by columns have an entry that is not zero."""
+    found = np.zeros(piece.shape[0], dtype=bool)
+    found[piece.indices if piece.data.all() else piece.indices[piece.data != 0]] = True
+    return found
 
 
 def require_nonzero_rows(block: Block) -> None:
