@@ -203,9 +203,30 @@ def ratios(done: dict[str, list[Row]], route: str, way: str, name: str) -> float
     return one / two if one and two else None
 
 
+def _by_task(rows: list[Row]) -> dict[str, list[Row]]:
+    """The rows that are measured, of each task, with the seconds inside the tasks of all passes."""
+    measured = [
+        row | ({"busy_seconds": sum(row["pass_busy_seconds"])} if "pass_busy_seconds" in row else {})
+        for row in finished(rows)
+    ]
+    return grouped(measured, lambda row: row["task"])
+
+
+def dearer(done: dict[str, list[Row]], route: str, way: str) -> float | None:
+    """How many times as long the same tasks take where two workers share the machine, of medians."""
+    busy = ratios(done, route, way, "busy_seconds")
+    return 1.0 / busy if busy else None
+
+
+def without_that(done: dict[str, list[Row]], route: str, way: str) -> float | None:
+    """The ratio of fits, had the same tasks taken as long on two workers as on one."""
+    found, times = ratios(done, route, way, "fit_seconds"), dearer(done, route, way)
+    return found * times if found and times else None
+
+
 def summarise(rows: list[Row]) -> Summary:
     """Seconds and ratios of fits, their passes and the bare kernels."""
-    done = grouped(finished(rows), lambda row: row["task"])
+    done = _by_task(rows)
     lines = []
     for route in (*PROBLEMS, "gemm"):
         for way in WAYS:
@@ -216,14 +237,19 @@ def summarise(rows: list[Row]) -> Summary:
                     (
                         route, way, *seconds, ratios(done, route, way, "fit_seconds"), *passes,
                         ratios(done, route, way, "passes_seconds"),
+                        dearer(done, route, way), without_that(done, route, way),
                     )
                 )  # fmt: skip
     headers = (
         "route", "workers are", "s with 1", "s with 2", "ratio", "s in passes with 1", "with 2", "ratio of passes",
+        "same tasks on two", "ratio without that",
     )  # fmt: skip
     text = markdown(headers, lines) + (
         "\n\nFits on one and two worker processes, or threads, of one BLAS thread each; bare: the block functions of a "
         "route, or a plain product, in one and in two processes without Dask, on blocks in memory.\n\n"
+        "Same tasks on two: the seconds inside all tasks, over those with one worker. What is above 1 is the share of "
+        "memory, caches and cores that workers take from each other, and scheduler and client from them. The ratio "
+        "without that holds what the engine adds: waiting, messages, and work of the driver.\n\n"
     )
     return Summary((text + not_run(rows)).rstrip(), tuple(_checks(done)))
 
@@ -236,14 +262,18 @@ def _checks(done: dict[str, list[Row]]) -> list[Check]:
             found, passes = (ratios(done, route, way, name) for name in ("fit_seconds", "passes_seconds"))
             if found is not None and passes is not None:
                 limit = "" if own is None else f"; the kernels in bare processes {own:.2f}×"
-                text = f"{route} on two {way}: {found:.2f}× (at least {LEAST:g}×; its passes {passes:.2f}×{limit})"
+                times = dearer(done, route, way)
+                same = "" if times is None else f"; its tasks take {times:.2f}× as long beside each other"
+                text = (
+                    f"{route} on two {way}: {found:.2f}× (at least {LEAST:g}×; its passes {passes:.2f}×{limit}{same})"
+                )
                 checks.append(Check(text, found >= LEAST))
     return checks
 
 
 def draw(rows: list[Row], folder: Path) -> list[Path]:
     """The ratios of all routes beside those of bare processes."""
-    done = grouped(finished(rows), lambda row: row["task"])
+    done = _by_task(rows)
     bars = {
         way: {route: ratios(done, route, way, "fit_seconds") or 0.0 for route in (*PROBLEMS, "gemm")} for way in WAYS
     }

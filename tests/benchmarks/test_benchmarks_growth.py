@@ -141,6 +141,19 @@ def test_scaling_divides_one_by_two(tmp_path: Path) -> None:
     assert drawn.stat().st_size > 1000
 
 
+def test_scaling_tells_what_workers_take_from_each_other_from_what_the_engine_adds() -> None:
+    rows = [
+        row_of(f"rows/threads/{workers}", fit_seconds=seconds, passes_seconds=seconds, pass_busy_seconds=busy)
+        for workers, seconds, busy in ((1, 9.0, [4.0, 4.0]), (2, 6.0, [5.0, 5.0]))
+    ]
+    done = scaling._by_task(rows)
+    assert scaling.dearer(done, "rows", "threads") == pytest.approx(1.25)
+    assert scaling.without_that(done, "rows", "threads") == pytest.approx(1.5 * 1.25)
+    (check,) = scaling.summarise(rows).checks
+    assert not check.passed, "the requirement is held against the clock"
+    assert "tasks take 1.25× as long" in check.text
+
+
 @pytest.mark.parametrize("route", [*scaling.PROBLEMS, "gemm"])
 def test_two_bare_processes_share_the_kernels(tmp_path: Path, route: str) -> None:
     """What two would do together is what one does, and every call runs."""
