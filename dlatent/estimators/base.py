@@ -235,7 +235,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             on_pass=watch.on_pass,
             on_progress=watch.on_group,
         )
-        # The driver's matrices are small: BLAS threads would only wait for each other, and make bits depend on cores.
+        # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
+        # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
         with engine, pinned():
             if plan.route == "dual":
                 targets = None if rows is None else rows(0, source.shape[0])
