@@ -20,6 +20,7 @@ from dlatent.fitting.routes import finished, gram_products
 from dlatent.fitting.subspace import Climb, climb, first_directions, grow
 from dlatent.fitting.textbook import em_on_moments
 from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.dual import (
     DualData,
     DualSolution,
@@ -40,7 +41,6 @@ from dlatent.linear_gaussian.kernel_passes import (
 )
 from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.rayleigh_ritz import lifted, orthonormal
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
 
@@ -174,7 +174,7 @@ def fit_landmarks(
     middle = centred(moments, wide.sizes, wide.patterns)
     tight, spare = _tight(options), dimension - width
     state, converged = climb(gram_products(middle, wide), wide, np.zeros(sum(wide.sizes)), tight, report, spare=spare)
-    best = lifted(state.solution, state.space)
+    best = state.space.lifted(state.solution)
     # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
     mean = middle.shift + best.mean
     about = np.concatenate([np.zeros(width), mean[width:]])

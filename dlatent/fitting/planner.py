@@ -233,8 +233,7 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
         seconds += EXPECTED_PASSES * _linked_seconds(problem, machine, exchanged, HOPS) + slabs * first
         seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
     rank = min(max_rank, EXPECTED_PASSES * columns)
-    # Buffers grow by doubling: the old and the new one exist together for a moment.
-    driver = BASE_MEMORY + 8 * ((problem.features + own) * rank * 3 + problem.features * columns * 6)
+    driver = BASE_MEMORY + 8 * (_subspace_rows(problem) * rank + problem.features * columns * 8)
     route = placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), driver, machine)
     return replace(route, columns_at_once=at_once, slabs=slabs)
 
@@ -312,9 +311,17 @@ def subspace_bound(problem: Problem, machine: Machine) -> int:
     """The widest subspace that a third of the driver's memory holds, between four blocks of directions and 600."""
     columns = problem.n_components + extra_directions(problem.n_components) + problem.targets
     limit = machine.driver_memory or 4 * 2**30
-    own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
-    room = int(limit / 3 / (8 * (problem.features + own) * 3))
+    room = int(limit / 3 / (8 * _subspace_rows(problem)))
     return max(4 * columns, min(room, max(600, 12 * columns)))
+
+
+def _subspace_rows(problem: Problem) -> int:
+    """Numbers that the driver holds for each dimension of a subspace: of one view a direction, of several with its
+    products for each pattern; what grows, or is thinned out, exists twice for a moment."""
+    if problem.patterns == 1 and not problem.targets and not problem.views:
+        return 2 * problem.features
+    own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
+    return 3 * (problem.features + own)
 
 
 @dataclass(frozen=True)

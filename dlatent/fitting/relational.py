@@ -24,7 +24,6 @@ from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
-from dlatent.linear_gaussian.rayleigh_ritz import lifted
 from dlatent.linear_gaussian.relational import (
     CentredSums,
     LinkedProducts,
@@ -182,7 +181,7 @@ def _by_subspace(
 ) -> Outcome:
     state, converged = climb(data.products, specification, stacked_shift(shift, specification), options, report)
     assert data.known is not None
-    parameters = lifted(state.solution, state.space)
+    parameters = state.space.lifted(state.solution)
     checked = None
     if options.verify:
         own = parameters.loadings[: len(shift)]

@@ -34,7 +34,6 @@ from dlatent.linear_gaussian.products import (
     ProductRequest,
     block_products,
 )
-from dlatent.linear_gaussian.rayleigh_ritz import lifted
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import ppca
 from dlatent.linear_gaussian.views import Arrangement
@@ -115,7 +114,7 @@ def by_moments(
     # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
     whole = small and len(growing) > 1
     state, converged = climb(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
-    return finished(state, lifted(state.solution, state.space), options, converged, moments)
+    return finished(state, state.space.lifted(state.solution), options, converged, moments)
 
 
 def gram_products(moments: Moments, specification: Specification) -> Products:
@@ -176,7 +175,7 @@ def _by_subspace(
     growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
     whole = stacked_shift(shift, specification)
     state, converged = climb(products, specification, whole, options, report, growing=growing)
-    parameters = lifted(state.solution, state.space)
+    parameters = state.space.lifted(state.solution)
     checked = None
     if options.verify:
         request = LikelihoodRequest(parameters, state.specification, arrangement)

@@ -18,10 +18,11 @@ from dlatent.fitting.advice import view_floors
 from dlatent.fitting.inner import COARSE, TOLERANCE, Warm, solve
 from dlatent.fitting.outcome import Options, Progress, Report
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
+from dlatent.linear_gaussian.directions import orthonormal
+from dlatent.linear_gaussian.krylov import KrylovSpace
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
-from dlatent.linear_gaussian.rayleigh_ritz import Subspace
 from dlatent.linear_gaussian.specification import Specification
 
 Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
@@ -30,7 +31,7 @@ Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
 
 class Space(Protocol):
     """A part of the features of each view in which the loadings lie, and what the likelihood there depends on:
-    directions of features (`rayleigh_ritz.Subspace`), or combinations of instances (`dual.DualSpace`)."""
+    directions of features (`FeatureSpace`), or combinations of instances (`dual.DualSpace`)."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -73,6 +74,14 @@ class Space(Protocol):
         self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
     ) -> tuple[Array, ...]:
         """The directions that the next pass should bring, given the best parameters inside."""
+        ...
+
+
+class FeatureSpace(Space, Protocol):
+    """A space of directions of features: `krylov.KrylovSpace`, `rayleigh_ritz.Subspace`."""
+
+    def lifted(self, parameters: Parameters) -> Parameters:
+        """Parameters of the features, mean about zero, from those in the coordinates of the space."""
         ...
 
 
@@ -215,7 +224,7 @@ def climb(
     growing: tuple[int, ...] = (0,),
     whole: bool = False,
     spare: int = 0,
-) -> tuple[Climb[Subspace], bool]:
+) -> tuple[Climb[FeatureSpace], bool]:
     """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
 
     `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
@@ -223,8 +232,13 @@ def climb(
     share its noise; their energy is in that of the sums.
     """
     first = _first_directions(specification, () if whole else growing, options)
-    space = ritz.begin(specification.patterns, first, products(first, True), shift, spare)
-    state = Climb(space, specification, options, growing)
+    found = products(first, True)
+    space: FeatureSpace
+    if len(specification.views) == len(specification.patterns) == 1:
+        space = KrylovSpace.begin(first[0], found[0], shift, spare)
+    else:
+        space = ritz.begin(specification.patterns, first, found, shift, spare)
+    state: Climb[FeatureSpace] = Climb(space, specification, options, growing)
     return state, grow(state, lambda fresh: products(fresh, False), report)
 
 
@@ -242,7 +256,7 @@ def first_directions(size: int, n_components: int, rng: np.random.Generator) -> 
     width = min(size, n_components + extra_directions(n_components))
     if size <= 2 * width:
         return np.eye(size)
-    return ritz.orthonormal(rng.standard_normal((size, width)))
+    return orthonormal(rng.standard_normal((size, width)))
 
 
 def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: Report | None = None) -> bool:

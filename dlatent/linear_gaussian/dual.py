@@ -20,11 +20,12 @@ import scipy.linalg as la
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.canonical import canonical, column_signs
+from dlatent.linear_gaussian.directions import appended, orthonormal, principal_directions
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.rayleigh_ritz import appended, orthonormal, principal_directions
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.eigen import top_eigenvalues
 
 NEGLIGIBLE = 1e-11
 """A direction with less than this part of the largest energy is rounding."""
@@ -183,7 +184,7 @@ def extended_frame(frame: Array, inner: Array) -> Array:
         fresh = fresh - start @ (start.T @ (inner @ fresh))
     rest = fresh.T @ inner @ fresh
     values, vectors = la.eigh((rest + rest.T) / 2)
-    largest = float(la.eigvalsh(inner, subset_by_index=(size - 1, size - 1))[0])
+    largest = float(top_eigenvalues(inner, 1)[0])
     require_semidefinite(values[0], largest)
     used = values > NEGLIGIBLE * largest
     return np.hstack([start, (fresh @ vectors[:, used] / np.sqrt(values[used]))[:, ::-1]])

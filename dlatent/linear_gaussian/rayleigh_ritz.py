@@ -3,8 +3,7 @@
 With loadings W_v = Q_v C_v restricted to the spans of Q_v (D_v, r_v), orthonormal, the likelihood depends on the data
 only through small moments of Q_vᵀx_v and the energy outside.  Keeping P = Σ xx_vᵀQ_v per pattern, those moments, and
 the gradient of the likelihood at any C, cost no further access to the data.  Source: docs/models/routes.md; for one
-pattern and one view it is the block Krylov method for the leading eigenvectors.  Targets are a view whose subspace is
-the whole of it from the beginning.
+pattern and one view see `krylov`.  Targets are a view whose subspace is the whole of it from the beginning.
 """
 
 from __future__ import annotations
@@ -13,24 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg as la
 
 from dlatent.arrays import Array
+from dlatent.linear_gaussian.directions import appended, orthonormal, principal_directions
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums
 from dlatent.linear_gaussian.specification import Specification, slices_of
 from dlatent.operators import tall
-
-DROP = 1e-10
-"""A new direction shorter than this part of its length before projection holds nothing but rounding."""
-ROUNDING = 1e-13
-"""Coefficients below this part of the largest are rounding."""
-LITTLE = 1e-3
-"""Length of the part of unit directions inside a span that one projection removes to rounding."""
-DEPENDENT = 1e-13
-"""New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +30,7 @@ class Subspace:
     the stacked features.
 
     `spare` is the number of further features of the first view, of which only the energy is known: it is in that of
-    the sums. `newest` is the number of directions of the first view that the last pass brought, 0 after a restart.
+    the sums.
     """
 
     patterns: tuple[tuple[int, ...], ...]
@@ -51,7 +41,6 @@ class Subspace:
     sums: tuple[PatternSums, ...]
     shift: Array
     spare: int = 0
-    newest: int = 0
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -128,6 +117,10 @@ class Subspace:
         """Leading principal directions of a view outside the span of the loadings, see `principal_inside`."""
         return principal_inside(self, loadings, count, view)
 
+    def lifted(self, parameters: Parameters) -> Parameters:
+        """Parameters of the features from those inside, see `lifted`."""
+        return lifted(parameters, self)
+
     def growth(
         self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
     ) -> tuple[Array, ...]:
@@ -143,32 +136,12 @@ class Subspace:
     ) -> Array:
         if self.ranks[view] == self.sizes[view]:
             return np.zeros((self.sizes[view], 0))
-        if len(self.patterns) == len(self.basis) == 1 and self.newest:
-            product, inside = newest_products(self)
-            return orthonormal(product, self.basis[view], inside)
         candidates = [gradient_block(self, parameters, specification, view)]
         candidates.append(ritz_residuals(self, parameters.loadings[at], extra, view))
         if first:
             others = (other for other in range(len(self.basis)) if other != view)
             candidates += [cross for other in others for cross in self.crossing(view, other)]
         return orthonormal(np.hstack(candidates), self.basis[view])
-
-
-def appended(columns: Array, fresh: Array, most: int | None = None) -> Array:
-    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for seven times as many, and no more than
-    `most` in all where that is known.
-
-    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive; room that is not
-    used is no memory, but a system may refuse what it could never give. Earlier views stay valid.
-    """
-    width, more = columns.shape[1], fresh.shape[1]
-    buffer = columns.base
-    if buffer is None or len(buffer) != len(columns) or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
-        room = 8 * (width + more)
-        buffer = np.empty((len(columns), max(width + more, min(room, most or room))), order="F")
-        buffer[:, :width] = columns
-    buffer[:, width : width + more] = fresh
-    return buffer[:, : width + more]
 
 
 def _symmetric(matrix: Array) -> Array:
@@ -189,7 +162,7 @@ def begin(
         _corners([directions[view] for view in own], part.product) for own, part in zip(patterns, found, strict=True)
     )
     totals = tuple(_inner_totals(own, directions, part.total) for own, part in zip(patterns, sums, strict=True))
-    return Subspace(patterns, tuple(directions), products, inner, totals, sums, shift, spare, directions[0].shape[1])
+    return Subspace(patterns, tuple(directions), products, inner, totals, sums, shift, spare)
 
 
 def _inner_totals(own: Sequence[int], directions: Sequence[Array], total: Array) -> tuple[Array, ...]:
@@ -231,8 +204,7 @@ def extend(
         tuple(map(np.append, old, _inner_totals(own, directions, part.total)))
         for own, old, part in zip(space.patterns, space.totals, space.sums, strict=True)
     )
-    newest = directions[0].shape[1]
-    return replace(space, basis=basis, products=products, inner=tuple(inner), totals=totals, newest=newest)
+    return replace(space, basis=basis, products=products, inner=tuple(inner), totals=totals)
 
 
 def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
@@ -250,42 +222,7 @@ def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
         tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(space.totals, own, strict=True)
     )
     basis = tuple(tall.product(q, k) for q, k in zip(space.basis, keep, strict=True))
-    return replace(space, basis=basis, products=products, inner=inner, totals=totals, newest=0)
-
-
-def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | None = None) -> Array:
-    """An orthonormal basis of the candidates' part outside `basis`; columns that vanish are dropped.  `inside` are the
-    candidates' coefficients in the basis where they are known.
-
-    Projected twice, the second time when they are of unit length and independent, and once more where much of them was
-    still inside; without that Q decays silently and the likelihood becomes nonsense.
-    """
-    # Directions are rows here: columns of the basis lie one after the other.
-    rows = candidates.T
-    before, work = np.einsum("ij,ij->i", rows, rows), rows
-    if basis is not None:
-        inside = tall.inner(basis, candidates) if inside is None else inside
-        # Of the Lanczos method's coefficients only those of the last blocks are more than rounding.
-        first = int(np.argmax(abs(inside).max(axis=1, initial=0.0) > ROUNDING * abs(inside).max(initial=0.0)))
-        work = tall.without(rows, basis[:, first:], inside[first:])
-    gram = tall.inner(work.T, work.T)
-    kept = np.diag(gram) > DROP**2 * before
-    if not kept.any():
-        return np.zeros((len(candidates), 0))
-    scale = 1.0 / np.sqrt(np.diag(gram)[kept])
-    values, vectors = la.eigh(gram[np.ix_(kept, kept)] * np.outer(scale, scale))
-    used = values > DEPENDENT * values[-1]
-    independent = vectors[:, used] * np.outer(scale, 1.0 / np.sqrt(values[used]))
-    work = tall.product((work if kept.all() else work[kept]).T, independent).T
-    if basis is not None:
-        overlap = tall.inner(basis, work.T)
-        work = tall.without(work, basis, overlap)
-        if np.linalg.norm(overlap) > LITTLE:
-            work = np.asarray(la.qr(work.T, mode="economic")[0].T, dtype=np.float64)
-            work = tall.without(work, basis, tall.inner(basis, work.T))
-    # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
-    factor = la.cholesky(tall.inner(work.T, work.T), lower=True)
-    return tall.product(work.T, la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
+    return replace(space, basis=basis, products=products, inner=inner, totals=totals)
 
 
 def reduced_moments(space: Subspace) -> Moments:
@@ -330,19 +267,6 @@ def lifted(parameters: Parameters, space: Subspace) -> Parameters:
     return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
 
 
-def newest_products(space: Subspace) -> tuple[Array, Array]:
-    """Σ(x−μ)(x−μ)ᵀV (D, b) of the newest directions V of the only view, and its coefficients (r, b) in the basis.
-
-    Its part outside the span is where the span has to grow: as in the Lanczos method with blocks, the gradient at any
-    loadings inside and what principal directions lack have no other.  No data access.
-    """
-    offset, newest = space.offset(0), slice(space.ranks[0] - space.newest, None)
-    inner_offset = space.count(0) * space.inner_offset(0)
-    product = tall.without(space.products[0][0][:, newest].T, offset[:, None], inner_offset[None, newest]).T
-    inside = space.inside(0)[:, newest] - np.outer(inner_offset / space.count(0), inner_offset[newest])
-    return product, inside
-
-
 def gradient_block(space: Subspace, parameters: Parameters, specification: Specification, view: int) -> Array:
     """Σ (x_v−μ_v) E[z]ᵀ (D_v, K) at reduced parameters, over the instances that have a view: the M-step's new loadings
     up to a K×K factor.  No data access."""
@@ -365,15 +289,6 @@ def principal_inside(space: Subspace, loadings: Array, count: int, view: int = 0
     (r_v, K)."""
     offset = space.inner_offset(view)
     return principal_directions(space.inside(view) - space.count(view) * np.outer(offset, offset), loadings, count)
-
-
-def principal_directions(inner: Array, loadings: Array, count: int) -> Array:
-    """The leading eigenvectors (r, count) of a symmetric matrix (r, r) outside the span of the loadings (r, K)."""
-    used = la.orth(loadings)
-    rest = np.eye(len(inner)) - used @ used.T
-    room = max(min(count, len(inner) - used.shape[1]), 0)
-    _, vectors = la.eigh(rest @ inner @ rest, subset_by_index=(len(inner) - max(room, 1), len(inner) - 1))
-    return np.asarray(vectors[:, ::-1][:, :room])
 
 
 def ritz_residuals(space: Subspace, loadings: Array, count: int, view: int = 0) -> Array:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg as la
 import scipy.optimize as opt
 
 from dlatent.arrays import Array
@@ -21,7 +20,7 @@ from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.operators.eigen import top_eigenpairs
+from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
 
 RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many
@@ -106,8 +105,7 @@ class Profile:
         """
         offset = np.concatenate([[0.0], log_ratios])
         root = np.exp(-0.5 * self.specification.per_feature(offset))
-        size, k = len(root), self.specification.n_components
-        values = la.eigvalsh(self.second * root[:, None] * root, subset_by_index=(max(size - k, 0), size - 1))
+        values = top_eigenvalues(self.second * root[:, None] * root, self.specification.n_components)
         rest = float((self.energies / np.exp(offset)).sum() - values.sum())
         noise = max(rest / (self.sizes.sum() - len(values)), np.finfo(float).tiny)
         scale = np.clip(np.log(noise), (lower - offset).max(), (upper - offset).min())

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dlatent.errors import DataError
+from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.dual import DualSpace, dual_data, dual_solution, extended_frame, posterior_rows
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
-from dlatent.linear_gaussian.rayleigh_ritz import orthonormal
 from dlatent.testing import oracles
 from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
 

@@ -10,6 +10,7 @@ from dlatent.arrays import Block
 from dlatent.errors import DataError
 from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.columns import by_columns, by_rows, sparse_times
+from dlatent.linear_gaussian.directions import appended, orthonormal
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
@@ -45,11 +46,11 @@ def grown_space(specification, block):
     shift = np.linspace(-1, 1, SIZES[0])
     stacked = np.concatenate([shift, np.zeros(sum(specification.sizes[1:]))])
     rng, others = np.random.default_rng(0), [np.eye(n) for n in specification.sizes[1:]]
-    first = (ritz.orthonormal(rng.standard_normal((SIZES[0], 3))), *others)
+    first = (orthonormal(rng.standard_normal((SIZES[0], 3))), *others)
     space = ritz.begin(specification.patterns, first, products(block, specification, first, True, shift), stacked)
     for _ in range(2):
         nothing = [np.zeros((n, 0)) for n in specification.sizes[1:]]
-        fresh = (ritz.orthonormal(rng.standard_normal((SIZES[0], 2)), space.basis[0]), *nothing)
+        fresh = (orthonormal(rng.standard_normal((SIZES[0], 2)), space.basis[0]), *nothing)
         space = ritz.extend(space, fresh, products(block, specification, fresh, False, shift))
     return space
 
@@ -129,9 +130,9 @@ def test_ritz_residuals_are_products_of_principal_directions(case):
 @pytest.mark.parametrize("scale", [1.0, 1e-7])
 def test_new_directions_stay_orthogonal_when_most_of_them_lies_inside(scale):
     rng = np.random.default_rng(0)
-    basis = ritz.orthonormal(rng.standard_normal((200, 20)))
+    basis = orthonormal(rng.standard_normal((200, 20)))
     candidates = basis @ rng.standard_normal((20, 6)) + scale * rng.standard_normal((200, 6))
-    fresh = ritz.orthonormal(candidates, basis)
+    fresh = orthonormal(candidates, basis)
     assert fresh.shape == (200, 6)
     assert abs(basis.T @ fresh).max() < 1e-14 * 200
     np.testing.assert_allclose(fresh.T @ fresh, np.eye(6), atol=1e-13)
@@ -139,46 +140,10 @@ def test_new_directions_stay_orthogonal_when_most_of_them_lies_inside(scale):
 
 def test_directions_inside_the_span_or_doubled_are_dropped():
     rng = np.random.default_rng(0)
-    basis = ritz.orthonormal(rng.standard_normal((50, 5)))
-    assert ritz.orthonormal(basis @ rng.standard_normal((5, 3)), basis).shape == (50, 0)
+    basis = orthonormal(rng.standard_normal((50, 5)))
+    assert orthonormal(basis @ rng.standard_normal((5, 3)), basis).shape == (50, 0)
     one = rng.standard_normal((50, 1))
-    assert ritz.orthonormal(np.hstack([one, 2 * one, np.zeros((50, 1))]), basis).shape == (50, 1)
-
-
-def krylov_steps(rows, specification, steps, restart_at):
-    """Spaces of one view that grow by themselves, thickly restarted once, each with the directions that come next."""
-    block, shift, k = Block(0, 0, rows, None), np.full(rows.shape[1], 0.5), specification.n_components
-    first = (ritz.orthonormal(np.random.default_rng(0).standard_normal((rows.shape[1], k + 2))),)
-    space = ritz.begin(specification.patterns, first, products(block, specification, first, True, shift), shift)
-    for step in range(steps):
-        offset = space.basis[0].T @ space.offset(0)
-        loadings = np.linalg.eigh(space.inside(0) - len(rows) * np.outer(offset, offset))[1][:, -k:]
-        if step == restart_at:
-            keep = np.hstack([loadings, ritz.principal_inside(space, loadings, k + 2)])
-            space = ritz.restarted(space, (keep,))
-            loadings = keep.T @ loadings
-            offset = keep.T @ offset
-        point = Parameters(loadings, offset, np.array([0.5]))
-        fresh = space.growth(point, specification, 2, first=step == 0)
-        yield space, point, fresh[0]
-        space = ritz.extend(space, fresh, products(block, specification, fresh, False, shift))
-
-
-@pytest.mark.parametrize("restart_at", [None, 2])
-def test_a_krylov_space_grows_by_all_that_gradient_and_residuals_lack(restart_at):
-    rng = np.random.default_rng(1)
-    rows = 3.0 + rng.standard_normal((90, 60)) * np.geomspace(1.0, 0.2, 60)
-    specification = specification_of((60,), 3, unlabelled=False)
-    for space, point, fresh in krylov_steps(rows, specification, 5, restart_at):
-        q = np.hstack([space.basis[0], fresh])
-        np.testing.assert_allclose(q.T @ q, np.eye(q.shape[1]), atol=1e-13)
-        for wanted in (
-            ritz.gradient_block(space, point, specification, 0),
-            ritz.ritz_residuals(space, point.loadings, 2),
-        ):
-            outside = wanted - q @ (q.T @ wanted)
-            assert np.linalg.norm(outside) < 1e-9 * np.linalg.norm(wanted)
-            assert np.linalg.norm(wanted - space.basis[0] @ (space.basis[0].T @ wanted)) > 1e-4 * np.linalg.norm(wanted)
+    assert orthonormal(np.hstack([one, 2 * one, np.zeros((50, 1))]), basis).shape == (50, 1)
 
 
 @pytest.mark.parametrize("width", [1, 32, 33, 50])
@@ -255,7 +220,7 @@ def test_only_sparse_rows_with_many_entries_of_each_feature_are_held_by_columns(
 @pytest.mark.parametrize(("most", "room"), [(None, 24), (100, 24), (5, 5), (2, 3)])
 def test_room_for_directions_is_no_more_than_there_will_be(most, room):
     columns, fresh = np.full((4, 2), 2.0), np.ones((4, 1))
-    found = ritz.appended(columns, fresh, most)
+    found = appended(columns, fresh, most)
     assert found.base.shape == (4, room)
     assert found.tobytes() == np.hstack([columns, fresh]).tobytes()
 
@@ -263,5 +228,5 @@ def test_room_for_directions_is_no_more_than_there_will_be(most, room):
 def test_columns_that_are_seen_through_another_array_get_a_buffer_of_their_own():
     """One column is the transpose of one row, which lies in order both ways."""
     columns = np.full((1, 4), 2.0).T
-    found = ritz.appended(columns, np.ones((4, 1)))
+    found = appended(columns, np.ones((4, 1)))
     np.testing.assert_array_equal(found, np.hstack([columns, np.ones((4, 1))]))

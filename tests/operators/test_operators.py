@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.operators.eigen import top_eigenpairs
+from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
 from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 
@@ -23,6 +23,39 @@ def test_low_rank_plus_diagonal_is_the_dense_matrix(noise):
 def test_top_eigenpairs_are_the_last_of_all():
     rng = np.random.default_rng(1)
     half = rng.normal(size=(9, 9))
+    values, vectors = top_eigenpairs(half @ half.T, 4)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(half @ half.T)[::-1][:4])
+    np.testing.assert_allclose(half @ half.T @ vectors, vectors * values, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 15, 40])
+@pytest.mark.parametrize("rounding", [0.0, 1e-17, 1e-16, 1e-15, 1e-12])
+def test_top_eigenpairs_of_nearly_equal_eigenvalues_are_found(size, rounding):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noise = rounding * rng.normal(size=(size, size))
+        matrix = np.eye(size) + noise + noise.T
+        for count in (0, 1, min(10, size), size + 3):
+            values, vectors = top_eigenpairs(matrix, count)
+            assert values.shape == (min(count, size),)
+            np.testing.assert_allclose(values, 1.0, atol=1e-10)
+            np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-10)
+            np.testing.assert_allclose(top_eigenvalues(matrix, count), values, atol=1e-13)
+
+
+@pytest.mark.parametrize("failure", ["error", "none", "not orthogonal"])
+def test_what_lapack_does_not_find_quickly_is_found(failure, monkeypatch):
+    def failing(matrix, **_):
+        if failure == "error":
+            raise np.linalg.LinAlgError("Internal Error.")
+        if failure == "none":
+            return np.zeros(0), np.zeros((9, 0))
+        values, vectors = np.linalg.eigh(matrix)
+        vectors[:, -1] = vectors[:, -2]
+        return values[-4:], vectors[:, -4:]
+
+    monkeypatch.setattr("scipy.linalg.eigh", failing)
+    half = np.random.default_rng(1).normal(size=(9, 9))
     values, vectors = top_eigenpairs(half @ half.T, 4)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(half @ half.T)[::-1][:4])
     np.testing.assert_allclose(half @ half.T @ vectors, vectors * values, atol=1e-9)

@@ -1,0 +1,79 @@
+"""Orthonormal directions that a space grows by, tall matrices of few columns, and the principal ones among them."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.operators import tall
+from dlatent.operators.eigen import top_eigenpairs
+
+DROP = 1e-10
+"""A new direction shorter than this part of its length before projection holds nothing but rounding."""
+ROUNDING = 1e-13
+"""Coefficients below this part of the largest are rounding."""
+LITTLE = 1e-3
+"""Length of the part of unit directions inside a span that one projection removes to rounding."""
+DEPENDENT = 1e-13
+"""New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
+
+
+def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | None = None) -> Array:
+    """An orthonormal basis of the candidates' part outside `basis`; columns that vanish are dropped.  `inside` are the
+    candidates' coefficients in the basis where they are known.
+
+    Projected twice, the second time when they are of unit length and independent, and once more where much of them was
+    still inside; without that Q decays silently and the likelihood becomes nonsense.
+    """
+    # Directions are rows here: columns of the basis lie one after the other.
+    rows = candidates.T
+    before, work = np.einsum("ij,ij->i", rows, rows), rows
+    if basis is not None:
+        inside = tall.inner(basis, candidates) if inside is None else inside
+        # Of the Lanczos method's coefficients only those of the last blocks are more than rounding.
+        first = int(np.argmax(abs(inside).max(axis=1, initial=0.0) > ROUNDING * abs(inside).max(initial=0.0)))
+        work = tall.without(rows, basis[:, first:], inside[first:])
+    gram = tall.inner(work.T, work.T)
+    kept = np.diag(gram) > DROP**2 * before
+    if not kept.any():
+        return np.zeros((len(candidates), 0))
+    scale = 1.0 / np.sqrt(np.diag(gram)[kept])
+    values, vectors = la.eigh(gram[np.ix_(kept, kept)] * np.outer(scale, scale))
+    used = values > DEPENDENT * values[-1]
+    independent = vectors[:, used] * np.outer(scale, 1.0 / np.sqrt(values[used]))
+    work = tall.product((work if kept.all() else work[kept]).T, independent).T
+    if basis is not None:
+        overlap = tall.inner(basis, work.T)
+        work = tall.without(work, basis, overlap)
+        if np.linalg.norm(overlap) > LITTLE:
+            work = np.asarray(la.qr(work.T, mode="economic")[0].T, dtype=np.float64)
+            work = tall.without(work, basis, tall.inner(basis, work.T))
+    # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
+    factor = la.cholesky(tall.inner(work.T, work.T), lower=True)
+    return tall.product(work.T, la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
+
+
+def appended(columns: Array, fresh: Array, most: int | None = None) -> Array:
+    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for seven times as many, and no more than
+    `most` in all where that is known.
+
+    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive; room that is not
+    used is no memory, but a system may refuse what it could never give. Earlier views stay valid.
+    """
+    width, more = columns.shape[1], fresh.shape[1]
+    buffer = columns.base
+    if buffer is None or len(buffer) != len(columns) or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
+        room = 8 * (width + more)
+        buffer = np.empty((len(columns), max(width + more, min(room, most or room))), order="F")
+        buffer[:, :width] = columns
+    buffer[:, width : width + more] = fresh
+    return buffer[:, : width + more]
+
+
+def principal_directions(inner: Array, loadings: Array, count: int) -> Array:
+    """The leading eigenvectors (r, count) of a symmetric matrix (r, r) outside the span of the loadings (r, K)."""
+    used = la.orth(loadings)
+    # In coordinates of the rest alone: where the matrix is singular, its last eigenvectors would lie anywhere.
+    rest = np.linalg.qr(used, mode="complete")[0][:, used.shape[1] :]
+    return rest @ top_eigenpairs(rest.T @ inner @ rest, count)[1]
