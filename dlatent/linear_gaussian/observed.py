@@ -7,6 +7,7 @@ as the observed entries alone (ratings), or as the missing entries alone (nearly
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -210,9 +211,14 @@ def mask_keys(masks: np.ndarray) -> np.ndarray:
     bits = np.packbits(masks, axis=1)
     words = np.zeros((len(bits), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
     words[:, : bits.shape[1]] = bits
-    odd = np.random.default_rng(0).integers(2**63, size=words.shape[1] // 8, dtype=np.uint64) * 2 + 1
-    keys = (words.view(np.uint64) ^ (words.view(np.uint64) >> np.uint64(29))) @ odd
+    keys = (words.view(np.uint64) ^ (words.view(np.uint64) >> np.uint64(29))) @ _odd_numbers(words.shape[1] // 8)
     return np.asarray((keys ^ (keys >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15))
+
+
+@lru_cache(maxsize=16)
+def _odd_numbers(count: int) -> np.ndarray:
+    """The same odd factors everywhere; a generator takes longer to make than a block of few rows to hash."""
+    return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
 
 
 def _from_sparse(features: sp.csr_array, centre: Array, scale: Array) -> Observed:

@@ -6,6 +6,8 @@ all n.  Larger matrices go to LAPACK one by one.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from dlatent.arrays import Array
@@ -18,9 +20,28 @@ SWEPT = 16
 """Largest K for which sweeps over all matrices are faster: a fifth of LAPACK's time for K = 10, eight times for 200."""
 
 
+@lru_cache(maxsize=16)
 def triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of each entry of a packed upper triangle: (0,0), (0,1), …, (1,1), …"""
-    return np.triu_indices(size)
+    """Row and column of each entry of a packed upper triangle: (0,0), (0,1), …, (1,1), …; read-only.
+
+    Kept, as making them takes a quarter of the time of a block of few rows.
+    """
+    first, second = np.triu_indices(size)
+    return _read_only(first), _read_only(second)
+
+
+@lru_cache(maxsize=16)
+def _places(size: int) -> np.ndarray:
+    """Where each entry of a symmetric matrix (size, size) is in the packed triangle; read-only."""
+    place = np.empty((size, size), dtype=np.intp)
+    first, second = triangle(size)
+    place[first, second] = place[second, first] = np.arange(len(first))
+    return _read_only(place)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
 
 
 def packed_squares(rows: Array) -> Array:
@@ -31,10 +52,7 @@ def packed_squares(rows: Array) -> Array:
 
 def unpacked(packed: Array, size: int) -> Array:
     """Symmetric matrices (size, size, …) from packed triangles (size(size+1)/2, …)."""
-    place = np.empty((size, size), dtype=np.intp)
-    first, second = triangle(size)
-    place[first, second] = place[second, first] = np.arange(len(first))
-    return packed[place]
+    return np.asarray(packed[_places(size)])
 
 
 def inverted(matrices: Array) -> tuple[Array, Array]:
