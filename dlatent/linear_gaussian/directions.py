@@ -15,6 +15,12 @@ ROUNDING = 1e-13
 """Coefficients below this part of the largest are rounding."""
 LITTLE = 1e-3
 """Length of the part of unit directions inside a span that one projection removes to rounding."""
+ORTHOGONAL = 2e-15
+"""Root of the mean square of inner products with the basis that are left as they are; orthogonality to half of the
+digits would do for eigenvalues (H. Simon, "The Lanczos algorithm with partial reorthogonalization", Mathematics of
+Computation 42, 1984)."""
+PROBES = 4
+"""Random combinations by which it is estimated, at the cost of as many columns."""
 DEPENDENT = 1e-13
 """New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
 
@@ -24,10 +30,11 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     candidates' coefficients in the basis where they are known.
 
     Projected twice, the second time when they are of unit length and independent, and once more where much of them was
-    still inside; without that Q decays silently and the likelihood becomes nonsense.
+    still inside; without that Q decays silently and the likelihood becomes nonsense.  Known coefficients leave so
+    little inside that the second time is needed after every second or third pass.
     """
     # Directions are rows here: columns of the basis lie one after the other.
-    rows = candidates.T
+    rows, known = candidates.T, inside is not None
     before, work = np.einsum("ij,ij->i", rows, rows), rows
     if basis is not None:
         inside = tall.inner(basis, candidates) if inside is None else inside
@@ -43,7 +50,7 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     used = values > DEPENDENT * values[-1]
     independent = vectors[:, used] * np.outer(scale, 1.0 / np.sqrt(values[used]))
     work = tall.product((work if kept.all() else work[kept]).T, independent).T
-    if basis is not None:
+    if basis is not None and not (known and _outside(work.T, basis)):
         overlap = tall.inner(basis, work.T)
         work = tall.without(work, basis, overlap)
         if np.linalg.norm(overlap) > LITTLE:
@@ -52,6 +59,13 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
     factor = la.cholesky(tall.inner(work.T, work.T), lower=True)
     return tall.product(work.T, la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
+
+
+def _outside(directions: Array, basis: Array) -> bool:
+    """Whether unit directions (D, b) have nothing but rounding inside the span, by random combinations of them."""
+    mixtures = np.random.default_rng(0).standard_normal((directions.shape[1], PROBES))
+    inside = tall.inner(basis, tall.product(directions, mixtures))
+    return bool(np.linalg.norm(inside) <= ORTHOGONAL * np.sqrt(basis.shape[1] * directions.shape[1] * PROBES))
 
 
 def appended(columns: Array, fresh: Array, most: int | None = None) -> Array:

@@ -94,6 +94,20 @@ def test_it_grows_by_all_that_gradient_and_principal_directions_lack(restart_at)
         assert np.linalg.norm(wanted - space.basis @ (space.basis.T @ wanted)) > 1e-4 * np.linalg.norm(wanted)
 
 
+def test_directions_stay_orthogonal_when_many_have_converged():
+    """Where the newest products alone are looked at, rounding grows with every pass that finds an eigenvector."""
+    rng = np.random.default_rng(5)
+    u = np.linalg.qr(rng.standard_normal((500, 400)))[0]
+    rows = u * np.concatenate([np.geomspace(100.0, 10.0, 8), np.linspace(1.0, 0.5, 392)])
+    last = 0
+    for space, _ in spaces(rows, 40, None):
+        q, last = space.basis, space.ranks[0]
+        np.testing.assert_allclose(q.T @ q, np.eye(last), atol=1e-13)
+    assert last == 40 * (K + EXTRA)
+    found = np.linalg.eigvalsh(space.inner)[::-1][:8]
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(scatter(rows))[::-1][:8], rtol=1e-13)
+
+
 def equal_in_groups(rng):
     """Rows whose scatter has three eigenvalues, of multiplicity 2, 2 and 56: five directions soon depend."""
     raw = rng.standard_normal((90, 60))
