@@ -17,12 +17,12 @@ from dlatent.errors import DataError
 from dlatent.fitting.advice import view_floors
 from dlatent.fitting.inner import COARSE, TOLERANCE, Warm, solve
 from dlatent.fitting.outcome import Options, Progress, Report
-from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.krylov import KrylovSpace
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
+from dlatent.linear_gaussian.rayleigh_ritz import Subspace
 from dlatent.linear_gaussian.specification import Specification
 
 Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
@@ -163,11 +163,6 @@ class Climb(Generic[S]):
         return line
 
     @property
-    def closed(self) -> bool:
-        """Whether the problem inside is an eigenproblem, whose solution no other start can better."""
-        return len(self.specification.views) == len(self.specification.patterns) == 1
-
-    @property
     def solution(self) -> Parameters:
         """The current parameters inside the subspace, mean about the shift."""
         assert self.warm is not None
@@ -234,10 +229,10 @@ def climb(
     first = _first_directions(specification, () if whole else growing, options)
     found = products(first, True)
     space: FeatureSpace
-    if len(specification.views) == len(specification.patterns) == 1:
+    if specification.single:
         space = KrylovSpace.begin(first[0], found[0], shift, spare)
     else:
-        space = ritz.begin(specification.patterns, first, found, shift, spare)
+        space = Subspace.begin(specification.patterns, first, found, shift, spare)
     state: Climb[FeatureSpace] = Climb(space, specification, options, growing)
     return state, grow(state, lambda fresh: products(fresh, False), report)
 
@@ -269,7 +264,8 @@ def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: 
         line = state.record(state.solve(), report)
         whole = state.space.whole
         if whole or line.remaining <= options.tolerance:
-            improved = line.log_likelihood if state.closed else state.solve(thorough=True)
+            # Of one view the problem inside is an eigenproblem, whose solution no other start can better.
+            improved = line.log_likelihood if state.specification.single else state.solve(thorough=True)
             if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
                 return True
             state.history[-1] = Progress(line.iteration, improved, line.gain, float("nan"), line.rank)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -41,6 +42,25 @@ class Subspace:
     sums: tuple[PatternSums, ...]
     shift: Array
     spare: int = 0
+
+    @classmethod
+    def begin(
+        cls,
+        patterns: tuple[tuple[int, ...], ...],
+        directions: Sequence[Array],
+        found: tuple[PatternProducts, ...],
+        shift: Array,
+        spare: int = 0,
+    ) -> Self:
+        """The subspace after the first pass, which asked for the sums too."""
+        sums = tuple(part.sums for part in found if part.sums is not None)
+        products = tuple(part.product for part in found)
+        inner = tuple(
+            _corners([directions[view] for view in own], part.product)
+            for own, part in zip(patterns, found, strict=True)
+        )
+        totals = tuple(_inner_totals(own, directions, part.total) for own, part in zip(patterns, sums, strict=True))
+        return cls(patterns, tuple(directions), products, inner, totals, sums, shift, spare)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -101,32 +121,100 @@ class Subspace:
 
     def extended(
         self, directions: Sequence[Array], products: tuple[PatternProducts, ...], most: int | None = None
-    ) -> Subspace:
-        """With more directions and their products, see `extend`."""
-        return extend(self, directions, products, most)
+    ) -> Self:
+        """With more directions, orthonormal and orthogonal to Q_v, and their products; the inner products grow by what
+        is new, O(D r b).  `most` is the widest that a view's subspace may become."""
+        inner = []
+        for own, old, new in zip(self.patterns, self.inner, products, strict=True):
+            at = slices_of(self.sizes[view] for view in own)
+            corner = _corners([directions[view] for view in own], new.product)
+            views = range(len(own))
+            side = [[tall.inner(self.basis[own[w]], new.product[v][at[w]]) for v in views] for w in views]
+            inner.append(
+                tuple(
+                    tuple(np.block([[old[w][v], side[w][v]], [side[v][w].T, corner[w][v]]]) for v in views)
+                    for w in views
+                )
+            )
+        return replace(
+            self,
+            basis=tuple(appended(q, v, most) for q, v in zip(self.basis, directions, strict=True)),
+            products=tuple(
+                tuple(appended(a, b, most) for a, b in zip(old, new.product, strict=True))
+                for old, new in zip(self.products, products, strict=True)
+            ),
+            inner=tuple(inner),
+            totals=tuple(
+                tuple(map(np.append, old, _inner_totals(own, directions, part.total)))
+                for own, old, part in zip(self.patterns, self.totals, self.sums, strict=True)
+            ),
+        )
 
-    def restarted(self, keep: Sequence[Array]) -> Subspace:
-        """Only what the directions Q_v·keep_v span, see `restarted`."""
-        return restarted(self, keep)
+    def restarted(self, keep: Sequence[Array]) -> Self:
+        """Thick restart: the subspaces Q_v·keep_v for orthonormal `keep` (r_v, r_v'), with no access to the data."""
+        own = [[keep[view] for view in pattern] for pattern in self.patterns]
+        return replace(
+            self,
+            basis=tuple(tall.product(q, k) for q, k in zip(self.basis, keep, strict=True)),
+            products=tuple(
+                tuple(tall.product(p, k) for p, k in zip(old, ks, strict=True))
+                for old, ks in zip(self.products, own, strict=True)
+            ),
+            inner=tuple(
+                tuple(tuple(ks[w].T @ old[w][v] @ ks[v] for v in range(len(ks))) for w in range(len(ks)))
+                for old, ks in zip(self.inner, own, strict=True)
+            ),
+            totals=tuple(
+                tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(self.totals, own, strict=True)
+            ),
+        )
 
     def moments(self, specification: Specification) -> Moments:
-        """What the likelihood inside depends on, see `reduced_moments`."""
-        return reduced_moments(self)
+        """Moments of Qᵀx per pattern about the shift, with the energy of each view outside its span."""
+        found = []
+        for inner, totals, sums in zip(self.inner, self.totals, self.sums, strict=True):
+            gram = np.block([list(row) for row in inner])
+            found.append(PatternMoments(sums.instances, np.concatenate(totals), (gram + gram.T) / 2))
+        views = range(len(self.basis))
+        spare_size, spare_energy = np.zeros(len(views)), np.zeros(len(views))
+        for view in views:
+            spare_size[view] = self.sizes[view] - self.ranks[view] + (0 if view else self.spare)
+            if spare_size[view]:
+                spare_energy[view] = max(self._outside(view), 0.0)
+        return Moments(tuple(found), np.zeros(sum(self.ranks)), spare_size, spare_energy)
 
-    def principal(self, loadings: Array, count: int, view: int) -> Array:
-        """Leading principal directions of a view outside the span of the loadings, see `principal_inside`."""
-        return principal_inside(self, loadings, count, view)
+    def _outside(self, view: int) -> float:
+        """Σ of squares of a view about its mean, outside the span."""
+        offset, inside = self.offset(view), self.inner_offset(view)
+        energy = sum(float(self.sums[p].energy[place]) for p, place in self.having(view))
+        energy -= float(np.trace(self.inside(view)))
+        return energy - self.count(view) * float(offset @ offset - inside @ inside)
+
+    def principal(self, loadings: Array, count: int, view: int = 0) -> Array:
+        """The `count` leading principal directions (r_v, count) of a view's subspace, outside the span of its loadings
+        (r_v, K)."""
+        offset = self.inner_offset(view)
+        return principal_directions(self.inside(view) - self.count(view) * np.outer(offset, offset), loadings, count)
 
     def lifted(self, parameters: Parameters) -> Parameters:
-        """Parameters of the features from those inside, see `lifted`."""
-        return lifted(parameters, self)
+        """Parameters of the stacked features (about zero) from those inside (mean about the shift).
+
+        Outside the span the loadings are zero, so the best mean there is the mean of the data.
+        """
+        loadings, mean = [], []
+        shifts = np.split(self.shift, np.cumsum(self.sizes)[:-1])
+        for view, at in enumerate(slices_of(self.ranks)):
+            q, offset = self.basis[view], self.offset(view)
+            mean.append(shifts[view] + offset + q @ (parameters.mean[at] - self.inner_offset(view)))
+            loadings.append(tall.product(q, parameters.loadings[at]))
+        return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
 
     def growth(
         self, parameters: Parameters, specification: Specification, extra: int, *, first: bool
     ) -> tuple[Array, ...]:
         """Where the subspaces have to grow, orthonormal (D_v, b_v): the gradient's part outside each, `extra` Krylov
         directions, and at first what the view shares with others."""
-        slices = reduced_specification(self, specification).slices
+        slices = specification.resized(self.ranks).slices
         return tuple(
             self._growth(view, at, parameters, specification, extra, first=first) for view, at in enumerate(slices)
         )
@@ -144,27 +232,6 @@ class Subspace:
         return orthonormal(np.hstack(candidates), self.basis[view])
 
 
-def _symmetric(matrix: Array) -> Array:
-    return (matrix + matrix.T) / 2
-
-
-def begin(
-    patterns: tuple[tuple[int, ...], ...],
-    directions: Sequence[Array],
-    found: tuple[PatternProducts, ...],
-    shift: Array,
-    spare: int = 0,
-) -> Subspace:
-    """The subspace after the first pass, which asked for the sums too."""
-    sums = tuple(part.sums for part in found if part.sums is not None)
-    products = tuple(part.product for part in found)
-    inner = tuple(
-        _corners([directions[view] for view in own], part.product) for own, part in zip(patterns, found, strict=True)
-    )
-    totals = tuple(_inner_totals(own, directions, part.total) for own, part in zip(patterns, sums, strict=True))
-    return Subspace(patterns, tuple(directions), products, inner, totals, sums, shift, spare)
-
-
 def _inner_totals(own: Sequence[int], directions: Sequence[Array], total: Array) -> tuple[Array, ...]:
     """V_vᵀ Σ(x_v−s_v) (b_v,) of each view of a pattern."""
     chosen = [directions[view] for view in own]
@@ -179,98 +246,10 @@ def _corners(own: Sequence[Array], found: Sequence[Array]) -> tuple[tuple[Array,
     return tuple(tuple((blocks[w][v] + blocks[v][w].T) / 2 for v in views) for w in views)
 
 
-def extend(
-    space: Subspace, directions: Sequence[Array], found: tuple[PatternProducts, ...], most: int | None = None
-) -> Subspace:
-    """Add directions (orthonormal, orthogonal to Q_v) and their products; the inner products grow by what is new,
-    O(D r b).  `most` is the widest that a view's subspace may become."""
-    inner = []
-    for own, old, new in zip(space.patterns, space.inner, found, strict=True):
-        at = slices_of(space.sizes[view] for view in own)
-        corner = _corners([directions[view] for view in own], new.product)
-        views = range(len(own))
-        side = [[tall.inner(space.basis[own[w]], new.product[v][at[w]]) for v in views] for w in views]
-        inner.append(
-            tuple(
-                tuple(np.block([[old[w][v], side[w][v]], [side[v][w].T, corner[w][v]]]) for v in views) for w in views
-            )
-        )
-    products = tuple(
-        tuple(appended(a, b, most) for a, b in zip(old, new.product, strict=True))
-        for old, new in zip(space.products, found, strict=True)
-    )
-    basis = tuple(appended(q, v, most) for q, v in zip(space.basis, directions, strict=True))
-    totals = tuple(
-        tuple(map(np.append, old, _inner_totals(own, directions, part.total)))
-        for own, old, part in zip(space.patterns, space.totals, space.sums, strict=True)
-    )
-    return replace(space, basis=basis, products=products, inner=tuple(inner), totals=totals)
-
-
-def restarted(space: Subspace, keep: Sequence[Array]) -> Subspace:
-    """Thick restart: the subspaces Q_v·keep_v for orthonormal `keep` (r_v, r_v'), with no access to the data."""
-    own = [[keep[view] for view in pattern] for pattern in space.patterns]
-    products = tuple(
-        tuple(tall.product(p, k) for p, k in zip(old, ks, strict=True))
-        for old, ks in zip(space.products, own, strict=True)
-    )
-    inner = tuple(
-        tuple(tuple(ks[w].T @ old[w][v] @ ks[v] for v in range(len(ks))) for w in range(len(ks)))
-        for old, ks in zip(space.inner, own, strict=True)
-    )
-    totals = tuple(
-        tuple(k.T @ t for k, t in zip(ks, old, strict=True)) for old, ks in zip(space.totals, own, strict=True)
-    )
-    basis = tuple(tall.product(q, k) for q, k in zip(space.basis, keep, strict=True))
-    return replace(space, basis=basis, products=products, inner=inner, totals=totals)
-
-
-def reduced_moments(space: Subspace) -> Moments:
-    """Moments of Qᵀx per pattern about the shift, with the energy of each view outside its span."""
-    found = []
-    for inner, totals, sums in zip(space.inner, space.totals, space.sums, strict=True):
-        gram = _symmetric(np.block([list(row) for row in inner]))
-        found.append(PatternMoments(sums.instances, np.concatenate(totals), gram))
-    views = range(len(space.basis))
-    spare_size, spare_energy = np.zeros(len(views)), np.zeros(len(views))
-    for view in views:
-        spare_size[view] = space.sizes[view] - space.ranks[view] + (0 if view else space.spare)
-        if spare_size[view]:
-            spare_energy[view] = max(_outside(space, view), 0.0)
-    return Moments(tuple(found), np.zeros(sum(space.ranks)), spare_size, spare_energy)
-
-
-def _outside(space: Subspace, view: int) -> float:
-    """Σ of squares of a view about its mean, outside the span."""
-    offset, inside = space.offset(view), space.inner_offset(view)
-    energy = sum(float(space.sums[p].energy[place]) for p, place in space.having(view))
-    energy -= float(np.trace(space.inside(view)))
-    return energy - space.count(view) * float(offset @ offset - inside @ inside)
-
-
-def reduced_specification(space: Subspace, specification: Specification) -> Specification:
-    """The model whose views are the subspaces."""
-    return specification.resized(space.ranks)
-
-
-def lifted(parameters: Parameters, space: Subspace) -> Parameters:
-    """Parameters of the stacked features (about zero) from those of the reduced model (mean about the shift).
-
-    Outside the span the loadings are zero, so the best mean there is the mean of the data.
-    """
-    loadings, mean = [], []
-    shifts = np.split(space.shift, np.cumsum(space.sizes)[:-1])
-    for view, at in enumerate(slices_of(space.ranks)):
-        q, offset = space.basis[view], space.offset(view)
-        mean.append(shifts[view] + offset + q @ (parameters.mean[at] - space.inner_offset(view)))
-        loadings.append(tall.product(q, parameters.loadings[at]))
-    return Parameters(np.vstack(loadings), np.concatenate(mean), parameters.noise_variance)
-
-
 def gradient_block(space: Subspace, parameters: Parameters, specification: Specification, view: int) -> Array:
     """Σ (x_v−μ_v) E[z]ᵀ (D_v, K) at reduced parameters, over the instances that have a view: the M-step's new loadings
     up to a K×K factor.  No data access."""
-    reduced = reduced_specification(space, specification)
+    reduced = specification.resized(space.ranks)
     block = np.zeros((space.sizes[view], specification.n_components))
     offset = space.offset(view)
     for pattern, _ in space.having(view):
@@ -284,16 +263,9 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
     return block
 
 
-def principal_inside(space: Subspace, loadings: Array, count: int, view: int = 0) -> Array:
-    """The `count` leading principal directions (r_v, count) of a view's subspace, outside the span of its loadings
-    (r_v, K)."""
-    offset = space.inner_offset(view)
-    return principal_directions(space.inside(view) - space.count(view) * np.outer(offset, offset), loadings, count)
-
-
 def ritz_residuals(space: Subspace, loadings: Array, count: int, view: int = 0) -> Array:
     """XᵀXu (D_v, count) for the leading principal directions u of a view that the loadings do not use yet. No data
     access."""
-    chosen, offset = principal_inside(space, loadings, count, view), space.offset(view)
+    chosen, offset = space.principal(loadings, count, view), space.offset(view)
     product = np.asarray(sum(part @ chosen for part in space.crossing(view, view)))
     return product - space.count(view) * np.outer(offset, space.inner_offset(view) @ chosen)

@@ -70,6 +70,11 @@ class Specification:
         return np.concatenate([np.broadcast_to(np.asarray(view.floor), view.groups) for view in self.views])
 
     @property
+    def single(self) -> bool:
+        """Whether there is one view and every instance has it."""
+        return len(self.views) == len(self.patterns) == 1
+
+    @property
     def fixed(self) -> bool:
         """Whether the noise variances are given, by the floors."""
         return all(view.fixed for view in self.views)

@@ -8,7 +8,6 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Block
 from dlatent.errors import DataError
-from dlatent.linear_gaussian import rayleigh_ritz as ritz
 from dlatent.linear_gaussian.columns import by_columns, by_rows, sparse_times
 from dlatent.linear_gaussian.directions import appended, orthonormal
 from dlatent.linear_gaussian.expectation import expect_moments
@@ -16,6 +15,7 @@ from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_like
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import ProductRequest, block_products
+from dlatent.linear_gaussian.rayleigh_ritz import Subspace, gradient_block, ritz_residuals
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing import oracles
 from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
@@ -47,16 +47,16 @@ def grown_space(specification, block):
     stacked = np.concatenate([shift, np.zeros(sum(specification.sizes[1:]))])
     rng, others = np.random.default_rng(0), [np.eye(n) for n in specification.sizes[1:]]
     first = (orthonormal(rng.standard_normal((SIZES[0], 3))), *others)
-    space = ritz.begin(specification.patterns, first, products(block, specification, first, True, shift), stacked)
+    space = Subspace.begin(specification.patterns, first, products(block, specification, first, True, shift), stacked)
     for _ in range(2):
         nothing = [np.zeros((n, 0)) for n in specification.sizes[1:]]
         fresh = (orthonormal(rng.standard_normal((SIZES[0], 2)), space.basis[0]), *nothing)
-        space = ritz.extend(space, fresh, products(block, specification, fresh, False, shift))
+        space = space.extended(fresh, products(block, specification, fresh, False, shift))
     return space
 
 
 def reduced_point(space, specification):
-    reduced = ritz.reduced_specification(space, specification)
+    reduced = specification.resized(space.ranks)
     noise = (0.4, 0.7)[: len(reduced.sizes)]
     return reduced, random_parameters(reduced.sizes, K, noise=noise, random_state=9)
 
@@ -65,10 +65,10 @@ def test_likelihood_inside_is_the_likelihood_of_the_lifted_model(case):
     specification, block, rows = case
     space = grown_space(specification, block)
     reduced, point = reduced_point(space, specification)
-    moments = ritz.reduced_moments(space)
+    moments = space.moments(specification)
     inside = sum(part.log_likelihood for part in expect_moments(point, moments, reduced))
     inside += spare_log_likelihood(point, moments, reduced)
-    model = oracles.dense(ritz.lifted(point, space), specification.sizes)
+    model = oracles.dense(space.lifted(point), specification.sizes)
     assert inside == pytest.approx(oracles.log_densities(model, rows).sum(), rel=1e-10)
 
 
@@ -77,12 +77,12 @@ def test_gradient_block_comes_from_the_dense_conditionals(case):
     specification, block, rows = case
     space = grown_space(specification, block)
     _, point = reduced_point(space, specification)
-    model = oracles.dense(ritz.lifted(point, space), specification.sizes)
+    model = oracles.dense(space.lifted(point), specification.sizes)
     for view, own in enumerate(specification.slices):
         about_mean = space.shift[own] + space.offset(view)
         seen = [row for row in rows if not np.isnan(row[own]).any()]
         expected = sum(np.outer(row[own] - about_mean, oracles.latent_given(model, row).mean) for row in seen)
-        found = ritz.gradient_block(space, point, specification, view)
+        found = gradient_block(space, point, specification, view)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -108,7 +108,7 @@ def test_restart_is_the_same_data_seen_through_fewer_directions(case):
     space = grown_space(specification, block)
     rng = np.random.default_rng(4)
     keep = [np.linalg.qr(rng.standard_normal((rank, min(rank, 4))))[0] for rank in space.ranks]
-    small = ritz.restarted(space, keep)
+    small = space.restarted(keep)
     basis = tuple(q @ k for q, k in zip(space.basis, keep, strict=True))
     assert_same_space(small, products(block, specification, basis, False, space.shift[: SIZES[0]]), basis)
 
@@ -118,13 +118,13 @@ def test_ritz_residuals_are_products_of_principal_directions(case):
     space = grown_space(specification, block)
     _, point = reduced_point(space, specification)
     loadings = point.loadings[: space.ranks[0]]
-    chosen = ritz.principal_inside(space, loadings, 2)
+    chosen = space.principal(loadings, 2)
     np.testing.assert_allclose(chosen.T @ chosen, np.eye(2), atol=1e-10)
     np.testing.assert_allclose(loadings.T @ chosen, 0.0, atol=1e-9)
     x = rows[:, : SIZES[0]]
     moved = x - x.mean(axis=0)
     expected = moved.T @ (moved @ (space.basis[0] @ chosen))
-    np.testing.assert_allclose(ritz.ritz_residuals(space, loadings, 2), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(ritz_residuals(space, loadings, 2), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-7])
