@@ -17,7 +17,7 @@ from typing import NamedTuple
 INTERVAL = 0.004
 ENGINE, LIBRARY = "dlatent.engine.", "dlatent."
 TASKS = {
-    "part.run_part", "part.step", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tile",
+    "part.run_part", "part.step", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tiles",
     "exchange.project", "exchange.project_block", "exchange.spread", "exchange.meet",
 }  # fmt: skip
 """Functions of the engine that work on blocks, whose seconds the engine counts as busy."""

@@ -59,9 +59,12 @@ class Runner(Protocol):
         """The joined share of all parts after an exchange between their rows, and the number of tasks it took."""
         ...
 
-    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
-        """The joined share of all parts, or of all pairs of parts, after every part has met every part, and the number
-        of tasks it took."""
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+        """The joined share of all parts after every part has met every part, and the number of tasks it took."""
+        ...
+
+    def run_tiles(self, work: TileWork, progress: Progress | None) -> tuple[Share, int]:
+        """The entries of all pairs of parts in one tuple, and the number of tasks it took."""
         ...
 
     def traffic(self) -> Traffic:
@@ -171,7 +174,7 @@ class PassEngine:
         Where g' is g, `meet` gets the same list twice.
         """
         work = TileWork.tiles(name, meet, parameters, self._runner.groups, not self.passes)
-        return cast(tuple[S, ...], self._passed(work, self._runner.run_pairs))
+        return cast(tuple[S, ...], self._passed(work, self._runner.run_tiles))
 
     def traffic(self) -> Traffic:
         """What one exchange between the rows moves. Reads the links."""

@@ -32,7 +32,7 @@ from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
 from dlatent.engine.order import FAN_IN, reduce_tree
-from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
+from dlatent.engine.pairs import PairWork, TileWork, meetings, walk_pairs
 from dlatent.engine.part import (
     Part,
     Sealed,
@@ -48,7 +48,7 @@ from dlatent.engine.part import (
     unsealed,
     weight,
 )
-from dlatent.engine.placement import meeting_places, place
+from dlatent.engine.placement import Strip, meeting_places, place, strips
 from dlatent.engine.targets import Targets, as_rows
 
 Future: TypeAlias = Any
@@ -67,32 +67,35 @@ KNOWN_SECONDS = 1.0
 @dataclass(frozen=True)
 class _Pass:
     """A pass under way: its last futures, those of its groups where progress is shown, the number of its tasks, how
-    many groups the last futures are of, and, where each has the shares of several groups, in which order they come."""
+    many groups the last futures are of, and, where each has several shares, those numbers in the fixed order."""
 
     last: list[Future]
     watched: list[Future]
     tasks: int
     groups: int
-    order: list[int]
+    bundles: list[tuple[int, ...]]
 
     def shares(self, results: list[Any]) -> list[Share]:
         """What the driver joins, from the results of the last futures."""
-        if not self.order:
+        if not self.bundles:
             return results
-        found = dict(zip(self.order, (share for bundle in results for share in bundle), strict=True))
-        return [found[group] for group in range(len(found))]
+        found = dict[int, Share]()
+        for numbers, bundle in zip(self.bundles, results, strict=True):
+            found.update(zip(numbers, bundle, strict=True))
+        return [found[number] for number in range(len(found))]
 
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The graph of a pass in the making, its parameters or their key, the keys of its groups, and those that the last
-    join joins."""
+    """The graph of a pass in the making, its parameters or their key, the keys of its groups, those that the last
+    join joins, and of tasks with several shares their numbers."""
 
     graph: Graph
     work: Work
     package: Key | Given
     leaves: list[Key] = field(default_factory=list)
     joined: list[Key] = field(default_factory=list)
+    bundles: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -106,8 +109,8 @@ class _Pieces:
         return self.graph.add(key, tasks.join_shares, inputs=[self.package, *shares])
 
 
-Draw: TypeAlias = "Callable[[Work, _Pieces], Key]"
-"""Adds the tasks of a pass to its graph, and returns the key of the last."""
+Draw: TypeAlias = "Callable[[Work, _Pieces], list[Key]]"
+"""Adds the tasks of a pass to its graph, and returns the keys of those whose results the driver asks for."""
 
 
 class ClusterRunner:
@@ -150,9 +153,13 @@ class ClusterRunner:
         self.survey()
         return self._finish(work, progress, self._linked)
 
-    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
-        """The same after every part has met every part, or of what each pair of them makes."""
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same after every part has met every part."""
         return self._finish(work, progress, self._paired)
+
+    def run_tiles(self, work: TileWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same of what every two parts make of each other."""
+        return self._finish(work, progress, self._tiled)
 
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group the rows of each group have links to."""
@@ -191,21 +198,27 @@ class ClusterRunner:
         running = self._begin(work, progress, draw)
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
+        tiles = isinstance(work, TileWork)
+
+        def came(number: int) -> None:
+            _told(progress, len(running.bundles[number]))
+
         try:
-            shares = running.shares(results_of(self._client, running.last, self._homes))
+            shares = running.shares(results_of(self._client, running.last, self._homes, came if tiles else None))
         except BaseException as error:
             self._stop(work, running)
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        statistic, tally = reduce_tree(lambda at: owned(shares[at]), lambda nodes: join(nodes, work), len(shares))
+        # The first share of a sum is added to, but what has come may be read-only; tiles are only put together.
+        leaf = shares.__getitem__ if tiles else lambda at: owned(shares[at])
+        statistic, tally = reduce_tree(leaf, lambda nodes: join(nodes, work), len(shares))
         nbytes = weight(statistic)
         self._before[work.kind] = nbytes, monotonic() - started
         self._spent += running.last
         self._spent_bytes += len(shares) * nbytes
-        if progress is not None:
-            for _ in range(running.groups):
-                progress.done()
+        if not tiles:
+            _told(progress, running.groups)
         return (statistic, tally), running.tasks + staged
 
     def _release(self) -> None:
@@ -261,11 +274,7 @@ class ClusterRunner:
     def _begin(self, work: Work, progress: Progress | None, draw: Draw) -> _Pass:
         graph = Graph()
         new = _Pieces(graph, work, self._packed(graph, work))
-        order = list[int]()
-        if draw == self._plain and self._short(work):
-            last, order = self._bundles(new)
-        else:
-            last = self._last(new, draw(work, new))
+        last = draw(work, new)
         # Groups among the last are results, which `_attempt` tells of and gives up.
         others = [] if progress is None else [key for key in new.leaves if key not in last]
         futures = self._client.get(graph.built(), [*last, *others], sync=False)
@@ -273,7 +282,8 @@ class ClusterRunner:
         if progress is not None:
             for future in watched:
                 future.add_done_callback(partial(_tell, progress))
-        return _Pass(results, watched, len(graph), len(order) or len(set(last) & set(new.leaves)), order)
+        groups = sum(map(len, new.bundles)) or len(set(last) & set(new.leaves))
+        return _Pass(results, watched, len(graph), groups, new.bundles)
 
     def _short(self, work: Work) -> bool:
         """Whether a pass was short when it was last made, and what it made light enough to come group by group."""
@@ -281,10 +291,10 @@ class ClusterRunner:
         light = nbytes * self.groups < LIGHT
         return light and seconds < SHORT_SECONDS and self.computed(0) is None and not self._carried
 
-    def _bundles(self, new: _Pieces) -> tuple[list[Key], list[int]]:
-        """A task for each thread, which gives the shares of its groups one by one, and the order in which they come: a
-        task costs what a few messages do, in a short pass more than its work."""
-        keys, order = list[Key](), list[int]()
+    def _bundled(self, new: _Pieces) -> list[Key]:
+        """A task for each thread, which gives the shares of its groups one by one: a task costs what a few messages do,
+        in a short pass more than its work."""
+        keys = list[Key]()
         for home in dict.fromkeys(self._homes):
             own = [group for group, at in enumerate(self._homes) if at == home]
             size = -(-len(own) // self._threads.get(home, 1))
@@ -292,8 +302,8 @@ class ClusterRunner:
                 groups = own[start : start + size]
                 inputs = [new.package, *(self._staged[group].key for group in groups)]
                 keys.append(new.graph.add((new.name, groups[0]), tasks.run_groups, inputs=inputs, home=home))
-                order += groups
-        return keys, order
+                new.bundles.append(tuple(groups))
+        return keys
 
     def _last(self, new: _Pieces, root: Key) -> list[Key]:
         """The keys whose results the driver asks for: the root, or what it would join where that is light, because a
@@ -314,14 +324,15 @@ class ClusterRunner:
             return Given(tasks.Package(payload, work.token))
         return graph.add(f"parameters-{work.token}", tasks.Package, payload, work.token)
 
-    def _plain(self, work: Work, new: _Pieces) -> Key:
-        """The tasks of a pass; returns the key of the last."""
+    def _plain(self, work: Work, new: _Pieces) -> list[Key]:
+        if self._short(work):
+            return self._bundled(new)
 
         def leaf(group: int) -> Key:
             new.leaves.append(self._fold(new, group))
             return new.leaves[-1]
 
-        return reduce_tree(leaf, new.join, self.groups)
+        return self._last(new, reduce_tree(leaf, new.join, self.groups))
 
     def _fold(self, new: _Pieces, group: int) -> Key:
         """The task that folds a group; a chain of tasks where the cluster must compute the blocks in every pass.
@@ -353,15 +364,18 @@ class ClusterRunner:
             share = [key]
         return share[0]
 
-    def _linked(self, work: Work, new: _Pieces) -> Key:
-        """The tasks of a pass over links; returns the key of the last."""
+    def _linked(self, work: Work, new: _Pieces) -> list[Key]:
         assert isinstance(work, LinkedWork)
-        return walk(_LinkedSteps(self, new), needs_of(self.survey()), work.hops)
+        return self._last(new, walk(_LinkedSteps(self, new), needs_of(self.survey()), work.hops))
 
-    def _paired(self, work: Work, new: _Pieces) -> Key:
-        """The tasks of a pass over pairs; returns the key of the last."""
-        assert isinstance(work, PairWork | TileWork)
-        return walk_pairs(_PairSteps(self, new), work)
+    def _paired(self, work: Work, new: _Pieces) -> list[Key]:
+        assert isinstance(work, PairWork)
+        return self._last(new, walk_pairs(_PairSteps(self, new), work))
+
+    def _tiled(self, work: Work, new: _Pieces) -> list[Key]:
+        """The tasks of a pass over tiles, whose results the driver gets from where they are made: joined on the way,
+        all of them would lie on one worker."""
+        return _PairSteps(self, new).tiles(strips(self._homes, self._threads))
 
     def place(self, group: int) -> tuple[Key, str]:
         """The key of a group's description, and its home."""
@@ -447,17 +461,23 @@ class _PairSteps:
         return key
 
     def meet_once(self, group: int, other: int) -> Key:
-        return self._once(tasks.meet_once, group, other)
-
-    def tile(self, group: int, other: int) -> Key:
-        return self._once(tasks.meet_tile, group, other)
-
-    def _once(self, function: Callable[..., Any], group: int, other: int) -> Key:
         inputs = [self._new.package, self._parts[group], self._parts[other]]
         key = (f"{self._new.name}-pair", group, other)
         home = self._meeting_place(group, other)
-        self._new.leaves.append(self._new.graph.add(key, function, inputs=inputs, home=home))
+        self._new.leaves.append(self._new.graph.add(key, tasks.meet_once, inputs=inputs, home=home))
         return key
+
+    def tiles(self, found: list[Strip]) -> list[Key]:
+        """A task for each strip of meetings."""
+        keys, number = list[Key](), {pair: at for at, pair in enumerate(meetings(len(self._parts)))}
+        for strip in found:
+            resident = self._homes[strip.guest] == strip.home
+            inputs = [self._new.package, *(self._parts[group] for group in (strip.guest, *strip.hosts))]
+            key = (self._new.name, len(keys))
+            keys.append(self._new.graph.add(key, tasks.meet_tiles, resident, inputs=inputs, home=strip.home))
+            pairs = ((min(host, strip.guest), max(host, strip.guest)) for host in strip.hosts)
+            self._new.bundles.append(tuple(number[pair] for pair in pairs))
+        return keys
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Key]) -> Key:
         key = (f"{self._new.name}-gain", group, len(self._new.graph))
@@ -488,6 +508,13 @@ def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) ->
     cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
     inputs = [name for block in chunks for name in block.keys]
     return graph.add(key, tasks.hold, cuts, inputs=[part, *inputs], home=home)
+
+
+def _told(progress: Progress | None, groups: int) -> None:
+    """Count finished groups, or meetings of two, where progress is shown."""
+    if progress is not None:
+        for _ in range(groups):
+            progress.done()
 
 
 def _tell(progress: Progress, done: Future) -> None:

@@ -81,23 +81,43 @@ class Stranded(Exception):
     """
 
 
-def results_of(client: Any, futures: Sequence[Any], homes: Iterable[str] = ()) -> list[Any]:
+def results_of(
+    client: Any, futures: Sequence[Any], homes: Iterable[str] = (), came: Callable[[int], None] | None = None
+) -> list[Any]:
     """The results of futures; an error instead of waiting for ever when the last worker is gone, or nothing moves.
 
+    Results come together, when there are all, as each time is a few messages; or, where they are large, one by one
+    while others are made: then `came` is told the number of each.
     Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for a minute nothing
     has run and workers are paused.
     """
 
-    async def begun() -> Any:
-        return asyncio.ensure_future(client.gather(futures, asynchronous=True))
+    async def begun() -> list[asyncio.Future[Any]]:
+        wanted = [futures] if came is None else futures
+        started = [asyncio.ensure_future(client.gather(each, asynchronous=True)) for each in wanted]
+        for each in started:
+            each.add_done_callback(_heard)
+        return started
 
-    async def over() -> bool:
-        return bool((await asyncio.wait({gathering}, timeout=POLL_SECONDS))[0])
+    async def over() -> set[asyncio.Future[Any]]:
+        left = gathering - done
+        return (await asyncio.wait(left, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]
 
-    gathering: asyncio.Future[list[Any]] = client.sync(begun)
+    gatherings: list[asyncio.Future[Any]] = client.sync(begun)
+    gathering, done = set(gatherings), set[asyncio.Future[Any]]()
+    number = {each: at for at, each in enumerate(gatherings)}
     still_since = None
     try:
-        while not client.sync(over):
+        while done != gathering:
+            new = client.sync(over)
+            done |= new
+            for each in new:
+                each.result()
+                if came is not None:
+                    came(number[each])
+            if new:
+                still_since = None
+                continue
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
                 raise Stranded
@@ -109,10 +129,19 @@ def results_of(client: Any, futures: Sequence[Any], homes: Iterable[str] = ()) -
                     f"paused for want of memory: {paused}. Free what else lies there (`client.restart()` frees all of "
                     "it), or give workers more memory; then fit again."
                 )
-        return gathering.result()
+        found = [each.result() for each in gatherings]
+        return found[0] if came is None else found
     finally:
-        with suppress(RuntimeError):  # of a client that was closed meanwhile
-            client.loop.add_callback(gathering.cancel)
+        # Where one has failed the others end with the futures of their pass, and cancelled before they would complain.
+        if not any(each.done() and _heard(each) for each in gatherings):
+            with suppress(RuntimeError):  # of a client that was closed meanwhile
+                for each in gatherings:
+                    client.loop.add_callback(each.cancel)
+
+
+def _heard(gathering: asyncio.Future[Any]) -> BaseException | None:
+    """How waiting for results has failed; asked for, as asyncio reports what nobody hears of."""
+    return None if gathering.cancelled() else gathering.exception()
 
 
 def persistently(attempt: Callable[[], T]) -> T:

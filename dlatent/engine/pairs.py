@@ -12,7 +12,8 @@ b' tells what b' is to b.  The values of all groups then lie on the workers unti
 come and go group by group.  They join in the same order, those of a group of others first among themselves.
 
 In a pass over tiles two groups meet once, all their blocks in memory at a time, and what they make of each other is an
-entry of the result: where the driver wants a symmetric matrix, half of it travels, and once.
+entry of the result: where the driver wants a symmetric matrix, half of it travels, and once.  One group may meet
+several others, one after the other, before its blocks are given up.
 
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
@@ -22,7 +23,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations_with_replacement
 from time import perf_counter
@@ -94,7 +95,12 @@ class TileWork(Work):
 
     def steps(self, groups: int) -> int:
         """Pairs of groups."""
-        return groups * (groups + 1) // 2
+        return len(meetings(groups))
+
+
+def meetings(groups: int) -> list[tuple[int, int]]:
+    """Every two of so many groups, and each with itself, in the order of the entries of a pass over tiles."""
+    return list(combinations_with_replacement(range(groups), 2))
 
 
 class PairSteps(Protocol[Node]):
@@ -106,10 +112,6 @@ class PairSteps(Protocol[Node]):
 
     def meet_once(self, group: int, other: int) -> Node:
         """What two groups make of each other: a share for each."""
-        ...
-
-    def tile(self, group: int, other: int) -> Node:
-        """The share that two groups give to a pass over tiles."""
         ...
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Node]) -> Node:
@@ -126,12 +128,15 @@ class PairSteps(Protocol[Node]):
         ...
 
 
-def walk_pairs(steps: PairSteps[Node], work: PairWork | TileWork) -> Node:
+def walk_tiles(tile: Callable[[int, int], Node], join: Callable[[list[Node]], Node], work: TileWork) -> Node:
+    """Every two groups meet, in order, and the tuples of one entry that they give become one."""
+    met = meetings(work.groups)
+    return reduce_tree(lambda number: tile(*met[number]), join, len(met))
+
+
+def walk_pairs(steps: PairSteps[Node], work: PairWork) -> Node:
     """Every group meets the groups in their order, and their shares join in the fixed tree."""
     groups = work.groups
-    if isinstance(work, TileWork):
-        pairs = list(combinations_with_replacement(range(groups), 2))
-        return reduce_tree(lambda number: steps.tile(*pairs[number]), steps.join, len(pairs))
 
     def leaf(group: int) -> Node:
         share = steps.meet(group, 0, None)
@@ -225,15 +230,23 @@ def meet_once(own: Part, other: Part, work: PairWork) -> tuple[Share, ...]:
     return tuple(zip(values, (tally, Tally()), strict=False))
 
 
-def tile(own: Part, other: Part, work: TileWork) -> Share:
-    """What two parts, which may be one, give to a pass over tiles: a tuple with what they make of each other."""
-    started = perf_counter()
-    same = other.index == own.index
+def tiles(guest: Part, hosts: Sequence[Part], work: TileWork, *, resident: bool = True) -> tuple[Share, ...]:
+    """What a part and each of several others, among which it may be itself, give to a pass over tiles: a tuple with
+    what the two make of each other.  The blocks of a guest that is not `resident` are not kept after that."""
+    started, found = perf_counter(), list[Share]()
+    first = guest.in_memory and work.first and any(host.index == guest.index for host in hosts)
     with pinned(), kept():
-        mine, tally = _taken(own, work, first=own.in_memory and work.first and same)
-        others, spent = (mine, Tally()) if same else _taken(other, work)
-        value = owned(work.function(mine, others, work.parameters))
-    return (value,), tally.plus(spent)._replace(busy_seconds=perf_counter() - started)
+        theirs, tally = _taken(guest, work if resident else replace(work, cached=False), first=first)
+        for host in hosts:
+            same = host.index == guest.index
+            mine, spent = (theirs, Tally()) if same else _taken(host, work)
+            own, other = (mine, theirs) if host.index < guest.index else (theirs, mine)
+            value = owned(work.function(own, other, work.parameters))
+            now = perf_counter()
+            found.append(((value,), tally.plus(spent)._replace(busy_seconds=now - started)))
+            started, tally = now, Tally(0, len(guest.blocks))
+            del mine, own, other  # before the blocks of the next host are read
+    return tuple(found)
 
 
 def _taken(part: Part, work: Work, *, first: bool = False) -> tuple[list[Block], Tally]:

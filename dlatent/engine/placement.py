@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import NamedTuple
+
+FEWEST_STRIPS = 4
+"""Strips for each thread, where there are enough meetings: long ones at the end leave threads without work."""
 
 
 def place(groups: int, workers: Mapping[str, int], before: Sequence[str | None]) -> list[str]:
@@ -47,6 +53,35 @@ def meeting_places(homes: Sequence[str]) -> Callable[[int, int], str]:
         return homes[group if 2 * steps < len(number) else other]
 
     return place_of
+
+
+class Strip(NamedTuple):
+    """Meetings of a group with others at their home, one after the other; `guest` may be at home there, too."""
+
+    home: str
+    guest: int
+    hosts: tuple[int, ...]
+
+
+def strips(homes: Sequence[str], threads: Mapping[str, int]) -> list[Strip]:
+    """All meetings of every two groups, which meet once, in the order in which they should begin: a worker has its own
+    groups in memory, and reads one of the others at a time for all that it meets there.
+
+    Parameters: `homes`, of each group; `threads` of each worker.
+    """
+    place_of = meeting_places(homes)
+    hosts, meetings = defaultdict[tuple[str, int], list[int]](list), Counter[str]()
+    for one, other in combinations_with_replacement(range(len(homes)), 2):
+        home = place_of(one, other)
+        guest, host = (other, one) if homes[one] == home else (one, other)
+        hosts[home, guest].append(host)
+        meetings[home] += 1
+    found = list[Strip]()
+    for (home, guest), met in hosts.items():
+        most = -(-meetings[home] // (FEWEST_STRIPS * threads.get(home, 1)))
+        found += [Strip(home, guest, tuple(met[at : at + most])) for at in range(0, len(met), most)]
+    found.sort(key=lambda strip: -len(strip.hosts))  # at the end short ones leave threads without work for less long
+    return found
 
 
 def _quotas(groups: int, workers: Mapping[str, int]) -> dict[str, int]:

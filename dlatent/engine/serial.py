@@ -14,7 +14,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
+from dlatent.engine.pairs import PairWork, TileWork, walk_pairs, walk_tiles
 from dlatent.engine.part import Part, Share, Work, ended, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -69,8 +69,12 @@ class _InThisThread:
         needs = needs_of(self.survey())
         return walk(_InOrder(self._parts, work, progress), needs, work.hops), self.groups * (work.hops + 1)
 
-    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
         return walk_pairs(_Pairing(self._parts, work, progress), work), work.steps(self.groups)
+
+    def run_tiles(self, work: TileWork, progress: Progress | None) -> tuple[Share, int]:
+        steps = _Pairing(self._parts, work, progress)
+        return walk_tiles(steps.tile, steps.join, work), work.steps(self.groups)
 
     def survey(self) -> npt.NDArray[np.int64]:
         if self._survey is None:
@@ -98,7 +102,8 @@ class _Pairing:
         return self._told(pairs.meet_once(self._parts[group], self._parts[other], self._work))
 
     def tile(self, group: int, other: int) -> Share:
-        return self._told(pairs.tile(self._parts[group], self._parts[other], self._work))
+        (share,) = pairs.tiles(self._parts[other], [self._parts[group]], self._work)
+        return self._told(share)
 
     def _told(self, met: T) -> T:
         if self._progress is not None:

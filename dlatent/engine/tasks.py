@@ -142,9 +142,9 @@ def meet_once(package: Package, own: Part, other: Part) -> tuple[Share, ...]:
     return pairs.meet_once(own, other, _pairs(package))
 
 
-def meet_tile(package: Package, own: Part, other: Part) -> Share:
-    """What two parts give to a pass over tiles."""
-    return pairs.tile(own, other, cast(TileWork, opened(package)))
+def meet_tiles(resident: bool, package: Package, guest: Part, *hosts: Part) -> tuple[Share, ...]:
+    """What a part and others give to a pass over tiles."""
+    return pairs.tiles(guest, hosts, cast(TileWork, opened(package)), resident=resident)
 
 
 def gain_share(sides: tuple[int, ...], package: Package, *inputs: Any) -> Share:

@@ -18,7 +18,7 @@ from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of,
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
-from dlatent.engine.pairs import PairWork, TileWork, walk_pairs
+from dlatent.engine.pairs import PairWork, TileWork, walk_pairs, walk_tiles
 from dlatent.engine.part import Part, Share, Work, ended, halt, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
@@ -49,10 +49,15 @@ class ThreadRunner:
         steps = _LinkedSteps(self._parts, work, progress)
         return self._computed(walk(steps, needs_of(self.survey()), work.hops), work), steps.tasks
 
-    def run_pairs(self, work: PairWork | TileWork, progress: Progress | None) -> tuple[Share, int]:
+    def run_pairs(self, work: PairWork, progress: Progress | None) -> tuple[Share, int]:
         """The same after every part has met every part."""
         steps = _PairSteps(self._parts, work, progress)
         return self._computed(walk_pairs(steps, work), work), steps.tasks
+
+    def run_tiles(self, work: TileWork, progress: Progress | None) -> tuple[Share, int]:
+        """The same of what every two parts make of each other."""
+        steps = _PairSteps(self._parts, work, progress)
+        return self._computed(walk_tiles(steps.tile, steps.join, work), work), steps.tasks
 
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group the rows of each group have links to."""
@@ -131,7 +136,7 @@ class _PairSteps(_Steps):
         return self._task(self._told(pairs.meet_once), self._parts[group], self._parts[other], self._work)
 
     def tile(self, group: int, other: int) -> Any:
-        return self._task(self._told(pairs.tile), self._parts[group], self._parts[other], self._work)
+        return self._task(self._told(_tile), self._parts[group], self._parts[other], self._work)
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Any]) -> Any:
         return self._task(_gain, self._work, sides, inputs=inputs)
@@ -142,6 +147,11 @@ class _PairSteps(_Steps):
 
 def _meet(own: Part, other: Part, work: PairWork, share: Share | None = None) -> Share:
     return pairs.meet(own, other, work, share)
+
+
+def _tile(own: Part, other: Part, work: TileWork) -> Share:
+    (share,) = pairs.tiles(other, [own], work)
+    return share
 
 
 def _gain(work: PairWork, sides: tuple[int, ...], *inputs: Any) -> Share:

@@ -97,7 +97,7 @@ def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]
     with task.connected(task.source) as engine:
         own = resolved(kernel, survey(engine, task, SAMPLE))
         if task.plan.route == "memory":
-            products = KernelProducts.of_matrix(gathered_kernel(engine.gather_tiles, own, task.options))
+            products = KernelProducts.of_tiles(gathered_kernel(engine.gather_tiles, own, task.options))
             return _finished(task, own, products)
         diagonal = np.concatenate(engine.gather(block_diagonal, own, combine=operator.add, name="diagonal"))
         if task.plan.route == "recomputed":

@@ -37,12 +37,12 @@ from dlatent.linear_gaussian.kernel_passes import (
     block_landmarks,
     block_lift,
     meet_kernel,
-    whole_kernel,
 )
 from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
+from dlatent.operators.symmetric_tiles import SymmetricTiles
 
 TIGHT = 1e-13
 """Tolerance where K is in memory: further products cost no pass."""
@@ -50,17 +50,22 @@ TIGHT = 1e-13
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """A kernel of N instances by what it does: `times`, V (N, b) → KV, one pass; `diagonal` k(x, x) (N,); and `matrix`
-    where K (N, N) itself is in memory."""
+    """A kernel of N instances by what it does: `times`, V (N, b) → KV, one pass; `diagonal` k(x, x) (N,); and `whole`,
+    which gives K (N, N), where it is in memory."""
 
     times: Callable[[Array], Array]
     diagonal: Array
-    matrix: Array | None = None
+    whole: Callable[[], Array] | None = None
 
     @classmethod
     def of_matrix(cls, matrix: Array) -> KernelProducts:
         """A kernel in memory."""
-        return cls(lambda thin: np.asarray(matrix @ thin), np.diag(matrix), matrix)
+        return cls(lambda thin: np.asarray(matrix @ thin), np.diag(matrix), lambda: matrix)
+
+    @classmethod
+    def of_tiles(cls, tiles: SymmetricTiles) -> KernelProducts:
+        """A kernel in memory, half of it."""
+        return cls(lambda thin: tiles @ thin, tiles.diagonal, tiles.whole)
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,12 @@ def fit_dual(
 ) -> DualFit:
     """Fit by products with a kernel; the first view of `specification` has K features, the span of the loadings."""
     count = data.instances
-    if kernel.matrix is not None and solver != "em":
+    if kernel.whole is not None and solver != "em":
         options = _tight(options)
-    exact = kernel.matrix is not None and len(specification.views) == 1 and count <= FULL_EIGEN
-    if kernel.matrix is not None and (solver == "em" or exact):
-        means, centred_matrix = kernel.matrix.mean(axis=0), centred_kernel(kernel.matrix)
+    exact = kernel.whole is not None and len(specification.views) == 1 and count <= FULL_EIGEN
+    if kernel.whole is not None and (solver == "em" or exact):
+        matrix = kernel.whole()
+        means, centred_matrix = matrix.mean(axis=0), centred_kernel(matrix)
         directions, products = np.eye(count), centred_matrix
         if solver != "em":
             directions, products = leading(centred_matrix, specification.n_components, data.dimension)
@@ -189,10 +195,10 @@ def fit_landmarks(
     return LandmarkFit(solution, outcome, mean[:width], error, dimension)
 
 
-def gathered_kernel(gather_tiles: GatherTiles, kernel: Kernel, options: Options) -> Array:
-    """K (N, N) of all instances, by one pass over pairs of blocks."""
+def gathered_kernel(gather_tiles: GatherTiles, kernel: Kernel, options: Options) -> SymmetricTiles:
+    """K (N, N) of all instances, by one pass over tiles."""
     request = KernelRequest(kernel, None, options.refuse_zero_rows)
-    return whole_kernel(gather_tiles(meet_kernel, request, name="kernel"))
+    return SymmetricTiles.of(gather_tiles(meet_kernel, request, name="kernel"))
 
 
 def fit_linear(
@@ -211,11 +217,11 @@ def fit_linear(
 
     Law: the result is that of the other routes, up to rounding.
     """
-    matrix = gathered_kernel(gather_tiles, Kernel("linear", shift=shift), options)
+    tiles = gathered_kernel(gather_tiles, Kernel("linear", shift=shift), options)
     k, width = specification.n_components, specification.sizes[0]
-    data = dual_data(targets, specification, len(matrix), width)
+    data = dual_data(targets, specification, tiles.size, width)
     inside = specification.resized((k, *specification.sizes[1:]))
-    fitted = fit_dual(KernelProducts.of_matrix(matrix), data, inside, options, solver=solver, report=report)
+    fitted = fit_dual(KernelProducts.of_tiles(tiles), data, inside, options, solver=solver, report=report)
     (combinations, own, _), found = fitted.solution, fitted.outcome
     lifted = gather(block_lift, LiftRequest(combinations, shift), name="loadings")
     directions, offset = lifted[:, :k], lifted[:, k]

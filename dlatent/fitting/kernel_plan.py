@@ -81,9 +81,9 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     square = 8 * count**2
     seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
     seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
-    # Half of K is listed and not added: a worker holds its tiles, and at the end all of them, some as they join twice.
+    # A worker holds its tiles of half of K.
     held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
-    held += machine.threads * TILES + square // (2 * machine.workers) + square
+    held += machine.threads * TILES + square // (2 * machine.workers)
     copies = 8 if count <= FULL_EIGEN else 3  # with few instances all combinations are taken at once
     return placed("memory", 2, seconds, 0, held, BASE_MEMORY + copies * square, machine)
 

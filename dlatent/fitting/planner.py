@@ -52,6 +52,8 @@ SPARSE_SLACK = 1.25
 """What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
 HOPS = 2
 """Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
+STRIPS = 4
+"""Tasks for each thread of a worker in a pass over tiles, at least."""
 TREE_STATISTICS = 6
 """Statistics of groups that wait on one worker to be joined, the joined one included."""
 
@@ -109,6 +111,17 @@ def stays(problem: Problem, machine: Machine, cache_bytes: int, *, pairs: bool =
 def _shares_met(machine: Machine) -> int:
     """Workers whose share of the data a worker meets, its own among them, where two groups meet once."""
     return machine.workers // 2 + 1
+
+
+def _tile_visits(problem: Problem, machine: Machine, cache_bytes: int) -> int:
+    """How often a pass over tiles reads the data: a worker keeps its own groups, where they stay, and reads each of the
+    others that it meets for as many of its own, one after the other, as leave work for all threads."""
+    groups = group_number(problem)
+    if not stays(problem, machine, cache_bytes):
+        return groups
+    own = -(-groups // machine.workers)
+    together = max(1, groups**2 // (2 * machine.workers * STRIPS * machine.threads))
+    return 1 + machine.workers // 2 * -(-own // together)
 
 
 def _exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
@@ -272,12 +285,13 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     else:
         driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
     square = 8 * count**2
-    products = square // 2 + square // (2 * machine.workers)  # as they come, and all of them on one worker at the end
-    held = worker_memory(problem, machine, products, 8 * count * columns) + paired_memory(problem, machine, 2)
-    cache = cache_room(problem, machine, held, pairs=True)
-    visits = _shares_met(machine) if stays(problem, machine, cache, pairs=True) else groups
+    held = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
+    # A worker holds its tiles of half of the products until the driver has them.
+    held += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
+    cache = cache_room(problem, machine, held)
     threads = machine.workers * machine.threads
-    seconds = driver + (flops / rate + visits * problem.nbytes / DECODE_RATE) / threads + TASK_SECONDS * groups**2
+    reading = _tile_visits(problem, machine, cache) * problem.nbytes / DECODE_RATE
+    seconds = driver + (flops / rate + reading) / threads + TASK_SECONDS * groups * _shares_met(machine)
     seconds += _pass_seconds(problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False)
     return placed("dual", DUAL_PASSES, seconds, cache, held + cache, BASE_MEMORY + 6 * square, machine)
 
@@ -352,15 +366,16 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda r: r.seconds)
     passes = em_passes if em_passes and best.name not in ("moments", "dual") else best.passes
-    pairs = best.name == "dual"
-    cached = stays(problem, machine, best.cache_bytes, pairs=pairs)
-    fresh = 0 if problem.in_memory else problem.nbytes * (machine.workers if pairs else 1)
+    cached = stays(problem, machine, best.cache_bytes)
+    reads = 1 if cached else passes
+    if best.name == "dual":
+        reads = _tile_visits(problem, machine, best.cache_bytes) + (not cached)
     return Plan(
         route=best.name,
         reason=_reason(best, _Choice(routes, fitting, route)),
         passes=passes,
         bytes_per_pass=problem.nbytes,
-        bytes_total=fresh if cached else fresh * passes,
+        bytes_total=0 if problem.in_memory else problem.nbytes * reads,
         tasks_per_pass=problem.tasks,
         cached=cached,
         cache_bytes=best.cache_bytes,

@@ -164,7 +164,7 @@ class DualSpace:
         the leading principal combinations that the loadings do not use yet."""
         rows = self.coordinates
         candidates = [posterior_rows(rows, self.data, parameters, specification)]
-        candidates.append(rows @ self.principal(parameters.loadings[: self.rank], extra))
+        candidates.append(rows @ principal_directions(rows.T @ rows, parameters.loadings[: self.rank], extra))
         if first:
             candidates.append(self.data.targets)
         found = np.hstack(candidates)

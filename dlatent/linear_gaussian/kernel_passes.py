@@ -6,9 +6,7 @@ features is a sum over instances.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from itertools import combinations_with_replacement
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -77,19 +75,6 @@ def meet_kernel(own: Sequence[Block], other: Sequence[Block], request: KernelReq
                 found[at] = tile
                 if same and left > top:
                     found[at[::-1]] = tile.T
-    return found
-
-
-def whole_kernel(tiles: Sequence[Array]) -> Array:
-    """K (N, N) from its tiles on and above the diagonal, row by row of tiles."""
-    groups = (math.isqrt(8 * len(tiles) + 1) - 1) // 2
-    edges = np.cumsum([0, *(tile.shape[1] for tile in tiles[:groups])]).tolist()
-    found = np.empty((edges[-1], edges[-1]))
-    for tile, at in zip(tiles, combinations_with_replacement(range(groups), 2), strict=True):
-        rows, columns = (slice(edges[group], edges[group + 1]) for group in at)
-        found[rows, columns] = tile
-        if rows != columns:
-            found[columns, rows] = tile.T
     return found
 
 

@@ -9,7 +9,7 @@ added in their order.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.blas import pinned
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 SLAB = 8_192
@@ -62,15 +63,19 @@ def _of_slabs(function: Callable[[slice], T], rows: int) -> list[T]:
     """The results of a function for all slabs, in order."""
     if rows < 2 * SLAB:
         return [function(slice(0, rows))]
+    return on_all_cores(function, [slice(start, min(start + SLAB, rows)) for start in range(0, rows, SLAB)])
 
-    def alone(at: slice) -> T:
+
+def on_all_cores(function: Callable[[S], T], pieces: Sequence[S]) -> list[T]:
+    """The results of a function for all pieces of a work, in order; each is the work of one thread."""
+
+    def alone(piece: S) -> T:
         with pinned():
-            return function(at)
+            return function(piece)
 
-    cuts = [slice(start, min(start + SLAB, rows)) for start in range(0, rows, SLAB)]
     # A pool for each product takes a tenth of a millisecond; one that stays would be dead in a process that forked.
-    with ThreadPoolExecutor(min(_cores(), len(cuts), MOST_THREADS)) as pool:
-        return list(pool.map(alone, cuts))
+    with ThreadPoolExecutor(min(_cores(), len(pieces), MOST_THREADS)) as pool:
+        return list(pool.map(alone, pieces))
 
 
 def _cores() -> int:

@@ -23,7 +23,7 @@ from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
 from dlatent.engine.pairs import PairWork
 from dlatent.engine.part import Tally, parts_of, sealed
-from dlatent.engine.placement import meeting_places
+from dlatent.engine.placement import meeting_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.stores.sink import RowSink
 
@@ -395,7 +395,30 @@ def test_two_processes_read_no_block_more_often_than_each_needs_it(two_processes
         engine.gather_tiles(spell_groups, None)
         first, second = engine.passes
     assert everything < first.bytes_read <= 2 * everything
-    assert second.bytes_read == 0
+    assert second.bytes_read == first.bytes_read - everything, "own groups stay, those of others do not"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("each", [1, 3, 8])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, threads):
+    homes = [f"worker {number}" for number in range(workers) for _ in range(each)]
+    place, met, at = meeting_places(homes), Counter(), Counter()
+    found = strips(homes, dict.fromkeys(homes, threads))
+    for strip in found:
+        assert {homes[host] for host in strip.hosts} == {strip.home}
+        for pair in (tuple(sorted((strip.guest, host))) for host in strip.hosts):
+            assert place(*pair) == strip.home
+            met[pair] += 1
+        at[strip.home] += len(strip.hosts)
+    assert met == Counter(combinations_with_replacement(range(len(homes)), 2))
+    for home in at:
+        lengths = [len(strip.hosts) for strip in found if strip.home == home]
+        assert lengths == sorted(lengths, reverse=True)
+        assert lengths[0] <= -(-at[home] // (4 * threads))
+    if threads == 1 and workers == 2:
+        visits = Counter((strip.home, strip.guest) for strip in found if homes[strip.guest] != strip.home)
+        assert max(visits.values()) == 1, "who comes from elsewhere is read once"
 
 
 def test_a_closed_engine_meets_no_more():

@@ -12,8 +12,9 @@ import scipy.sparse as sp
 from dlatent.arrays import Block
 from dlatent.errors import DataError
 from dlatent.linear_gaussian import kernel_passes
-from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product, whole_kernel
+from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
 from dlatent.operators.kernels import Kernel
+from dlatent.operators.symmetric_tiles import SymmetricTiles
 
 X = np.random.default_rng(0).normal(size=(23, 4))
 EDGES = (0, 9, 10, 23)
@@ -60,7 +61,7 @@ def test_kernels_of_two_groups_are_parts_of_the_kernel(name, cut, sparse):
         places.append((rows, columns))
         tiles.append(meet_kernel(own, other, request))
         np.testing.assert_allclose(tiles[-1], expected[rows, columns], rtol=1e-10, atol=1e-12)
-    found = whole_kernel(tiles)
+    found = SymmetricTiles.of(tiles).whole()
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     for tile, (rows, columns) in zip(tiles, places, strict=True):
         np.testing.assert_array_equal(found[rows, columns], tile)
