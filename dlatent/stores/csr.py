@@ -15,7 +15,7 @@ import zarr
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, place_of, process_local, read_rows
-from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_edges, wanted_bytes
+from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bytes, sparse_edges, wanted_bytes
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 
 POINTERS_READ = 1 << 20
@@ -87,8 +87,10 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     check_matrix((rows, columns), arrays.data.dtype, place)
     dtype = loaded_dtype(arrays.data.dtype)
     entry = dtype.itemsize + 4
-    wanted = wanted_bytes(block_bytes, arrays.data.shape[0] * entry + 4 * rows, least_sparse_bytes(columns, entry))
-    edges = sparse_edges(_pointers(arrays.indptr), entry_bytes=entry, block_bytes=wanted, place=place)
+    total = sparse_bytes(rows, arrays.data.shape[0], entry)
+    wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
+    even = None if block_bytes else total
+    edges = sparse_edges(_pointers(arrays.indptr), entry_bytes=entry, block_bytes=wanted, place=place, total=even)
     entries = edges.positions[-1]
     for name, array in (("data", arrays.data), ("indices", arrays.indices)):
         if array.shape != (entries,):

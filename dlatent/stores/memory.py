@@ -13,7 +13,14 @@ import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.stores.partition import dense_edges, least_sparse_bytes, loaded_dtype, sparse_edges, wanted_bytes
+from dlatent.stores.partition import (
+    dense_edges,
+    least_sparse_bytes,
+    loaded_dtype,
+    sparse_bytes,
+    sparse_edges,
+    wanted_bytes,
+)
 from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
 
@@ -49,9 +56,10 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     dtype = loaded_dtype(whole.dtype)
     index_bytes = whole.indices.itemsize
     entry = dtype.itemsize + index_bytes
-    total = csr_bytes(rows, int(whole.nnz), dtype, index_bytes)
+    total = sparse_bytes(rows, int(whole.nnz), entry)
     wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
-    edges = sparse_edges([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place)
+    even = None if block_bytes else total
+    edges = sparse_edges([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place, total=even)
     blocks = tuple(
         MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), row_view(whole, start, stop))
         for start, stop, first, last in edges.blocks()

@@ -23,6 +23,7 @@ ENTRIES_PER_COLUMN = 16
 ROW_SLACK = 1 / 32
 """What is added to a default size, as blocks end with a whole row: without it a few rows would be left for one more."""
 
+POINTER_BYTES = 4
 STRETCH = 8
 """A block may grow to this many times the wanted bytes before the rows of one chunk are split over several blocks."""
 
@@ -90,22 +91,42 @@ class SparseEdges:
         return zip(self.rows[:-1], self.rows[1:], self.positions[:-1], self.positions[1:], strict=True)
 
 
+def sparse_bytes(rows: int, entries: int, entry_bytes: int) -> int:
+    """Bytes of sparse rows as blocks are cut by them: of their entries and row pointers."""
+    return entries * entry_bytes + rows * POINTER_BYTES
+
+
 def sparse_edges(
-    pieces: Iterable[npt.NDArray[np.integer[Any]]], *, entry_bytes: int, block_bytes: int, place: str
+    pieces: Iterable[npt.NDArray[np.integer[Any]]],
+    *,
+    entry_bytes: int,
+    block_bytes: int,
+    place: str,
+    total: int | None = None,
 ) -> SparseEdges:
     """Blocks of up to `block_bytes` of entries and row pointers, at least one row, from `indptr` read as a stream.
 
-    `pieces` are consecutive parts of `indptr`, each beginning with the last element of the one before.
+    `pieces` are consecutive parts of `indptr`, each beginning with the last element of the one before. Where the bytes
+    of all of them are told by `total`, blocks are no more than are needed, and as equal as rows allow: half of them are
+    then half of the work; else each is as large as may be.
     Errors: StoreError where `indptr` does not start at 0 or decreases.
     """
+    number = 0 if total is None else -(-total // block_bytes)
+
+    def limit() -> int:
+        if not total:
+            return base + block_bytes
+        share = (2 * base * number + total) // (2 * total) + 1
+        return min(base + block_bytes, total * share // number)
+
     rows, positions, offset = [0], [0], 0
     base = 0
     piece = np.zeros(1, dtype=np.int64)
     for part in pieces:
         piece = np.asarray(part, dtype=np.int64)
         _check_pointers(piece, offset, place)
-        cost = piece * entry_bytes + (offset + np.arange(len(piece))) * _POINTER_BYTES
-        while (over := int(np.searchsorted(cost, base + block_bytes, side="right"))) < len(cost):
+        cost = piece * entry_bytes + (offset + np.arange(len(piece))) * POINTER_BYTES
+        while (over := int(np.searchsorted(cost, limit(), side="right"))) < len(cost):
             at = max(over - 1, rows[-1] + 1 - offset)
             rows.append(offset + at)
             positions.append(int(piece[at]))
@@ -115,9 +136,6 @@ def sparse_edges(
         rows.append(offset)
         positions.append(int(piece[-1]))
     return SparseEdges(tuple(rows), tuple(positions))
-
-
-_POINTER_BYTES = 4
 
 
 def _check_pointers(piece: npt.NDArray[np.int64], offset: int, place: str) -> None:

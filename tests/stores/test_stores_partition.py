@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.errors import StoreError
-from dlatent.stores.partition import BLOCK_BYTES, STRETCH, dense_edges, sparse_edges, wanted_bytes
+from dlatent.stores.partition import BLOCK_BYTES, STRETCH, dense_edges, sparse_bytes, sparse_edges, wanted_bytes
 
 sizes = st.integers(1, 500)
 
@@ -30,11 +30,12 @@ def test_default_blocks_are_one_or_two_or_multiples_of_four(total: int, least: i
 @given(row_entries=st.integers(1, 40), rows=st.integers(2_000, 20_000))
 def test_default_blocks_of_sparse_rows_leave_no_small_rest(row_entries: int, rows: int) -> None:
     pointers = np.arange(rows + 1) * row_entries
-    wanted = wanted_bytes(None, rows * (12 * row_entries + 4), 30_000)
-    edges = sparse_edges([pointers], entry_bytes=12, block_bytes=wanted, place="here")
+    total = sparse_bytes(rows, rows * row_entries, 12)
+    wanted = wanted_bytes(None, total, 30_000)
+    edges = sparse_edges([pointers], entry_bytes=12, block_bytes=wanted, place="here", total=total)
     sizes = np.diff(edges.rows)
     assert len(sizes) in (1, 2, 4, 8, 12, 16)
-    assert sizes.min() > sizes.max() / 2
+    assert sizes.max() <= sizes.min() + 1
 
 
 @given(rows=sizes, row_bytes=sizes, chunk=sizes, block=st.integers(1, 5000))
@@ -76,6 +77,26 @@ def test_sparse_blocks_do_not_depend_on_how_indptr_is_read(counts: list[int], bl
         assert cost <= block or stop == start + 1
         if stop < len(counts):  # no block could have held one more row
             assert cost + 12 * counts[stop] + 4 > block
+
+
+@given(
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=200), block=st.integers(1, 5000), cut=st.integers(1, 60)
+)
+def test_sparse_blocks_are_as_equal_as_rows_allow(counts: list[int], block: int, cut: int) -> None:
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    total, heaviest = sparse_bytes(len(counts), sum(counts), 12), 12 * max(counts) + 4
+    pieces = [indptr[at : at + cut + 1] for at in range(0, len(counts), cut)]
+    found = sparse_edges(pieces, entry_bytes=12, block_bytes=block, place="test", total=total)
+    assert found == sparse_edges([indptr], entry_bytes=12, block_bytes=block, place="test", total=total)
+    assert found.rows[-1] == len(counts)
+    number = -(-total // block)
+    costs = [sparse_bytes(stop - start, last - first, 12) for start, stop, first, last in found.blocks()]
+    for cost, (start, stop, *_) in zip(costs, found.blocks(), strict=True):
+        assert stop > start
+        assert cost <= block or stop == start + 1
+    if heaviest * 4 < total / number < block - heaviest:
+        assert len(costs) == number
+        assert max(costs) - min(costs) <= 2 * heaviest
 
 
 @pytest.mark.parametrize(
