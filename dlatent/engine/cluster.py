@@ -201,7 +201,7 @@ class ClusterRunner:
         tiles = isinstance(work, TileWork)
 
         def came(number: int) -> None:
-            _told(progress, len(running.bundles[number]))
+            _count(progress, len(running.bundles[number]))
 
         try:
             shares = running.shares(results_of(self._client, running.last, self._homes, came if tiles else None))
@@ -218,7 +218,7 @@ class ClusterRunner:
         self._spent += running.last
         self._spent_bytes += len(shares) * nbytes
         if not tiles:
-            _told(progress, running.groups)
+            _count(progress, running.groups)
         return (statistic, tally), running.tasks + staged
 
     def _release(self) -> None:
@@ -510,7 +510,7 @@ def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) ->
     return graph.add(key, tasks.hold, cuts, inputs=[part, *inputs], home=home)
 
 
-def _told(progress: Progress | None, groups: int) -> None:
+def _count(progress: Progress | None, groups: int) -> None:
     """Count finished groups, or meetings of two, where progress is shown."""
     if progress is not None:
         for _ in range(groups):
