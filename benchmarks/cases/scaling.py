@@ -41,9 +41,8 @@ PROBLEMS = {
     "dual": Problem("dual", 3_000, 44_000),
 }
 """One for each route, and sparse data beside dense; fits of about 10 to 20 seconds on one core, in which the part of
-the driver, and of messages, is small.  The first sparse ones, of the shape of RCV1, take less by now: a pass of half a
-second on two workers, a fifth of which is messages, the driver and what cannot be shared evenly; the second are as long
-as the others."""
+the driver, and of messages, is small.  Of the first sparse ones, of the shape of RCV1, a pass takes half a second on
+two workers; twice as many documents tell how much of what is missing there is messages and the driver."""
 GEMM = 1_500
 """Rows and columns of the plain matrix product."""
 WAYS = ("processes", "threads", "bare")
