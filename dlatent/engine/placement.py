@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations_with_replacement
 from typing import NamedTuple
+
+from dlatent.engine.pairs import meetings
 
 FEWEST_STRIPS = 4
 """Strips for each thread, where there are enough meetings: long ones at the end leave threads without work."""
@@ -70,15 +71,15 @@ def strips(homes: Sequence[str], threads: Mapping[str, int]) -> list[Strip]:
     Parameters: `homes`, of each group; `threads` of each worker.
     """
     place_of = meeting_places(homes)
-    hosts, meetings = defaultdict[tuple[str, int], list[int]](list), Counter[str]()
-    for one, other in combinations_with_replacement(range(len(homes)), 2):
+    hosts, meeting = defaultdict[tuple[str, int], list[int]](list), Counter[str]()
+    for one, other in meetings(len(homes)):
         home = place_of(one, other)
         guest, host = (other, one) if homes[one] == home else (one, other)
         hosts[home, guest].append(host)
-        meetings[home] += 1
+        meeting[home] += 1
     found = list[Strip]()
     for (home, guest), met in hosts.items():
-        most = -(-meetings[home] // (FEWEST_STRIPS * threads.get(home, 1)))
+        most = -(-meeting[home] // (FEWEST_STRIPS * threads.get(home, 1)))
         found += [Strip(home, guest, tuple(met[at : at + most])) for at in range(0, len(met), most)]
     found.sort(key=lambda strip: -len(strip.hosts))  # at the end short ones leave threads without work for less long
     return found

@@ -53,7 +53,7 @@ SPARSE_SLACK = 1.25
 HOPS = 2
 """Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
 STRIPS = 4
-"""Tasks for each thread of a worker in a pass over tiles, at least."""
+"""Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
 TREE_STATISTICS = 6
 """Statistics of groups that wait on one worker to be joined, the joined one included."""
 

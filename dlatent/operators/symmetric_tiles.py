@@ -35,7 +35,7 @@ class SymmetricTiles:
     @property
     def diagonal(self) -> Array:
         """K_nn (N,)."""
-        return np.concatenate([np.diag(self.tiles[group, group]) for group in range(len(self.edges) - 1)])
+        return np.concatenate([np.diag(self.tiles[group, group]) for group in self._groups])
 
     def __matmul__(self, thin: Array) -> Array:
         """KV (N, b), on all cores, each of which makes some rows; a sum is over tiles from left to right."""
@@ -43,11 +43,11 @@ class SymmetricTiles:
 
         def put(group: int) -> None:
             own = found[self._at(group)]
-            for other in range(len(self.edges) - 1):
+            for other in self._groups:
                 tile = self.tiles[group, other] if group <= other else self.tiles[other, group].T
                 own += tile @ thin[self._at(other)]
 
-        tall.on_all_cores(put, range(len(self.edges) - 1))
+        tall.on_all_cores(put, self._groups)
         return found
 
     def whole(self) -> Array:
@@ -59,6 +59,10 @@ class SymmetricTiles:
             if group != other:
                 found[columns, rows] = tile.T
         return found
+
+    @property
+    def _groups(self) -> range:
+        return range(len(self.edges) - 1)
 
     def _at(self, group: int) -> slice:
         return slice(self.edges[group], self.edges[group + 1])

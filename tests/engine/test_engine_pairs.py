@@ -23,8 +23,9 @@ from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
 from dlatent.engine.pairs import PairWork
 from dlatent.engine.part import Tally, parts_of, sealed
-from dlatent.engine.placement import meeting_places, strips
+from dlatent.engine.placement import FEWEST_STRIPS, meeting_places, strips
 from dlatent.errors import DataError, EngineError
+from dlatent.fitting import planner
 from dlatent.stores.sink import RowSink
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 15]
@@ -419,6 +420,10 @@ def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, th
     if threads == 1 and workers == 2:
         visits = Counter((strip.home, strip.guest) for strip in found if homes[strip.guest] != strip.home)
         assert max(visits.values()) == 1, "who comes from elsewhere is read once"
+
+
+def test_the_planner_cuts_strips_as_the_engine_does():
+    assert planner.STRIPS == FEWEST_STRIPS
 
 
 def test_a_closed_engine_meets_no_more():
