@@ -5,8 +5,9 @@ Every product has the bits that it would have of rows as they were read, at once
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +20,8 @@ SLAB_BYTES = 6 * 2**20
 ENTRIES_EACH, ENTRIES_OF_PIECE = 4, 12
 """Stored entries for each feature from which sparse rows are better held by columns, and about those of a piece."""
 
+X = TypeVar("X", sp.csr_array, sp.csc_array)
+
 
 class Columns(NamedTuple):
     """Sparse rows in pieces, one below the other, each with the entries of a feature side by side (CSC)."""
@@ -30,6 +33,14 @@ class Columns(NamedTuple):
     def arrays(self) -> tuple[np.ndarray, ...]:
         """What holds them in memory."""
         return tuple(array for x in self.pieces for array in (x.data, x.indices, x.indptr))
+
+    def places(self) -> Iterator[tuple[slice, Columns]]:
+        """Where the rows of each piece lie, and the piece by itself, in float64."""
+        start = 0
+        for piece in self.pieces:
+            stop = start + piece.shape[0]
+            yield slice(start, stop), Columns((_in_float64(piece),), piece.shape)
+            start = stop
 
 
 def by_columns(x: Features) -> Features:
@@ -83,37 +94,64 @@ def times(x: Features, columns: Array) -> Array:
     if isinstance(x, np.ndarray):
         return np.asarray(x @ columns)
     held: Any = x
-    if isinstance(held, Columns):
-        columns = np.ascontiguousarray(columns)
-        return np.vstack([sparse_times(piece, columns) for piece in held.pieces])
-    return sparse_times(x, columns)
+    if not isinstance(held, Columns):
+        return sparse_times(x, columns)
+    columns = np.ascontiguousarray(columns)
+    if len(held.pieces) == 1:
+        return sparse_times(held.pieces[0], columns)
+    found = np.empty((held.shape[0], columns.shape[1]))
+    for place, piece in held.places():
+        found[place] = sparse_times(piece.pieces[0], columns)
+    return found
 
 
-def transposed_times(x: sp.csr_array | Columns, w: Array) -> Array:
-    """xᵀw (D, b); the pieces of columns are added up entry by entry, as rows are."""
+def weighted(x: sp.csr_array | Columns, weights: Callable[[Features, slice], Array]) -> Array:
+    """xᵀw (D, b), for weights w (n, b) that a function makes of rows and of where they lie: of all of them at once, or
+    of one piece of those by columns after the other, which are in the caches then.
+
+    Numbers become float64 once for all products.  Pieces are added up entry by entry, as rows are.
+    """
     if not isinstance(x, Columns):
-        return sparse_times(x.T, w)
-    slabs = _slabs(-(-len(w) // len(x.pieces)), w.shape[1])
-    parts = [_piecewise(x, np.ascontiguousarray(w[:, slab])) for slab in slabs]
-    return parts[0] if len(parts) == 1 else np.hstack(parts)
+        x = _in_float64(x)
+        return sparse_times(x.T, weights(x, slice(0, x.shape[0])))
+    totals: list[Array] = []
+    for place, rows in x.places():
+        w = weights(cast(Features, rows), place)
+        slabs = _slabs(-(-x.shape[0] // len(x.pieces)), w.shape[1])
+        totals = totals or [np.zeros((x.shape[1], slab.stop - slab.start)) for slab in slabs]
+        for slab, total in zip(slabs, totals, strict=True):
+            _add(total, rows.pieces[0], w[:, slab])
+    return totals[0] if len(totals) == 1 else np.hstack(totals)
 
 
-def _piecewise(x: Columns, w: Array, *, squared: bool = False) -> Array:
-    """xᵀw (D, b), or that of the squares of x, for a C-contiguous w (n, b)."""
-    features, width = x.shape[1], w.shape[1]
-    total, start = np.zeros((features, width)), 0
-    for piece in x.pieces:
-        rows = piece.shape[0]
-        data = np.square(piece.data, dtype=np.float64) if squared else piece.data
-        own = w[start : start + rows]
-        csr_matvecs(features, rows, width, piece.indptr, piece.indices, data, own.ravel(), total.ravel())
-        start += rows
-    return total
+def _add(total: Array, piece: sp.csc_array, w: Array) -> None:
+    """total += xᵀw of a piece in float64, entry by entry."""
+    rows, features = piece.shape
+    own = np.ascontiguousarray(w)
+    csr_matvecs(features, rows, w.shape[1], piece.indptr, piece.indices, piece.data, own.ravel(), total.ravel())
+
+
+def _in_float64(x: X) -> X:
+    """The same entries with numbers of float64; a product would make them so each time."""
+    return x if x.dtype == np.float64 else _with_data(x, x.data.astype(np.float64))
+
+
+def entries_squared(x: X) -> X:
+    """The squares of the stored entries, in float64."""
+    return _with_data(x, np.square(x.data, dtype=np.float64))
+
+
+def _with_data(x: X, data: Array) -> X:
+    return type(x)((data, x.indices, x.indptr), shape=x.shape)
 
 
 def column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
     """Sums of the stored entries, or of their squares, for each feature; the same bits by rows and by columns."""
     if isinstance(x, Columns):
-        return _piecewise(x, np.ones((x.shape[0], 1)), squared=squared)[:, 0]
+        total = np.zeros((x.shape[1], 1))
+        for _, rows in x.places():
+            piece = rows.pieces[0]
+            _add(total, entries_squared(piece) if squared else piece, np.ones((piece.shape[0], 1)))
+        return total[:, 0]
     weights = np.square(x.data, dtype=np.float64) if squared else x.data
     return np.bincount(x.indices, weights=weights, minlength=x.shape[1]).astype(np.float64, copy=False)

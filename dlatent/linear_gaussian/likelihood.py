@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.columns import Columns
+from dlatent.linear_gaussian.columns import Columns, entries_squared
 from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -39,7 +39,8 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
     densified."""
     held: Any = features
     if isinstance(held, Columns):
-        return np.concatenate([squared_distances(cast(Features, piece), mean, noise) for piece in held.pieces])
+        pieces = (cast(Features, piece.pieces[0]) for _, piece in held.places())
+        return np.concatenate([squared_distances(piece, mean, noise) for piece in pieces])
     if len(noise) == 1:
         return np.asarray(_squares(features, mean) / noise[0])
     root = np.sqrt(noise)
@@ -52,9 +53,8 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
 def _squares(features: Features, mean: Array) -> Array:
     """‖x−μ‖² per row."""
     if not isinstance(features, np.ndarray):
-        wide = features.astype(np.float64, copy=False)
-        squares = np.asarray(wide.power(2) @ np.ones(len(mean)))
-        return squares - 2.0 * np.asarray(wide @ mean) + float(mean @ mean)
+        squares = np.asarray(entries_squared(features) @ np.ones(len(mean)))
+        return squares - 2.0 * np.asarray(features @ mean) + float(mean @ mean)
     centred = features - mean
     return np.asarray(np.einsum("ij,ij->i", centred, centred))
 
@@ -78,7 +78,7 @@ def joint_log_likelihoods(
         noise = parameters.noise_variance[specification.noise_slices[view]]
         distance += squared_distances(x, parameters.mean[specification.slices[view]], noise)
     # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
-    distance -= np.einsum("ij,ij->i", z, np.linalg.solve(about.covariance, z.T).T)
+    distance -= np.einsum("ij,ij->i", z, z @ np.linalg.inv(about.covariance))
     size = sum(specification.sizes[view] for view in pattern)
     return np.asarray(-0.5 * (size * LOG_2PI + about.log_determinant + distance))
 

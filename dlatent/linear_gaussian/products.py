@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.columns import column_sums, times, transposed_times
+from dlatent.linear_gaussian.columns import Columns, column_sums, times, weighted
 from dlatent.linear_gaussian.moments import check_rows
 from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, shifts_of
 
@@ -56,11 +56,12 @@ def weighted_sums(
     """Σ (x−s) wᵀ (D, m) over rows, for weights w (n, m) that a function makes of the rows, and Σ (x−s)² (D,), which are
     zeros where `energies` are not asked for.
 
-    `weights` gets rows and where they lie: all rows of a sparse x as they are, a few rows of a dense one at a time,
-    already about the shift.  Sparse sums are taken about zero and moved by the sums of the weights.
+    `weights` gets rows and where they lie: a few rows of a dense x at a time, already about the shift, and those of a
+    sparse one as they are, all or, by columns, a piece of them.  Sparse sums are taken about zero and moved by the sums
+    of the weights.
     """
     if not isinstance(x, np.ndarray):
-        return _sparse_weighted_sums(x, shift, weights(x, slice(0, x.shape[0])), energies=energies)
+        return _sparse_weighted_sums(x, shift, weights, energies=energies)
     rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
     buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
     total, energy = None, np.zeros(x.shape[1])
@@ -76,16 +77,26 @@ def weighted_sums(
     return total.T, energy
 
 
-def _sparse_weighted_sums(x: Any, shift: Array, w: Array, *, energies: bool) -> tuple[Array, Array]:
-    product = transposed_times(x, w)
+def _sparse_weighted_sums(
+    x: Any, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool
+) -> tuple[Array, Array]:
     if shift.any():
-        product -= np.outer(shift, w.sum(axis=0))
+        kept: list[Array] = []
+        product = weighted(x, lambda rows, place: _noted(kept, weights(rows, place)))
+        product -= np.outer(shift, np.vstack(kept).sum(axis=0))
+    else:
+        product = weighted(x, weights)
     if not energies:
         return product, np.zeros(x.shape[1])
     energy = column_sums(x, squared=True)
     if shift.any():
         energy += shift * (x.shape[0] * shift - 2.0 * column_sums(x, squared=False))
     return product, energy
+
+
+def _noted(kept: list[Array], w: Array) -> Array:
+    kept.append(w)
+    return w
 
 
 def projected(x: Features, shift: Array, directions: Array) -> Array:
@@ -117,24 +128,38 @@ def pattern_sums(
 def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array], *, sums: bool) -> PatternProducts:
     widths = [v.shape[1] for v in own]
     edges = np.cumsum([0, *widths]).tolist()
-    # One product gives Σ(x−s)zᵀ for the directions of all views and Σ(x−s) at once.
-    z = np.ones((parts[0].shape[0], edges[-1] + sums))
-    for view in range(1, len(parts)):
-        z[:, edges[view] : edges[view + 1]] = projected(parts[view], shifts[view], own[view])
     offset = shifts[0] @ own[0] if not isinstance(parts[0], np.ndarray) else np.zeros(widths[0])
+    directions = np.ascontiguousarray(own[0]) if isinstance(parts[0], Columns) else own[0]
 
-    def first(rows: Features, place: slice) -> None:
-        z[place, : widths[0]] = times(rows, own[0]) - offset
+    def first(rows: Features) -> Array:
+        return np.subtract(found := times(rows, directions), offset, out=found)
 
-    moved, energies = pattern_sums(parts, shifts, first, z, energies=sums)
+    # One product gives Σ(x−s)zᵀ for the directions of all views and Σ(x−s) at once.
+    if len(parts) == 1:
+
+        def weights(rows: Features, place: slice) -> Array:
+            w = first(rows)
+            return np.column_stack([w, np.ones(len(w))]) if sums else w
+
+        moved, energy = weighted_sums(parts[0], shifts[0], weights, energies=sums)
+        energies = [energy]
+    else:
+        z = np.ones((parts[0].shape[0], edges[-1] + sums))
+        for view in range(1, len(parts)):
+            z[:, edges[view] : edges[view + 1]] = projected(parts[view], shifts[view], own[view])
+
+        def fill(rows: Features, place: slice) -> None:
+            z[place, : widths[0]] = first(rows)
+
+        moved, energies = pattern_sums(parts, shifts, fill, z, energies=sums)
     if len(parts) == 1 and not sums:
         return PatternProducts((moved,), None)
     # Copies: a subspace grows in the array that a view belongs to.
     product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(edges))
     if not sums:
         return PatternProducts(product, None)
-    energy = np.array([float(e.sum()) for e in energies])
-    return PatternProducts(product, PatternSums(float(len(z)), moved[:, -1].copy(), energy))
+    energy_of_views = np.array([float(e.sum()) for e in energies])
+    return PatternProducts(product, PatternSums(float(parts[0].shape[0]), moved[:, -1].copy(), energy_of_views))
 
 
 def block_products(block: Block, request: ProductRequest) -> tuple[PatternProducts, ...]:
