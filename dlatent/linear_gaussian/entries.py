@@ -67,17 +67,18 @@ class EntryRequest(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """z of each row: means (K, n), covariances (K, K, masks) and log|C⁻¹| (masks,) of the distinct masks, and
-    Σ_j w_j r_j/ψ_j (K, n)."""
+    """z of each row: means (K, n), covariances (K, K, masks), log|C⁻¹| (masks,) and numbers of entries (masks,) of the
+    distinct masks, and Σ_j w_j r_j/ψ_j (K, n)."""
 
     mean: Array
     covariance: Array
     log_determinant: Array
+    entries: Array
     projected: Array
 
 
 class Weights(NamedTuple):
-    """What the features say of z: packed w_j w_jᵀ/ψ_j (K(K+1)/2, D) and w_j/ψ_j (K, D)."""
+    """What the features say of z: packed w_j w_jᵀ/ψ_j, and 1 to count with (K(K+1)/2 + 1, D), and w_j/ψ_j (K, D)."""
 
     pairs: Array
     single: Array
@@ -86,13 +87,14 @@ class Weights(NamedTuple):
 def weights_of(loadings: Array, noise: Array) -> Weights:
     """The weights of features with loadings (D, K) and noise variances (D,)."""
     pairs = (packed_squares(loadings) / noise[:, None]).T
-    return Weights(np.ascontiguousarray(pairs), np.ascontiguousarray((loadings / noise[:, None]).T))
+    return Weights(np.vstack([pairs, np.ones(len(noise))]), np.ascontiguousarray((loadings / noise[:, None]).T))
 
 
 def posterior(rows: Observed, weights: Weights) -> Posterior:
     """What the observed entries of rows say of z; O(D K²) a row."""
     k = len(weights.single)
-    precision = unpacked(rows.masked(weights.pairs), k)
+    seen = rows.masked(weights.pairs)
+    precision = unpacked(seen[:-1], k)
     precision[np.arange(k), np.arange(k)] += 1.0
     covariance, log_determinant = inverted(precision.copy())
     projected = rows.projected(weights.single)
@@ -101,7 +103,7 @@ def posterior(rows: Observed, weights: Weights) -> Posterior:
     # Where the noise is small, Σ r²/ψ and its explained part are large and nearly equal: refine the solution once.
     residual = projected - np.einsum("ijn,jn->in", rows.spread(precision), mean)
     mean += np.einsum("ijn,jn->in", own, residual)
-    return Posterior(mean, covariance, log_determinant, projected)
+    return Posterior(mean, covariance, log_determinant, seen[-1], projected)
 
 
 def _statistics(rows: Observed, weights: Weights, noise: Array) -> Entries:
@@ -119,7 +121,7 @@ def _statistics(rows: Observed, weights: Weights, noise: Array) -> Entries:
     energy = rows.energies()
     value = float((seen[-1] * (LOG_2PI + np.log(noise)) + energy / noise).sum())
     value += float(rows.spread(about.log_determinant).sum() - np.einsum("in,in->", about.projected, about.mean))
-    something = rows.spread(rows.masked(np.ones((1, len(noise))))[0]) > 0.5
+    something = rows.spread(about.entries) > 0.5
     latent = np.asarray(moments @ something.astype(np.float64))
     return Entries(seen, rows.weighted(joint), energy, latent, -0.5 * value)
 

@@ -190,8 +190,12 @@ def observed(features: Features, centre: Array, scale: Array, buffers: Buffers |
 def _distinct(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """The distinct rows of truth values and which of them each row is, where sharing saves at least half of them."""
     # Sorting numbers is much cheaper than sorting rows; what the numbers say is checked.
-    _, first, owner = np.unique(mask_keys(masks), return_index=True, return_inverse=True)
-    if 2 * len(first) > len(masks) or not np.array_equal(masks[first][owner], masks):
+    keys = mask_keys(masks)
+    ordered = np.sort(keys)
+    if 2 * (np.count_nonzero(ordered[1:] != ordered[:-1]) + 1) > len(masks):
+        return masks, None
+    _, first, owner = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(masks[first][owner], masks):
         return masks, None
     return masks[first], owner
 

@@ -90,21 +90,20 @@ def _factorise(matrices: Array) -> Array:
 
 
 def _sweep(matrices: Array) -> Array:
-    """Invert in place; the log-determinants."""
+    """Invert in place; the log-determinants.
+
+    As few operations as there can be: after each a thread waits for Python's lock, if another thread holds it.
+    """
     size, _, count = matrices.shape
-    determinant, log_determinant = np.ones(count), np.zeros(count)
-    outer = np.empty_like(matrices)
+    pivots, row, outer = np.empty((size, count)), np.empty((size, count)), np.empty_like(matrices)
     for k in range(size):
-        pivot = matrices[k, k].copy()
-        determinant *= pivot
-        if k % 4 == 3 or k == size - 1:  # the logarithm of a product is cheaper, while it cannot overflow
-            log_determinant += np.log(determinant)
-            determinant[:] = 1.0
-        column = matrices[k].copy()
-        row = column / pivot
-        np.multiply(column[:, None], row[None], out=outer)
+        pivots[k] = matrices[k, k]
+        np.divide(matrices[k], pivots[k], out=row)
+        np.multiply(matrices[k][:, None], row, out=outer)
         matrices -= outer
         matrices[k] = matrices[:, k] = row
-        matrices[k, k] = -1.0 / pivot
+        np.divide(-1.0, pivots[k], out=matrices[k, k])
     np.negative(matrices, out=matrices)
-    return log_determinant
+    # The logarithm of a product is cheaper than those of its factors, while it cannot overflow.
+    products = np.multiply.reduceat(pivots, range(0, size, 4), axis=0)
+    return np.asarray(np.log(products, out=products).sum(axis=0))
