@@ -56,7 +56,14 @@ def by_columns(x: Features) -> Features:
     count = max(1, x.nnz // (ENTRIES_OF_PIECE * x.shape[1]))
     edges = np.linspace(0, x.shape[0], count + 1).astype(int).tolist()
     # The form is another type of features, which none but the functions that ask for it will see.
-    return cast(Features, Columns(tuple(x[a:b].tocsc() for a, b in pairwise(edges)), x.shape))
+    return cast(Features, Columns(tuple(_between(x, a, b).tocsc() for a, b in pairwise(edges)), x.shape))
+
+
+def _between(x: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+    """Rows [start, stop) that share the entries of x; slicing would copy them."""
+    places = x.indptr[start : stop + 1]
+    own = slice(places[0], places[-1])
+    return sp.csr_array((x.data[own], x.indices[own], places - places[0]), shape=(stop - start, x.shape[1]))
 
 
 def by_rows(x: Features) -> Features:
