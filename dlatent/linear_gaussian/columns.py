@@ -34,12 +34,12 @@ class Columns(NamedTuple):
         """What holds them in memory."""
         return tuple(array for x in self.pieces for array in (x.data, x.indices, x.indptr))
 
-    def places(self) -> Iterator[tuple[slice, Columns]]:
-        """Where the rows of each piece lie, and the piece by itself, in float64."""
+    def places(self) -> Iterator[tuple[slice, sp.csc_array]]:
+        """Where the rows of each piece lie, and the piece in float64."""
         start = 0
         for piece in self.pieces:
             stop = start + piece.shape[0]
-            yield slice(start, stop), Columns((_in_float64(piece),), piece.shape)
+            yield slice(start, stop), _in_float64(piece)
             start = stop
 
 
@@ -101,15 +101,10 @@ def times(x: Features, columns: Array) -> Array:
     if isinstance(x, np.ndarray):
         return np.asarray(x @ columns)
     held: Any = x
-    if not isinstance(held, Columns):
-        return sparse_times(x, columns)
-    columns = np.ascontiguousarray(columns)
-    if len(held.pieces) == 1:
-        return sparse_times(held.pieces[0], columns)
-    found = np.empty((held.shape[0], columns.shape[1]))
-    for place, piece in held.places():
-        found[place] = sparse_times(piece.pieces[0], columns)
-    return found
+    if isinstance(held, Columns):
+        columns = np.ascontiguousarray(columns)
+        return np.vstack([sparse_times(piece, columns) for piece in held.pieces])
+    return sparse_times(x, columns)
 
 
 def weighted(x: sp.csr_array | Columns, weights: Callable[[Features, slice], Array]) -> Array:
@@ -122,12 +117,12 @@ def weighted(x: sp.csr_array | Columns, weights: Callable[[Features, slice], Arr
         x = _in_float64(x)
         return sparse_times(x.T, weights(x, slice(0, x.shape[0])))
     totals: list[Array] = []
-    for place, rows in x.places():
-        w = weights(cast(Features, rows), place)
+    for place, piece in x.places():
+        w = weights(cast(Features, piece), place)
         slabs = _slabs(-(-x.shape[0] // len(x.pieces)), w.shape[1])
         totals = totals or [np.zeros((x.shape[1], slab.stop - slab.start)) for slab in slabs]
         for slab, total in zip(slabs, totals, strict=True):
-            _add(total, rows.pieces[0], w[:, slab])
+            _add(total, piece, w[:, slab])
     return totals[0] if len(totals) == 1 else np.hstack(totals)
 
 
@@ -140,25 +135,27 @@ def _add(total: Array, piece: sp.csc_array, w: Array) -> None:
 
 def _in_float64(x: X) -> X:
     """The same entries with numbers of float64; a product would make them so each time."""
-    return x if x.dtype == np.float64 else _with_data(x, x.data.astype(np.float64))
+    return x if x.dtype == np.float64 else with_data(x, x.data.astype(np.float64))
 
 
 def entries_squared(x: X) -> X:
     """The squares of the stored entries, in float64."""
-    return _with_data(x, np.square(x.data, dtype=np.float64))
+    return with_data(x, np.square(x.data, dtype=np.float64))
 
 
-def _with_data(x: X, data: Array) -> X:
-    return type(x)((data, x.indices, x.indptr), shape=x.shape)
+def with_data(x: X, data: Array) -> X:
+    """Other numbers for the stored entries of canonical rows, which share the indices."""
+    made = type(x)((data, x.indices, x.indptr), shape=x.shape)
+    made.has_canonical_format = True
+    return made
 
 
 def column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
     """Sums of the stored entries, or of their squares, for each feature; the same bits by rows and by columns."""
     if isinstance(x, Columns):
         total = np.zeros((x.shape[1], 1))
-        for _, rows in x.places():
-            piece = rows.pieces[0]
-            _add(total, entries_squared(piece) if squared else piece, np.ones((piece.shape[0], 1)))
+        for piece in x.pieces:
+            _add(total, (entries_squared if squared else _in_float64)(piece), np.ones((piece.shape[0], 1)))
         return total[:, 0]
     weights = np.square(x.data, dtype=np.float64) if squared else x.data
     return np.bincount(x.indices, weights=weights, minlength=x.shape[1]).astype(np.float64, copy=False)

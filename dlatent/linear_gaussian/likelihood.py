@@ -39,8 +39,7 @@ def squared_distances(features: Features, mean: Array, noise: Array) -> Array:
     densified."""
     held: Any = features
     if isinstance(held, Columns):
-        pieces = (cast(Features, piece.pieces[0]) for _, piece in held.places())
-        return np.concatenate([squared_distances(piece, mean, noise) for piece in pieces])
+        return np.concatenate([squared_distances(cast(Features, piece), mean, noise) for _, piece in held.places()])
     if len(noise) == 1:
         return np.asarray(_squares(features, mean) / noise[0])
     root = np.sqrt(noise)

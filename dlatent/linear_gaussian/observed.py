@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
+from dlatent.linear_gaussian.columns import entries_squared, with_data
 
 DENSE_CELLS = 1 << 19
 """Cells of the dense rows that are worked on at a time: 4 MiB of residuals."""
@@ -82,7 +83,7 @@ class Observed(NamedTuple):
     def squares(self) -> Features:
         """r² (n, D)."""
         if isinstance(self.residuals, sp.csr_array):
-            return _with_data(self.residuals, self.residuals.data**2)
+            return entries_squared(self.residuals)
         return self.residuals * self.residuals
 
     def energies(self) -> Array:
@@ -113,12 +114,6 @@ def _grouped(values: Array, owner: np.ndarray, count: int) -> Array:
     """Sums of values (c, n) over the rows of each mask: (c, masks)."""
     members = sp.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(count, len(owner)))
     return np.asarray(members @ values.T).T
-
-
-def _with_data(matrix: sp.csr_array, data: Array) -> sp.csr_array:
-    made = sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-    made.has_canonical_format = True
-    return made
 
 
 def stacked(features: Features, targets: Array | None) -> Features:
@@ -232,8 +227,8 @@ def _from_sparse(features: sp.csr_array, centre: Array, scale: Array) -> Observe
         ends = np.concatenate([[0], np.cumsum(kept)])[features.indptr]
         features = sp.csr_array((values[kept], features.indices[kept], ends), shape=features.shape)
         values = features.data
-    residuals = _with_data(features, np.asarray(values, dtype=np.float64))
-    return Observed(residuals, None, _with_data(features, np.ones(len(values))), None, None)
+    residuals = with_data(features, np.asarray(values, dtype=np.float64))
+    return Observed(residuals, None, with_data(features, np.ones(len(values))), None, None)
 
 
 def require_not_infinite(block: Block, features: Features, energy: Array) -> None:

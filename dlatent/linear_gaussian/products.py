@@ -80,23 +80,21 @@ def weighted_sums(
 def _sparse_weighted_sums(
     x: Any, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool
 ) -> tuple[Array, Array]:
-    if shift.any():
-        kept: list[Array] = []
-        product = weighted(x, lambda rows, place: _noted(kept, weights(rows, place)))
+    kept: list[Array] = []
+
+    def noted(rows: Features, place: slice) -> Array:
+        kept.append(weights(rows, place))
+        return kept[-1]
+
+    product = weighted(x, noted if shift.any() else weights)
+    if kept:
         product -= np.outer(shift, np.vstack(kept).sum(axis=0))
-    else:
-        product = weighted(x, weights)
     if not energies:
         return product, np.zeros(x.shape[1])
     energy = column_sums(x, squared=True)
     if shift.any():
         energy += shift * (x.shape[0] * shift - 2.0 * column_sums(x, squared=False))
     return product, energy
-
-
-def _noted(kept: list[Array], w: Array) -> Array:
-    kept.append(w)
-    return w
 
 
 def projected(x: Features, shift: Array, directions: Array) -> Array:
@@ -129,10 +127,13 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
     widths = [v.shape[1] for v in own]
     edges = np.cumsum([0, *widths]).tolist()
     offset = shifts[0] @ own[0] if not isinstance(parts[0], np.ndarray) else np.zeros(widths[0])
+    # Else each piece would bring them into that order.
     directions = np.ascontiguousarray(own[0]) if isinstance(parts[0], Columns) else own[0]
 
     def first(rows: Features) -> Array:
-        return np.subtract(found := times(rows, directions), offset, out=found)
+        found = times(rows, directions)
+        found -= offset
+        return found
 
     # One product gives Σ(x−s)zᵀ for the directions of all views and Σ(x−s) at once.
     if len(parts) == 1:
