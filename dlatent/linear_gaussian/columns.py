@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse._sparsetools import csr_matvecs
+from scipy.sparse._sparsetools import csr_matvec, csr_matvecs
 
 from dlatent.arrays import Array, Features
 
@@ -153,9 +153,11 @@ def with_data(x: X, data: Array) -> X:
 def column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
     """Sums of the stored entries, or of their squares, for each feature; the same bits by rows and by columns."""
     if isinstance(x, Columns):
-        total = np.zeros((x.shape[1], 1))
+        total, one = np.zeros(x.shape[1]), np.ones(x.shape[0])
         for piece in x.pieces:
-            _add(total, (entries_squared if squared else _in_float64)(piece), np.ones((piece.shape[0], 1)))
-        return total[:, 0]
+            rows, features = piece.shape
+            numbers = (entries_squared if squared else _in_float64)(piece).data
+            csr_matvec(features, rows, piece.indptr, piece.indices, numbers, one, total)
+        return total
     weights = np.square(x.data, dtype=np.float64) if squared else x.data
     return np.bincount(x.indices, weights=weights, minlength=x.shape[1]).astype(np.float64, copy=False)
