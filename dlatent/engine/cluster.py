@@ -9,13 +9,13 @@ Where nothing is kept between passes groups have no home, and go to whichever wo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -31,7 +31,7 @@ from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share
-from dlatent.engine.order import FAN_IN, reduce_tree
+from dlatent.engine.order import FAN_IN, branches, reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, meetings, walk_pairs
 from dlatent.engine.part import (
     Part,
@@ -58,7 +58,9 @@ LIGHT = 2**20
 """Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
 MOST_SPENT = 64
 """Light results that are given up together: each time is a message, and a message delays the next."""
-SHORT_SECONDS = 1.0
+BUNDLED = 2**25
+"""Bytes of one statistic for each thread of a worker, of which it can hold some more than the planner counts."""
+SHORT_SECONDS = 2.0
 """A pass that took less, for which nobody needs a display of progress, has one task for each thread."""
 KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
@@ -67,46 +69,64 @@ KNOWN_SECONDS = 1.0
 @dataclass(frozen=True)
 class _Pass:
     """A pass under way: its last futures, those of its groups where progress is shown, the number of its tasks, how
-    many groups the last futures are of, and, where each has several shares, those numbers in the fixed order."""
+    many groups the last futures are of, and, where each has several shares, their nodes of the tree."""
 
     last: list[Future]
     watched: list[Future]
     tasks: int
     groups: int
-    bundles: list[tuple[int, ...]]
+    bundles: list[list[range]]
 
-    def shares(self, results: list[Any]) -> list[Share]:
-        """What the driver joins, from the results of the last futures."""
-        if not self.bundles:
-            return results
-        found = dict[int, Share]()
-        for numbers, bundle in zip(self.bundles, results, strict=True):
-            found.update(zip(numbers, bundle, strict=True))
-        return [found[number] for number in range(len(found))]
+    def joined(self, results: list[Any], work: Work) -> Share:
+        """The share of the pass, from the results of the last futures."""
+        # The first share of a sum is added to, but what has come may be read-only; tiles are only put together.
+        taken = (lambda share: share) if isinstance(work, TileWork) else owned
+        bundles = self.bundles or [[range(at, at + 1)] for at in range(len(results))]
+        shares = results if self.bundles else [(result,) for result in results]
+        made = dict[range, Share]()
+        for nodes, own in zip(bundles, shares, strict=True):
+            made.update(zip(nodes, map(taken, own), strict=True))
+        leaves = max(node.stop for node in made)
+        return reduce_tree(lambda at: made[range(at, at + 1)], lambda nodes: join(nodes, work), leaves, made)
+
+
+class _Place(NamedTuple):
+    """Where a share is: the result of a task, or one of several shares that are its result."""
+
+    key: Key
+    at: int | None
 
 
 @dataclass(frozen=True)
 class _Pieces:
     """The graph of a pass in the making, its parameters or their key, the keys of its groups, those that the last
-    join joins, and of tasks with several shares their numbers."""
+    join joins, and of tasks with several shares their nodes of the tree."""
 
     graph: Graph
     work: Work
     package: Key | Given
     leaves: list[Key] = field(default_factory=list)
     joined: list[Key] = field(default_factory=list)
-    bundles: list[tuple[int, ...]] = field(default_factory=list)
+    bundles: list[list[range]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """A prefix of keys that no other pass has."""
         return f"{self.work.name}-{self.work.token}"
 
-    def join(self, shares: list[Key]) -> Key:
+    def join(self, shares: Iterable[Key]) -> Key:
         """The task that joins shares."""
+        keys = list(shares)  # first, as the tasks of joins below this one are made meanwhile
+        self.joined[:] = keys
+        return self.join_placed(_Place(key, None) for key in keys).key
+
+    def join_placed(self, shares: Iterable[_Place]) -> _Place:
+        """The task that joins shares of which some come with others."""
+        places = list(shares)
+        keys = list(dict.fromkeys(place.key for place in places))
+        chosen = [(keys.index(place.key), place.at) for place in places]
         key = (f"{self.work.name}-join-{self.work.token}", len(self.graph))
-        self.joined[:] = shares
-        return self.graph.add(key, tasks.join_shares, inputs=[self.package, *shares])
+        return _Place(self.graph.add(key, tasks.join_shares, chosen, inputs=[self.package, *keys]), None)
 
 
 Draw: TypeAlias = "Callable[[Work, _Pieces], list[Key]]"
@@ -204,19 +224,17 @@ class ClusterRunner:
             _count(progress, len(running.bundles[number]))
 
         try:
-            shares = running.shares(results_of(self._client, running.last, self._homes, came if tiles else None))
+            results = results_of(self._client, running.last, self._homes, came if tiles else None)
         except BaseException as error:
             self._stop(work, running)
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        # The first share of a sum is added to, but what has come may be read-only; tiles are only put together.
-        leaf = shares.__getitem__ if tiles else lambda at: owned(shares[at])
-        statistic, tally = reduce_tree(leaf, lambda nodes: join(nodes, work), len(shares))
+        statistic, tally = running.joined(results, work)
         nbytes = weight(statistic)
         self._before[work.kind] = nbytes, monotonic() - started
         self._spent += running.last
-        self._spent_bytes += len(shares) * nbytes
+        self._spent_bytes += len(results) * nbytes
         if not tiles:
             _count(progress, running.groups)
         return (statistic, tally), running.tasks + staged
@@ -282,28 +300,37 @@ class ClusterRunner:
         if progress is not None:
             for future in watched:
                 future.add_done_callback(partial(_tell, progress))
-        groups = sum(map(len, new.bundles)) or len(set(last) & set(new.leaves))
+        groups = sum(len(node) for own in new.bundles for node in own) or len(set(last) & set(new.leaves))
         return _Pass(results, watched, len(graph), groups, new.bundles)
 
     def _short(self, work: Work) -> bool:
-        """Whether a pass was short when it was last made, and what it made light enough to come group by group."""
-        nbytes, seconds = self._before.get(work.kind, (LIGHT, 0.0))
-        light = nbytes * self.groups < LIGHT
+        """Whether a pass was short when it was last made, and its statistic light enough for threads to hold some."""
+        nbytes, seconds = self._before.get(work.kind, (0.0, SHORT_SECONDS))
+        light = nbytes * self.resources.threads < BUNDLED
         return light and seconds < SHORT_SECONDS and self.computed(0) is None and not self._carried
 
     def _bundled(self, new: _Pieces) -> list[Key]:
-        """A task for each thread, which gives the shares of its groups one by one: a task costs what a few messages do,
-        in a short pass more than its work."""
-        keys = list[Key]()
+        """A task for each thread, which joins what it can of its groups: a task costs what a few messages do, in a
+        short pass more than its work.  What is left is joined by the driver where it is light."""
+        made, keys, bundles = dict[range, _Place](), list[Key](), list[list[range]]()
         for home in dict.fromkeys(self._homes):
             own = [group for group, at in enumerate(self._homes) if at == home]
             size = -(-len(own) // self._threads.get(home, 1))
             for start in range(0, len(own), size):
                 groups = own[start : start + size]
+                nodes = branches(groups, self.groups)
                 inputs = [new.package, *(self._staged[group].key for group in groups)]
-                keys.append(new.graph.add((new.name, groups[0]), tasks.run_groups, inputs=inputs, home=home))
-                new.bundles.append(tuple(groups))
-        return keys
+                key = new.graph.add(
+                    (new.name, groups[0]), tasks.run_branches, list(map(len, nodes)), inputs=inputs, home=home
+                )
+                made.update((node, _Place(key, at)) for at, node in enumerate(nodes))
+                keys.append(key)
+                bundles.append(nodes)
+        nbytes, _ = self._before[new.work.kind]
+        if len(made) == 1 or nbytes * len(made) < LIGHT:
+            new.bundles[:] = bundles
+            return keys
+        return [reduce_tree(lambda group: made[range(group, group + 1)], new.join_placed, self.groups, made).key]
 
     def _last(self, new: _Pieces, root: Key) -> list[Key]:
         """The keys whose results the driver asks for: the root, or what it would join where that is light, because a
@@ -476,7 +503,7 @@ class _PairSteps:
             key = (self._new.name, len(keys))
             keys.append(self._new.graph.add(key, tasks.meet_tiles, resident, inputs=inputs, home=strip.home))
             pairs = ((min(host, strip.guest), max(host, strip.guest)) for host in strip.hosts)
-            self._new.bundles.append(tuple(number[pair] for pair in pairs))
+            self._new.bundles.append([range(number[pair], number[pair] + 1) for pair in pairs])
         return keys
 
     def gain(self, group: int, sides: tuple[int, ...], inputs: list[Key]) -> Key:

@@ -11,7 +11,7 @@ Law: like every pass, the result depends to the last bit on the blocks alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from time import perf_counter
@@ -84,7 +84,7 @@ class Steps(Protocol[Node]):
         """The last hop, and the share of the group."""
         ...
 
-    def join(self, shares: list[Node]) -> Node:
+    def join(self, shares: Iterable[Node]) -> Node:
         """Joined shares."""
         ...
 

@@ -6,7 +6,7 @@ Floating-point addition does not associate, so this is what makes results equal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
@@ -75,18 +75,51 @@ def task_count(leaves: int) -> int:
     return leaves + joins
 
 
-def reduce_tree(leaf: Callable[[int], Node], join: Callable[[list[Node]], Node], leaves: int) -> Node:
+def reduce_tree(
+    leaf: Callable[[int], Node],
+    join: Callable[[Iterable[Node]], Node],
+    leaves: int,
+    made: Mapping[range, Node] | None = None,
+) -> Node:
     """Walk the tree depth first: `leaf(group)` makes a leaf, `join` folds the children of a node from left to right.
 
-    Depth first because few unjoined nodes are then alive at a time: at most four on each level. A node with one child
-    is that child.
+    `join` must take all that it is given: children are made while it asks for them, so that one which adds them up has
+    two at a time, and one which lists them first at most four on each level. A node with one child is that child.
+
+    Parameters: `made`, nodes that are there already, by the groups below them.
     """
     levels = tree_levels(leaves)
 
     def visit(level: int, node: int) -> Node:
+        width = FAN_IN**level
+        below = range(node * width, min((node + 1) * width, leaves))
+        if made and below in made:
+            return made[below]
         if level == 0:
             return leaf(node)
-        nodes = [visit(level - 1, child) for child in children(node, levels[level - 1])]
-        return nodes[0] if len(nodes) == 1 else join(nodes)
+        own = children(node, levels[level - 1])
+        if len(own) == 1:
+            return visit(level - 1, own[0])
+        return join(visit(level - 1, child) for child in own)
 
     return visit(len(levels) - 1, 0)
+
+
+def branches(own: Sequence[int], leaves: int) -> list[range]:
+    """The largest nodes of the tree that have no other groups below them than those of `own`, in order; each is given
+    by those groups, whose own tree has its shape.
+
+    Parameters: `own`, groups in ascending order; `leaves`, the number of all groups.
+    """
+    found, at = list[range](), 0
+    while at < len(own):
+        first, width = own[at], 1
+        node = wider = range(first, first + 1)
+        while list(wider) == list(own[at : at + len(wider)]):
+            node, width = wider, width * FAN_IN
+            if first % width or len(node) == leaves:
+                break
+            wider = range(first, min(first + width, leaves))
+        found.append(node)
+        at += len(node)
+    return found

@@ -123,12 +123,12 @@ class PairSteps(Protocol[Node]):
         """What a group gives to the pass after the last meeting."""
         ...
 
-    def join(self, shares: list[Node]) -> Node:
+    def join(self, shares: Iterable[Node]) -> Node:
         """Joined shares."""
         ...
 
 
-def walk_tiles(tile: Callable[[int, int], Node], join: Callable[[list[Node]], Node], work: TileWork) -> Node:
+def walk_tiles(tile: Callable[[int, int], Node], join: Callable[[Iterable[Node]], Node], work: TileWork) -> Node:
     """Every two groups meet, in order, and the tuples of one entry that they give become one."""
     met = meetings(work.groups)
     return reduce_tree(lambda number: tile(*met[number]), join, len(met))

@@ -238,10 +238,11 @@ def step(
     return total, tally.plus(Tally(measured(features), 0, perf_counter() - started))
 
 
-def join(shares: list[Share], work: Work) -> Share:
+def join(shares: Iterable[Share], work: Work) -> Share:
     """Fold the shares of neighbouring groups from left to right; the first is given up."""
-    (total, tally), *others = shares
-    for value, cost in others:
+    shares = iter(shares)
+    total, tally = next(shares)
+    for value, cost in shares:
         total, tally = work.combine(total, value), tally.plus(cost)
     return total, tally
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -116,7 +117,7 @@ class _Pairing:
     def finish(self, group: int, share: Share) -> Share:
         return pairs.finish(self._parts[group], self._work, share)
 
-    def join(self, shares: list[Share]) -> Share:
+    def join(self, shares: Iterable[Share]) -> Share:
         return join(shares, self._work)
 
 
@@ -138,5 +139,5 @@ class _InOrder:
             self._progress.done()
         return share
 
-    def join(self, shares: list[Share]) -> Share:
+    def join(self, shares: Iterable[Share]) -> Share:
         return join(shares, self._work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import islice
 from threading import Lock
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from dlatent.engine.exchange import (
     spread,
     stack_blocks,
 )
+from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork
 from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
 
@@ -62,9 +64,14 @@ def run_group(part: Part, package: Package) -> Share:
     return run_part(part, opened(package))
 
 
-def run_groups(package: Package, *parts: Part) -> tuple[Share, ...]:
-    """Fold all blocks of several parts, each to a share of its own."""
-    return tuple(run_group(part, package) for part in parts)
+def run_branches(sizes: Sequence[int], package: Package, *parts: Part) -> tuple[Share, ...]:
+    """Fold all blocks of several parts, and join so many at a time to a share, as the tree does."""
+    work, rest = opened(package), iter(parts)
+    return tuple(_branch(list(islice(rest, size)), work) for size in sizes)
+
+
+def _branch(parts: list[Part], work: Work) -> Share:
+    return reduce_tree(lambda at: run_part(parts[at], work), lambda shares: join(shares, work), len(parts))
 
 
 def run_sealed(part: Sealed, package: Package) -> Share:
@@ -82,9 +89,13 @@ def add_block(position: int, package: Package, part: Part, *inputs: Any) -> Shar
     return step(part, opened(package), position, settled(source, source.assemble(chunks)), share)
 
 
-def join_shares(package: Package, *shares: Share) -> Share:
+def join_shares(places: Sequence[tuple[int, int | None]], package: Package, *results: Any) -> Share:
     """Join the shares of neighbouring groups; the inputs of a task stay the scheduler's, which may need them again
-    after a worker is lost."""
+    after a worker is lost.
+
+    `places`: of each share, which result it is, or has at which position, where that is a tuple of shares.
+    """
+    shares = [results[result] if at is None else results[result][at] for result, at in places]
     return join(_first_owned(shares), opened(package))
 
 

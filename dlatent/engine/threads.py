@@ -93,7 +93,7 @@ class _Steps:
     def run(self, group: int) -> Any:
         return self._task(self._told(run_part), self._parts[group], self._work)
 
-    def join(self, shares: list[Any]) -> Any:
+    def join(self, shares: Iterable[Any]) -> Any:
         return self._task(lambda *values: join(list(values), self._work), inputs=shares)
 
     def _task(self, function: Callable[..., Any], *values: Any, inputs: Iterable[Any] = ()) -> Any:

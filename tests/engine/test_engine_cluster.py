@@ -9,6 +9,8 @@ import threading
 import time
 import warnings
 from types import SimpleNamespace
+from unittest.mock import patch
+from uuid import uuid4
 
 import dask
 import numpy as np
@@ -33,6 +35,8 @@ from engine_cases import (
     rows_and_targets,
     same,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
@@ -118,15 +122,38 @@ def test_the_second_pass_reads_nothing(two_processes):
     assert records[-1].tasks < 30
 
 
-@pytest.mark.parametrize("width", [1, 5000], ids=["light", "heavy"])
+@pytest.mark.parametrize("width", [1, 20_000], ids=["light", "heavy"])
 def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processes, width):
     wide = np.random.default_rng(2).normal(size=(COLUMNS, width))
     expected = serial_product(wide)
     with DaskEngine(drawn(SIZES), client=two_processes) as engine:
         for _ in range(2):
             assert all(np.array_equal(a, b) for a, b in zip(engine.gather(product, wide), expected, strict=True))
-        tasks = engine.passes[-1].tasks
-    assert tasks == (16 + 5 + 1 if width > 1 else 2), "groups, joins, parameters; of what is light one for each thread"
+        first, second = (record.tasks for record in engine.passes)
+    assert first == 16 + 16 + 5 + (width > 1), "descriptions, groups, joins, parameters"
+    assert second == (2 if width == 1 else 2 + 1 + 1), "one for each thread, and for what is heavy a join"
+
+
+@pytest.mark.parametrize("light", [True, False])
+@pytest.mark.parametrize("cluster", ["one_worker", "two_processes"])
+@given(data=st.data())
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_short_passes_have_the_same_bits_wherever_groups_are(request, cluster, light, data):
+    """Branches of the tree are made on the workers, and meet on the driver or on one of them."""
+    client = request.getfixturevalue(cluster)
+    weights = np.random.default_rng(2).normal(size=(COLUMNS, 1 if light else 20_000))
+    source = drawn([3] * data.draw(st.integers(1, 40)), key=uuid4().hex)
+    with SerialEngine(source) as engine:
+        expected = engine.gather(product, weights)
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    with DaskEngine(source, client=client) as engine:
+        groups = engine._runner.groups
+        homes = data.draw(st.lists(st.sampled_from(workers), min_size=groups, max_size=groups))
+        with patch("dlatent.engine.cluster.place", return_value=homes):
+            for _ in range(2):
+                found = engine.gather(product, weights)
+                assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert engine.passes[-1].tasks <= len(set(homes)) + (0 if light else 8)
 
 
 def product(block, weights):
@@ -349,12 +376,15 @@ def test_progress_of_a_short_pass_comes_at_its_end(two_processes):
 def test_a_pass_is_cut_into_tasks_again_when_it_gets_long_or_heavy(two_processes, monkeypatch):
     source = drawn(SIZES)
     with DaskEngine(source, client=two_processes) as engine:
-        for pause in (0.0, 0.0, 0.08, 0.0, 0.0):
+        for pause in (0.0, 0.0, 0.12, 0.0, 0.0):
             assert same(engine.gather(paused_gram, (parameters(), pause)), serial(source))
         assert [record.tasks for record in engine.passes] == [37, 2, 2, 20, 2]
         monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 5_000)
         assert same(engine.gather(paused_gram, (parameters(), 0.0)), serial(source))
-        assert engine.passes[-1].tasks > 16
+        assert engine.passes[-1].tasks == 2 + 1, "a join of what is heavy for the driver"
+        monkeypatch.setattr("dlatent.engine.cluster.BUNDLED", 0)
+        assert same(engine.gather(paused_gram, (parameters(), 0.0)), serial(source))
+        assert engine.passes[-1].tasks == 16 + 5
 
 
 def paused_gram(block, at):

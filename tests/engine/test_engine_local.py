@@ -307,8 +307,11 @@ def test_joining_leaves_the_shares_of_the_scheduler_as_they_are():
     work = Work.of("sums", None, None, add, first=True)
     package = tasks.Package(sealed(vars(work), Work), work.token)
     given = [(None, np.ones(2)), (np.ones(2), np.ones(2)), (np.full(2, 4.0), None)]
-    (one, other), _ = tasks.join_shares(package, *[(value, Tally()) for value in given])
-    assert (one.tolist(), other.tolist()) == ([5.0, 5.0], [2.0, 2.0])
+    shares = [(value, Tally()) for value in given]
+    several = [(0, None), (1, 0), (1, 1)], [shares[0], tuple(shares[1:])]
+    for places, results in [([(0, None), (1, None), (2, None)], shares), several]:
+        (one, other), _ = tasks.join_shares(places, package, *results)
+        assert (one.tolist(), other.tolist()) == ([5.0, 5.0], [2.0, 2.0])
     assert [np.sum(part) for value in given for part in value if part is not None] == [2.0, 2.0, 2.0, 8.0]
 
 

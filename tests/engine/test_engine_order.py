@@ -3,7 +3,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlatent.engine.order import GROUP_BYTES, SMALL_GROUP_BYTES, group_count, groups, reduce_tree, task_count
+from dlatent.engine.order import (
+    FAN_IN,
+    GROUP_BYTES,
+    SMALL_GROUP_BYTES,
+    branches,
+    group_count,
+    groups,
+    reduce_tree,
+    task_count,
+    tree_levels,
+)
 from dlatent.engine.placement import place
 
 sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
@@ -51,18 +61,22 @@ def test_groups_of_an_example():
     assert [len(group) for group in groups([10**9, *[10**7] * 19])] == [1, *[1] * 14, 5]
 
 
+def written(nodes):
+    return f"({' '.join(nodes)})"
+
+
 def test_tree_of_six_groups_is_this_one():
-    tree = reduce_tree(str, lambda nodes: f"({' '.join(nodes)})", 6)
-    assert tree == "((0 1 2 3) (4 5))"
+    assert reduce_tree(str, written, 6) == "((0 1 2 3) (4 5))"
 
 
 def test_a_lone_last_node_is_passed_up():
-    assert reduce_tree(str, lambda nodes: f"({' '.join(nodes)})", 5) == "((0 1 2 3) 4)"
+    assert reduce_tree(str, written, 5) == "((0 1 2 3) 4)"
     assert reduce_tree(str, lambda nodes: "never", 1) == "0"
 
 
-@given(st.integers(1, 400))
-def test_tree_keeps_the_order_and_few_nodes_alive(leaves):
+@given(st.integers(1, 400), st.booleans())
+def test_tree_keeps_the_order_and_few_nodes_alive(leaves, folded):
+    """Of each level, and a new one: the sum so far where a join adds up what comes, up to four where it lists them."""
     alive, most = 0, 0
 
     def leaf(group):
@@ -71,13 +85,22 @@ def test_tree_keeps_the_order_and_few_nodes_alive(leaves):
         most = max(most, alive)
         return [group]
 
-    def join(nodes):
+    def listed(nodes):
         nonlocal alive
+        nodes = list(nodes)
         alive -= len(nodes) - 1
         return [group for node in nodes for group in node]
 
-    assert reduce_tree(leaf, join, leaves) == list(range(leaves))
-    assert most <= 20
+    def added(nodes):
+        nonlocal alive
+        total = next(nodes)
+        for node in nodes:
+            alive -= 1
+            total += node
+        return total
+
+    assert reduce_tree(leaf, added if folded else listed, leaves) == list(range(leaves))
+    assert most <= (len(tree_levels(leaves)) if folded else 20)
 
 
 @given(st.integers(1, 60), st.dictionaries(st.text("abcdef", min_size=1), st.integers(1, 4), min_size=1, max_size=9))
@@ -98,5 +121,30 @@ def test_homes_stay_when_another_worker_is_replaced():
 @given(st.integers(1, 400))
 def test_tasks_are_counted_as_the_tree_makes_them(leaves):
     made = []
-    reduce_tree(made.append, lambda nodes: made.append(nodes), leaves)
+    reduce_tree(made.append, lambda nodes: made.append(list(nodes)), leaves)
     assert task_count(leaves) == len(made)
+
+
+def test_branches_of_two_workers():
+    assert branches(range(8), 16) == [range(4), range(4, 8)]
+    assert branches(range(16), 16) == [range(16)]
+    assert branches(range(12, 24), 24) == [range(12, 16), range(16, 24)]
+    assert branches([0, 1, 2, 4, 5], 6) == [range(1), range(1, 2), range(2, 3), range(4, 6)]
+    assert branches([4], 5) == [range(4, 5)]
+
+
+@given(st.integers(1, 300), st.integers(1, 5), st.randoms(use_true_random=False), st.booleans())
+def test_branches_that_were_made_apart_meet_in_the_same_tree(leaves, workers, random, scattered):
+    """Each is made by its groups alone, counted from 0, as a task does it."""
+    homes = [random.randrange(workers) for _ in range(leaves)]
+    if not scattered:
+        homes.sort()
+    made = {}
+    for worker in range(workers):
+        own = [group for group, home in enumerate(homes) if home == worker]
+        found = branches(own, leaves)
+        assert [group for node in found for group in node] == own
+        assert scattered or len(found) <= 2 * (FAN_IN - 1) * len(tree_levels(leaves))
+        for node in found:
+            made[node] = reduce_tree(lambda at, node=node: str(node[at]), written, len(node))
+    assert reduce_tree(lambda group: f"missing {group}", written, leaves, made) == reduce_tree(str, written, leaves)
