@@ -4,6 +4,10 @@ A block function makes and frees the same temporary arrays for every block.  gli
 and asks for it again where `MALLOC_TRIM_THRESHOLD_` is set, as distributed does for its workers, because that also ends
 glibc's own adjustment to such programs.  While a fit runs a few mebibytes are kept, or a few blocks where the
 environment of the worker allows for it; after it the thresholds are as they were, and what is free goes back.
+
+In a process where glibc adjusts itself, it does so slowly: two threads then wait for each other, as only one at a time
+may change the pages of their process.  A fit puts the thresholds where the adjustment ends, at the first array of 32
+MiB that is freed, and leaves them there.
 """
 
 from __future__ import annotations
@@ -47,14 +51,16 @@ class _Settings(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _settings() -> _Settings | None:
-    """None where the environment or the system has none."""
-    given = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    """None where the system has none, or where the environment has others than a worker's."""
     library = ctypes.CDLL(None) if os.name == "posix" else None
     mallopt, malloc_trim = (getattr(library, name, None) for name in ("mallopt", "malloc_trim"))
-    if mallopt is None or malloc_trim is None or not given.isdigit():
+    if mallopt is None or malloc_trim is None:
         return None
-    usual = os.environ.get("MALLOC_MMAP_THRESHOLD_", "")
-    return _Settings(mallopt, malloc_trim, int(given), int(usual) if usual.isdigit() else USUAL_MMAP_THRESHOLD)
+    given, usual = (os.environ.get(f"MALLOC_{name}_THRESHOLD_", "") for name in ("TRIM", "MMAP"))
+    if given.isdigit():
+        return _Settings(mallopt, malloc_trim, int(given), int(usual) if usual.isdigit() else USUAL_MMAP_THRESHOLD)
+    adjusts = not usual and "threshold" not in os.environ.get("GLIBC_TUNABLES", "")
+    return _Settings(mallopt, malloc_trim, 2 * MOST_KEPT, MOST_KEPT) if adjusts else None
 
 
 def _set(found: _Settings, trim: int, mmap: int) -> None:
@@ -78,7 +84,7 @@ def kept(*, briefly: bool = False) -> Iterator[None]:
     """Keep freed memory while any caller is inside, from whichever threads they come, and unless `briefly` until
     `given_back`: what comes and goes between two tasks are statistics on their way, of the size of a block.
 
-    Does nothing without glibc, nor where its own adjustment is at work, which could not be restored.
+    Does nothing without glibc.
     """
     global _inside, _between
     found = _settings()

@@ -177,9 +177,32 @@ def test_the_environment_may_allow_for_more(monkeypatch: pytest.MonkeyPatch, rec
     assert dict(recorder.calls) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
 
 
-@pytest.mark.parametrize("given", ["", "a lot"])
-def test_nothing_is_set_where_the_environment_sets_nothing(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", given)
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
+def test_a_process_of_one_s_own_keeps_whole_blocks_from_the_first_on() -> None:
+    """Where glibc adjusts itself it would know of them when the first is freed; afterwards all is as it would be."""
+    first = LARGER.replace("faults()\noutside = faults()\n", "outside = 0\n").replace("    faults()\n", "", 1)
+    fresh = _run(first, NUMPY_MADVISE_HUGEPAGE="0", MALLOC_MMAP_THRESHOLD_="65536")[1]
+    _, inside, between, after = _run(first, NUMPY_MADVISE_HUGEPAGE="0")
+    assert inside < fresh / 3, "the first of five"
+    assert between < fresh / 10
+    assert after < fresh / 3, "the first again, as the end of a fit gives back what is free"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"MALLOC_MMAP_THRESHOLD_": "65536"},
+        {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "a lot"},
+        {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=65536"},
+    ],
+)
+def test_nothing_is_set_where_the_environment_has_other_thresholds(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     heap._settings.cache_clear()
     try:
         assert heap._settings() is None
