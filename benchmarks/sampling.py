@@ -40,23 +40,25 @@ def classified(frame: FrameType | None) -> Sample | None:
     All of a task that is not reading, waiting for data or adding statistics is named by its innermost function.
     """
     own: FrameType | None = None
-    engine, names = set[str](), list[str]()
+    engine, names = list[str](), list[str]()
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith(LIBRARY):
             own = own or frame
             names.append(f"{module.rpartition('.')[2]}.{frame.f_code.co_name}")
             if module.startswith(ENGINE):
-                engine.add(names[-1])
+                engine.append(names[-1])
         frame = frame.f_back
     if own is None:
         return None
     line = _line(own)
+    # The innermost: a join of shares that are made one after the other asks for the work that makes the next.
+    work = next((name for name in engine if name in TASKS | JOINING), None)
     if LOADING in engine:
-        return Sample("task" if engine & TASKS else "reader", READING, line)
-    if engine & JOINING:
+        return Sample("reader" if work is None else "task", READING, line)
+    if work in JOINING:
         return Sample("join", JOINS, line)
-    if engine & TASKS:
+    if work is not None:
         part = ADDING if names[0] == "arrays.add" else DATA if names[0] == WAITING else names[0]
         return Sample("task", part, line)
     return None if PASS in engine else Sample("driver", names[0], line)

@@ -13,7 +13,7 @@ processes.  No pass that is cut into as many tasks takes less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,9 +139,10 @@ def _tree(number: int, leaves: int) -> tuple[dict[Any, Any], Any]:
     """A graph in the shape of a pass, and its root."""
     graph: dict[Any, Any] = {}
 
-    def task(inputs: Sequence[Any]) -> Any:
+    def task(inputs: Iterable[Any]) -> Any:
+        function = (_nothing, *inputs)  # first, as the tasks of inputs are made meanwhile
         key = (f"nothing-{number}", len(graph))
-        graph[key] = (_nothing, *inputs)
+        graph[key] = function
         return key
 
     return graph, reduce_tree(lambda _: task(()), task, leaves)
