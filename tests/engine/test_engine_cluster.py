@@ -428,14 +428,13 @@ def test_a_lone_group_is_told_and_kept(two_processes):
 
 
 def kill_both(block, at):
-    """Kill the worker of each half, the first time it comes there; the other is not back before."""
-    folder, weights = at
-    for index in (10, 30):
-        if block.index == index and not (folder / str(index)).exists():
-            (folder / str(index)).touch()
-            while not (folder / "10").exists() or not (folder / "30").exists():
-                time.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGKILL)
+    """Kill both workers, this one last, the first time one comes to block 10; to wait until each comes somewhere could
+    last for ever, as an idle worker takes groups of the other."""
+    folder, workers, weights = at
+    if block.index == 10 and not (folder / "killed").exists():
+        (folder / "killed").touch()
+        for worker in sorted(workers, key=lambda worker: worker == os.getpid()):
+            os.kill(worker, signal.SIGKILL)
     return gram(block, weights)
 
 
@@ -447,8 +446,10 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch):
         Client(cluster, set_as_default=False) as client,
         DaskEngine(source, client=client) as engine,
     ):
+        workers = list(client.run(os.getpid).values())
         for _ in range(2):
-            assert same(engine.gather(kill_both, (tmp_path, parameters())), serial(source))
+            assert same(engine.gather(kill_both, (tmp_path, workers, parameters())), serial(source))
+        assert not set(workers) & set(client.run(os.getpid).values())
 
 
 @pytest.fixture
