@@ -128,6 +128,32 @@ def test_overhead_names_the_worst() -> None:
     assert all(check.passed for check in overhead.summarise(rows[:1]).checks)
 
 
+def _overhead_row(task: str, tasks: int, beside: float) -> dict[str, Any]:
+    numbers = {"pass_ms": beside, "beside_ms": beside, "task_ms": beside / tasks}
+    return row_of(task, tasks=tasks, first_ms=1.0, busy_ms=0.0, **numbers)
+
+
+@pytest.mark.parametrize(("each", "met"), [(1.5, True), (2.5, False)])
+def test_overhead_tells_what_a_further_task_costs(each: float, met: bool) -> None:
+    rows = [_overhead_row(f"long/single/{n}", n, 10.0 + each * n) for n in (4, 20, 84)]
+    further, quotient = overhead.summarise(rows).checks
+    assert further.passed == met
+    assert f"({each:.2f} ms)" in further.text
+    assert not quotient.passed, "the pass itself counts, too"
+    assert "long/single/4" in quotient.text
+
+
+@pytest.mark.parametrize(("ours", "met"), [(17.0, True), (40.0, False)])
+def test_overhead_compares_short_passes_with_as_many_groups_of_dask(ours: float, met: bool) -> None:
+    rows = [_overhead_row("dask/tree/4", 5, 18.0), _overhead_row("dask/tree/64", 85, 30.0)]
+    rows += [_overhead_row("processes/grouped/64", 2, 17.0), _overhead_row("processes/single/64", 2, ours)]
+    grouped, single = overhead.summarise(rows).checks[-2:]
+    assert grouped.passed
+    assert "Dask 18 ms" in grouped.text
+    assert single.passed == met
+    assert "Dask 30 ms" in single.text
+
+
 def test_scaling_divides_one_by_two(tmp_path: Path) -> None:
     rows = [
         row_of(f"rows/{way}/{workers}", fit_seconds=seconds, passes_seconds=seconds)
