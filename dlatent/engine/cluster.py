@@ -68,14 +68,18 @@ KNOWN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass under way: its last futures, those of its groups where progress is shown, the number of its tasks, how
-    many groups the last futures are of, and, where each has several shares, their nodes of the tree."""
+    """A pass under way: its last futures, those of other groups where progress is shown, the number of its tasks, and,
+    where each of the last has several shares, their nodes of the tree."""
 
     last: list[Future]
     watched: list[Future]
     tasks: int
-    groups: int
     bundles: list[list[range]]
+
+    @property
+    def shares(self) -> int:
+        """How many shares the results of the last futures hold."""
+        return sum(map(len, self.bundles)) or len(self.last)
 
     def joined(self, results: list[Any], work: Work) -> Share:
         """The share of the pass, from the results of the last futures."""
@@ -234,9 +238,9 @@ class ClusterRunner:
         nbytes = weight(statistic)
         self._before[work.kind] = nbytes, monotonic() - started
         self._spent += running.last
-        self._spent_bytes += len(results) * nbytes
+        self._spent_bytes += running.shares * nbytes
         if not tiles:
-            _count(progress, running.groups)
+            _count(progress, work.steps(self.groups) - len(running.watched))
         return (statistic, tally), running.tasks + staged
 
     def _release(self) -> None:
@@ -293,15 +297,14 @@ class ClusterRunner:
         graph = Graph()
         new = _Pieces(graph, work, self._packed(graph, work))
         last = draw(work, new)
-        # Groups among the last are results, which `_attempt` tells of and gives up.
+        # What is not watched, groups among the last or inside their tasks, `_attempt` tells of at the end.
         others = [] if progress is None else [key for key in new.leaves if key not in last]
         futures = self._client.get(graph.built(), [*last, *others], sync=False)
         results, watched = futures[: len(last)], futures[len(last) :]
         if progress is not None:
             for future in watched:
                 future.add_done_callback(partial(_tell, progress))
-        groups = sum(len(node) for own in new.bundles for node in own) or len(set(last) & set(new.leaves))
-        return _Pass(results, watched, len(graph), groups, new.bundles)
+        return _Pass(results, watched, len(graph), new.bundles)
 
     def _short(self, work: Work) -> bool:
         """Whether a pass was short when it was last made, and its statistic light enough for threads to hold some."""

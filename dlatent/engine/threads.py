@@ -94,7 +94,7 @@ class _Steps:
         return self._task(self._told(run_part), self._parts[group], self._work)
 
     def join(self, shares: Iterable[Any]) -> Any:
-        return self._task(lambda *values: join(list(values), self._work), inputs=shares)
+        return self._task(lambda *values: join(values, self._work), inputs=shares)
 
     def _task(self, function: Callable[..., Any], *values: Any, inputs: Iterable[Any] = ()) -> Any:
         self.tasks += 1

@@ -42,6 +42,7 @@ from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
 from dlatent.engine.failures import standstill
 from dlatent.engine.on_dask import DaskEngine
+from dlatent.engine.part import weight
 from dlatent.engine.serial import SerialEngine
 from dlatent.errors import DataError, EngineError
 
@@ -363,14 +364,16 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
     assert passed == (3 * once + 5 * released + once if light else 4 * (once + released))
 
 
-def test_progress_of_a_short_pass_comes_at_its_end(two_processes):
+@pytest.mark.parametrize("light", [True, False])
+def test_progress_of_a_short_pass_comes_at_its_end(two_processes, monkeypatch, light):
     seen = []
+    monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 2**20 if light else 0)
     with DaskEngine(drawn([2] * 50), client=two_processes) as engine:
         engine.gather(gram, parameters())
         engine.on_progress = lambda *done: seen.append(done)
         engine.gather(gram, parameters())
         assert seen == [(done, 16) for done in range(1, 17)]
-        assert engine.passes[-1].tasks == 2
+        assert engine.passes[-1].tasks == (2 if light else 2 + 1 + 1), "a join, and parameters, where all is heavy"
 
 
 def test_a_pass_is_cut_into_tasks_again_when_it_gets_long_or_heavy(two_processes, monkeypatch):
@@ -385,6 +388,14 @@ def test_a_pass_is_cut_into_tasks_again_when_it_gets_long_or_heavy(two_processes
         monkeypatch.setattr("dlatent.engine.cluster.BUNDLED", 0)
         assert same(engine.gather(paused_gram, (parameters(), 0.0)), serial(source))
         assert engine.passes[-1].tasks == 16 + 5
+
+
+def test_all_shares_that_wait_to_be_given_up_are_counted(two_processes):
+    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+        for shares in (1, 1 + 4, 1 + 4 + 4):
+            statistic = engine.gather(gram, parameters())
+            assert engine._runner._spent_bytes == shares * weight(statistic)
+        assert engine.passes[-1].tasks == 2, "of two shares each; the first pass had one, as nothing was known of it"
 
 
 def paused_gram(block, at):
