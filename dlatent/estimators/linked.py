@@ -230,9 +230,10 @@ def isolated_likelihood_rows(
     values = likelihood_rows(x, y, parameters, specification)
     if precision == 1.0:
         return values
-    own = [(0,)] * len(values) if y is None else [(0,) if np.isnan(row[0]) else (0, 1) for row in y]
-    for pattern in set(own):
-        at = np.array([p == pattern for p in own])
+    labelled = np.zeros(len(values), dtype=bool) if y is None else ~np.isnan(y[:, 0])
+    for pattern, at in (((0,), ~labelled), ((0, 1), labelled)):
+        if not at.any():
+            continue
         size = sum(specification.sizes[view] for view in pattern)
         log_determinant = pattern_projection(parameters, specification, pattern).log_determinant
         distance = -2.0 * values[at] - size * LOG_2PI - log_determinant

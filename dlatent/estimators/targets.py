@@ -7,6 +7,7 @@ is isotropic.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,11 +76,14 @@ class TargetEncoding:
         values, present = _labels(targets, instances)
         codes = np.full(len(values), -1, dtype=np.int64)
         known = {label: number for number, label in enumerate(self.classes.tolist())}
-        for row in np.flatnonzero(present).tolist():
+        distinct, which = _distinct(values[present])
+        numbers = np.array([known.get(label, -1) for label in distinct], dtype=np.int64)
+        codes[present] = numbers[which]
+        unknown = np.flatnonzero(present & (codes < 0))
+        if len(unknown):
+            row = int(unknown[0])
             label = values[row].item() if isinstance(values[row], np.generic) else values[row]
-            if label not in known:
-                raise DataError(f"row {row}: the label {label!r} is not among the model's classes {list(known)[:10]}")
-            codes[row] = known[label]
+            raise DataError(f"row {row}: the label {label!r} is not among the model's classes {list(known)[:10]}")
         return codes
 
 
@@ -117,9 +121,7 @@ def encode_targets(
     """
     if targets is None:
         raise DataError("a supervised model needs targets: fit(X, y); for data without labels use PPCA")
-    if getattr(targets, "ndim", None) is None:
-        targets = _from_sequence(targets)
-    targets = _to_numpy(targets)
+    targets = _as_array(targets)
     if targets.ndim not in (1, 2) or len(targets) != instances:
         raise DataError(
             f"y has shape {targets.shape}; the data have {instances} instances, so y needs {instances} rows"
@@ -133,10 +135,14 @@ def encode_targets(
     return _encode_outputs(targets, instances, chosen, holes)
 
 
-def _from_sequence(targets: Any) -> npt.NDArray[Any]:
-    """A list as an array; lists that mix text and None must not become text."""
+def _as_array(targets: Any) -> npt.NDArray[Any]:
+    """Targets in whatever holds them as an array; lists that mix text and None must not become text."""
+    if getattr(targets, "ndim", None) is not None:
+        return _to_numpy(targets)
+    if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
+        return np.asarray(targets.to_numpy())
     values = list(targets)
-    mixed = any(v is None for v in values) or any(isinstance(v, str) for v in values)
+    mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
     return np.array(values, dtype=object) if mixed else np.asarray(values)
 
 
@@ -173,9 +179,37 @@ def _without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any
 
 
 def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+    return _is_nothing(type(value)) or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+
+
+def _is_nothing(kind: type) -> bool:
+    """Whether all values of a type stand for a missing one: None, and what pandas has for it."""
+    return kind is type(None) or kind.__name__ in ("NAType", "NaTType")
+
+
+def _distinct(values: npt.NDArray[Any]) -> tuple[list[Any], npt.NDArray[np.intp]]:
+    """The distinct values in the order of their first rows, and which of them each row has (n,).
+
+    What Python must look at it then looks at once for each value, and not for each row.
+    """
+    numbers: defaultdict[Any, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    try:
+        which = np.fromiter(map(numbers.__getitem__, values.tolist()), dtype=np.intp, count=len(values))
+    except TypeError as error:
+        raise DataError(f"y has values that can be no labels ({error}); use numbers or texts") from error
+    return list(numbers), which
+
+
+def _classes_of(seen: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The distinct labels in ascending order, and the number of each row's label among them."""
+    if seen.dtype.kind not in "OSU":
+        return np.unique(seen, return_inverse=True)
+    distinct, which = _distinct(seen)
+    labels = np.empty(len(distinct), dtype=seen.dtype)
+    labels[:] = distinct
+    classes, place = np.unique(labels, return_inverse=True)
+    return classes, place[which]
 
 
 def _kind_of(targets: npt.NDArray[Any]) -> str:
@@ -185,25 +219,35 @@ def _kind_of(targets: npt.NDArray[Any]) -> str:
         return "multilabel" if targets.dtype.kind != "f" and np.isin(seen, (0, 1)).all() else "regression"
     if targets.dtype.kind in "USbiu":
         return "class"
-    values = [v for v in targets.tolist() if not _is_missing(v)]
-    if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
-        return "class"
-    return "class" if all(float(v).is_integer() for v in values) else "regression"
+    if targets.dtype.kind != "f":
+        kinds = {kind for kind in set(map(type, targets.tolist())) if not _is_nothing(kind)}
+        if any(issubclass(kind, np.floating) and not issubclass(kind, float) for kind in kinds):
+            kinds = {type(value) for value in targets.tolist() if not _is_missing(value)}
+        if all(issubclass(kind, int) for kind in kinds) or not all(_is_number(kind) for kind in kinds):
+            return "class"
+    numbers = _numbers(targets, "y")
+    seen = numbers[~np.isnan(numbers)]
+    return "class" if np.isfinite(seen).all() and (seen == np.floor(seen)).all() else "regression"
+
+
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, (int, float)) and kind is not bool
 
 
 def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
     """Numbers with NaN for what is missing."""
     if targets.dtype == object:
-        flat = [np.nan if _is_missing(v) else v for v in targets.ravel().tolist()]
-        targets = np.array(flat, dtype=object).reshape(targets.shape)
+        flat = targets.ravel().tolist()
+        if not all(issubclass(kind, (int, float, np.number)) for kind in set(map(type, flat))):
+            targets = np.array([np.nan if _is_missing(v) else v for v in flat], dtype=object).reshape(targets.shape)
     try:
         return targets.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{what} must be numbers for this target type: {error}") from error
 
 
 def _matrix(targets: Any, instances: int) -> Array:
-    values = _numbers(_to_numpy(targets), "y")
+    values = _numbers(_as_array(targets), "y")
     values = values[:, None] if values.ndim == 1 else values
     if len(values) != instances:
         raise DataError(f"y has {len(values)} rows; the data have {instances} instances")
@@ -212,7 +256,7 @@ def _matrix(targets: Any, instances: int) -> Array:
 
 def _labels(targets: Any, instances: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Class labels and which rows have one: None, NaN and −1 are no labels."""
-    values = _to_numpy(targets) if getattr(targets, "ndim", None) is not None else _from_sequence(targets)
+    values = _as_array(targets)
     if values.ndim != 1 or len(values) != instances:
         raise DataError(f"class labels have shape {values.shape}; expected {instances} of them")
     if values.dtype.kind in "USb":
@@ -224,8 +268,9 @@ def _labels(targets: Any, instances: int) -> tuple[npt.NDArray[Any], npt.NDArray
         return values, present
     if values.dtype.kind in "iu":
         return values, values != -1
-    present = np.array([not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in values.tolist()])
-    return values, present
+    distinct, which = _distinct(values)
+    labels = [not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in distinct]
+    return values, np.array(labels, dtype=bool)[which]
 
 
 def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str) -> EncodedTargets:
@@ -236,7 +281,7 @@ def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str
         raise DataError("no row of y is labelled (all are None, NaN or -1); label some instances, or use PPCA")
     seen = values[present]
     try:
-        classes, inverse = np.unique(seen, return_inverse=True)
+        classes, inverse = _classes_of(seen)
     except TypeError as error:
         raise DataError(
             f"the class labels mix types that cannot be ordered ({error}); use labels of one type"

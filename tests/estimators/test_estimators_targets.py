@@ -1,0 +1,114 @@
+"""Targets are read value by value, however many rows have each: what is decided equals a look at every row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dlatent.estimators.targets as module
+from dlatent import DataError
+from dlatent.estimators.targets import encode_targets
+
+NOTHING = [None, float("nan"), np.float64("nan"), np.float32("nan")]
+TEXTS = ["ant", "bee", "cow", "", np.str_("ant")]
+WHOLE = [-1, 0, 1, 2, 10**12, -1.0, 1.0, 2.0, np.float64(3.0), True, False]
+NUMBERS = [*WHOLE, 0.5, -2.25, float("inf")]
+COLUMNS = st.one_of(
+    *(st.lists(st.sampled_from([*NOTHING, *some]), min_size=1, max_size=40) for some in (TEXTS, WHOLE, NUMBERS)),
+    st.lists(st.sampled_from([*NOTHING, *TEXTS, *NUMBERS, np.int64(4), np.float32(1.5)]), min_size=1, max_size=40),
+)
+
+
+def column(values):
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
+
+
+def is_missing(value):
+    return value is None or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+
+
+def kind_by_rows(values):
+    """What a column of targets is, from the definition: numbers with fractions are regression, all others classes."""
+    seen = [v for v in values.tolist() if not is_missing(v)]
+    if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in seen):
+        return "class"
+    return "class" if all(float(v).is_integer() for v in seen) else "regression"
+
+
+def labelled_by_rows(values):
+    return [not is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in values.tolist()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(COLUMNS)
+def test_objects_are_what_their_rows_say(values):
+    values = column(values)
+    assert module._kind_of(values) == kind_by_rows(values)
+    labels, present = module._labels(values, len(values))
+    assert present.tolist() == labelled_by_rows(values)
+    assert labels is values
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 1.0, -1.0, 2.0, 0.5, np.nan, np.inf]), min_size=1, max_size=40))
+def test_floats_are_what_their_rows_say(values):
+    assert module._kind_of(np.array(values)) == kind_by_rows(np.array(values))
+
+
+@settings(max_examples=200, deadline=None)
+@given(COLUMNS)
+def test_classes_and_codes_are_those_of_sorted_labels(values):
+    values = column(values)
+    present = np.array(labelled_by_rows(values), dtype=bool)
+    seen = values[present].tolist()
+    try:
+        expected = sorted(set(seen))
+    except TypeError:
+        with pytest.raises(DataError, match="the class labels mix types"):
+            encode_targets(values, len(values), "class")
+        return
+    if len(expected) < 2:
+        with pytest.raises(DataError):
+            encode_targets(values, len(values), "class")
+        return
+    found = encode_targets(values, len(values), "class", lone_classes="keep")
+    assert found.encoding.classes.tolist() == expected
+    assert found.labelled.tolist() == present.tolist()
+    codes = [expected.index(v) if known else -1 for v, known in zip(values.tolist(), present, strict=True)]
+    assert found.rows.codes.tolist() == codes
+    assert found.encoding.codes(values, len(values)).tolist() == codes
+
+
+def test_an_unknown_label_is_named_by_its_first_row():
+    encoding = encode_targets(np.array(["ant", "bee"] * 3), 6, "auto").encoding
+    with pytest.raises(DataError, match=r"row 2: the label 'cow' is not among the model's classes \['ant', 'bee'\]"):
+        encoding.codes(np.array(["bee", None, "cow", "dog", "cow"], dtype=object), 5)
+
+
+def test_labels_that_cannot_be_are_refused():
+    for values, words in (
+        (column([[1], [2], [1]]), "values that can be no labels"),
+        (column([10**400, 0.5, 1.5]), "must be numbers"),
+    ):
+        with pytest.raises(DataError, match=words):
+            encode_targets(values, 3, "auto")
+
+
+@pytest.mark.parametrize("kind", ["object text", "object numbers", "floats", "new rows"])
+def test_a_look_at_a_value_happens_once_and_not_for_every_row(kind, monkeypatch):
+    looked = []
+    real = module._is_missing
+    monkeypatch.setattr(module, "_is_missing", lambda value: looked.append(value) or real(value))
+    codes = np.random.default_rng(0).integers(0, 5, 20_000)
+    words = np.array(["ant", "bee", "cow", "dog", "eel"], dtype=object)[codes]
+    values = {"object numbers": codes.astype(object) + 0.5, "floats": codes + 0.5}.get(
+        kind, np.where(codes < 1, None, words)
+    )
+    found = encode_targets(values, len(values), "auto", lone_classes="keep")
+    if kind == "new rows":
+        found.encoding.encode(values, len(values))
+    assert len(looked) < 50
