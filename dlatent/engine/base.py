@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from threading import Lock
 from time import perf_counter
@@ -22,6 +23,7 @@ P = TypeVar("P")
 
 OnPass = Callable[[PassRecord], None]
 OnProgress = Callable[[int, int], None]
+Take = Callable[[Any], None]
 
 
 class Progress:
@@ -53,6 +55,10 @@ class Runner(Protocol):
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks it took."""
+        ...
+
+    def run_apart(self, work: Work, take: Take, progress: Progress | None) -> tuple[Share, int]:
+        """An empty share with what the work cost, after `take` has got that of each part, and the number of tasks."""
         ...
 
     def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
@@ -120,6 +126,23 @@ class PassEngine:
         """
         work = Work.of(name, function, parameters, combine, not self.passes, form)
         return cast(S, self._passed(work, self._runner.run))
+
+    def deliver(
+        self,
+        function: Callable[[Block, P], tuple[T, ...]],
+        parameters: P,
+        take: Callable[[tuple[T, ...]], None],
+        *,
+        name: str = "pass",
+    ) -> None:
+        """One pass whose results are not joined: `take` gets those of the blocks of one group after the other.
+
+        For results as long as the data: they go from where they are made to the caller, through no other worker, and
+        nobody holds all of them but the caller. Groups come in any order, from any thread, several at a time, and one
+        may come again after a failure.
+        """
+        work = Work.of(name, function, parameters, operator.add, not self.passes)
+        self._passed(work, lambda work, progress: self._runner.run_apart(work, take, progress))
 
     def gather_linked(
         self,
@@ -217,4 +240,4 @@ def require_blocks(source: DataSource) -> DataSource:
     return source
 
 
-__all__ = ["OnPass", "OnProgress", "PassEngine", "Progress", "Runner", "require_blocks"]
+__all__ = ["OnPass", "OnProgress", "PassEngine", "Progress", "Runner", "Take", "require_blocks"]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import tasks
-from dlatent.engine.base import Progress
+from dlatent.engine.base import Progress, Take
 from dlatent.engine.exchange import LinkedWork, Traffic, needs_of, traffic_of, walk
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
 from dlatent.engine.gather import Resources
@@ -40,6 +40,7 @@ from dlatent.engine.part import (
     Work,
     ended,
     halt,
+    handed_over,
     join,
     keys_of,
     owned,
@@ -172,6 +173,10 @@ class ClusterRunner:
         """The joined share of all parts, and the number of tasks; what a pass leaves on the cluster is released."""
         return self._finish(work, progress, self._plain)
 
+    def run_apart(self, work: Work, take: Take, progress: Progress | None) -> tuple[Share, int]:
+        """The same, but the driver gets what every part makes from where it is made, and gives it to `take`."""
+        return self._finish(work, progress, self._apart, take)
+
     def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
         """The same after an exchange between rows, which happens between the workers."""
         self.survey()
@@ -211,24 +216,25 @@ class ClusterRunner:
         survey = self.survey()
         return traffic_of(survey, [part.stop - part.start for part in self._parts], self._homes)
 
-    def _finish(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
+    def _finish(self, work: Work, progress: Progress | None, draw: Draw, take: Take | None = None) -> tuple[Share, int]:
         with translated(self._client), _quiet():
-            return persistently(lambda: self._attempt(replace(work, token=uuid4().hex), progress, draw))
+            return persistently(lambda: self._attempt(replace(work, token=uuid4().hex), progress, draw, take))
 
-    def _attempt(self, work: Work, progress: Progress | None, draw: Draw) -> tuple[Share, int]:
+    def _attempt(self, work: Work, progress: Progress | None, draw: Draw, take: Take | None) -> tuple[Share, int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
-        staged = 0 if self._carried and draw == self._plain else self._settle()
+        staged = 0 if self._carried and draw in (self._plain, self._apart) else self._settle()
         started = monotonic()
         running = self._begin(work, progress, draw)
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
-        tiles = isinstance(work, TileWork)
+        singly = take is not None or isinstance(work, TileWork)
+        hold = None if take is None else partial(handed_over, take=take)
 
         def came(number: int) -> None:
-            _count(progress, len(running.bundles[number]))
+            _count(progress, 1 if take is not None else len(running.bundles[number]))
 
         try:
-            results = results_of(self._client, running.last, self._homes, came if tiles else None)
+            results = results_of(self._client, running.last, self._homes, came if singly else None, hold)
         except BaseException as error:
             self._stop(work, running)
             if isinstance(error, Stranded):
@@ -239,7 +245,7 @@ class ClusterRunner:
         self._before[work.kind] = nbytes, monotonic() - started
         self._spent += running.last
         self._spent_bytes += running.shares * nbytes
-        if not tiles:
+        if not singly:
             _count(progress, work.steps(self.groups) - len(running.watched))
         return (statistic, tally), running.tasks + staged
 
@@ -363,6 +369,10 @@ class ClusterRunner:
             return new.leaves[-1]
 
         return self._last(new, reduce_tree(leaf, new.join, self.groups))
+
+    def _apart(self, work: Work, new: _Pieces) -> list[Key]:
+        """The tasks of the groups, whose results the driver gets one by one."""
+        return [self._fold(new, group) for group in range(self.groups)]
 
     def _fold(self, new: _Pieces, group: int) -> Key:
         """The task that folds a group; a chain of tasks where the cluster must compute the blocks in every pass.

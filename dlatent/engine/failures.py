@@ -82,19 +82,31 @@ class Stranded(Exception):
 
 
 def results_of(
-    client: Any, futures: Sequence[Any], homes: Iterable[str] = (), came: Callable[[int], None] | None = None
+    client: Any,
+    futures: Sequence[Any],
+    homes: Iterable[str] = (),
+    came: Callable[[int], None] | None = None,
+    hold: Callable[[Any], Any] | None = None,
 ) -> list[Any]:
     """The results of futures; an error instead of waiting for ever when the last worker is gone, or nothing moves.
 
     Results come together, when there are all, as each time is a few messages; or, where they are large, one by one
-    while others are made: then `came` is told the number of each.
+    while others are made: then `came` is told the number of each, and what `hold` makes of it is held in its place; it
+    is called by the thread of the client, and the worker may then give the result up.
     Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for a minute nothing
     has run and workers are paused.
     """
 
+    async def got(wanted: Any) -> Any:
+        result = await client.gather(wanted, asynchronous=True)
+        if hold is None:
+            return result
+        wanted.release()
+        return hold(result)
+
     async def begun() -> list[asyncio.Future[Any]]:
         wanted = [futures] if came is None else futures
-        started = [asyncio.ensure_future(client.gather(each, asynchronous=True)) for each in wanted]
+        started: list[asyncio.Future[Any]] = [asyncio.ensure_future(got(each)) for each in wanted]
         for each in started:
             each.add_done_callback(_heard)
         return started

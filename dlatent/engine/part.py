@@ -238,6 +238,13 @@ def step(
     return total, tally.plus(Tally(measured(features), 0, perf_counter() - started))
 
 
+def handed_over(share: Share, take: Callable[[Any], None]) -> Share:
+    """An empty share with the cost of one whose values are given away."""
+    values, tally = share
+    take(values)
+    return (), tally
+
+
 def join(shares: Iterable[Share], work: Work) -> Share:
     """Fold the shares of neighbouring groups from left to right; the first is given up."""
     shares = iter(shares)

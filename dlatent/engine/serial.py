@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import pairs
-from dlatent.engine.base import OnPass, OnProgress, PassEngine, Progress, require_blocks
+from dlatent.engine.base import OnPass, OnProgress, PassEngine, Progress, Take, require_blocks
 from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, walk_pairs, walk_tiles
-from dlatent.engine.part import Part, Share, Work, ended, join, keys_of, parts_of, run_part
+from dlatent.engine.part import Part, Share, Work, ended, handed_over, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
 T = TypeVar("T")
@@ -58,8 +58,14 @@ class _InThisThread:
         return len(self._parts)
 
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
+        return self._run(work, progress, lambda share: share)
+
+    def run_apart(self, work: Work, take: Take, progress: Progress | None) -> tuple[Share, int]:
+        return self._run(work, progress, lambda share: handed_over(share, take))
+
+    def _run(self, work: Work, progress: Progress | None, done: Callable[[Share], Share]) -> tuple[Share, int]:
         def leaf(group: int) -> Share:
-            share = run_part(self._parts[group], work)
+            share = done(run_part(self._parts[group], work))
             if progress is not None:
                 progress.done()
             return share

@@ -13,13 +13,13 @@ from dask.delayed import delayed
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import pairs
-from dlatent.engine.base import Progress
+from dlatent.engine.base import Progress, Take
 from dlatent.engine.exchange import LinkedWork, Traffic, fold, needed, needs_of, project, spread, walk
 from dlatent.engine.gather import Resources
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, walk_pairs, walk_tiles
-from dlatent.engine.part import Part, Share, Work, ended, halt, join, keys_of, parts_of, run_part
+from dlatent.engine.part import Part, Share, Work, ended, halt, handed_over, join, keys_of, parts_of, run_part
 from dlatent.engine.targets import Targets, as_rows
 
 
@@ -42,6 +42,11 @@ class ThreadRunner:
     def run(self, work: Work, progress: Progress | None) -> tuple[Share, int]:
         """The joined share of all parts, and the number of tasks; a failure stops all threads at their next block."""
         steps = _Steps(self._parts, work, progress)
+        return self._computed(reduce_tree(steps.run, steps.join, self.groups), work), steps.tasks
+
+    def run_apart(self, work: Work, take: Take, progress: Progress | None) -> tuple[Share, int]:
+        """The same, but `take` gets what every part makes."""
+        steps = _Steps(self._parts, work, progress, take)
         return self._computed(reduce_tree(steps.run, steps.join, self.groups), work), steps.tasks
 
     def run_linked(self, work: LinkedWork, progress: Progress | None) -> tuple[Share, int]:
@@ -86,12 +91,16 @@ class ThreadRunner:
 class _Steps:
     """The tasks of a pass."""
 
-    def __init__(self, parts: list[Part], work: Any, progress: Progress | None) -> None:
-        self._parts, self._work, self._progress = parts, work, progress
+    def __init__(self, parts: list[Part], work: Any, progress: Progress | None, take: Take | None = None) -> None:
+        self._parts, self._work, self._progress, self._take = parts, work, progress, take
         self.tasks = 0
 
     def run(self, group: int) -> Any:
-        return self._task(self._told(run_part), self._parts[group], self._work)
+        return self._task(self._told(self._folded), self._parts[group], self._work)
+
+    def _folded(self, part: Part, work: Work) -> Share:
+        share = run_part(part, work)
+        return share if self._take is None else handed_over(share, self._take)
 
     def join(self, shares: Iterable[Any]) -> Any:
         return self._task(lambda *values: join(values, self._work), inputs=shares)

@@ -3,7 +3,6 @@ store."""
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,8 +40,8 @@ def require_width(source_shape: tuple[int, ...], features: int) -> None:
         )
 
 
-def _collected(block: Block, function: RowFunction) -> tuple[Array, ...]:
-    return (function(block.features, block.targets),)
+def _collected(block: Block, function: RowFunction) -> tuple[tuple[int, Array], ...]:
+    return ((block.start, function(block.features, block.targets)),)
 
 
 def _written(block: Block, request: tuple[RowFunction, RowSink]) -> int:
@@ -88,9 +87,16 @@ def by_rows(
     if out is not None:
         return _into_store(source, function, targets, out, columns, names, name, overwrite, client)
     local = "serial" if source.in_memory else client
+    values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with connect(source, targets=targets, client=local, cache_bytes=0) as engine:
-        parts = engine.gather(_collected, function, combine=operator.add, name=name)
-    return wrap_rows(np.concatenate(parts), like, columns, _numbered(names), name=name)
+        engine.deliver(_collected, function, partial(_fill, values), name=name)
+    return wrap_rows(values, like, columns, _numbered(names), name=name)
+
+
+def _fill(values: Array, pieces: tuple[tuple[int, Array], ...]) -> None:
+    """Put the results of some blocks, each with its first row, in their place among all."""
+    for start, piece in pieces:
+        values[start : start + len(piece)] = piece
 
 
 def _numbered(names: npt.NDArray[Any] | None) -> npt.NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, DataSource
+from dlatent.arrays import Array, AxisLabels, Block, DataSource
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
@@ -95,8 +94,10 @@ class ViewResults(LatentVariableModel):
         width = self._specification.sizes[number]
         return by_rows(data, rows, width, columns=columns, names=names, name=name, **options)
 
-    def _together(self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction) -> Together:
-        """A function of joint instances of several views, in the order of their table."""
+    def _together(
+        self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction, width: int
+    ) -> Together:
+        """A function of joint instances of several views, with `width` values each, in the order of their table."""
         data, sources = opened(views, on)
         numbers = [self._number(name) for name in sources]
         for name, number in zip(sources, numbers, strict=True):
@@ -108,12 +109,14 @@ class ViewResults(LatentVariableModel):
         about = arrangement(source, numbers, self._specification.sizes)
         patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
         request = JointRequest(function, self._parameters, self._specification, patterns, about)
-        local = "serial" if source.in_memory else client
+        local, values = "serial" if source.in_memory else client, np.empty((source.shape[0], width))
+
+        def take(pieces: tuple[tuple[int, Array], ...]) -> None:
+            for start, piece in pieces:
+                values[source.order[start : start + len(piece)]] = piece
+
         with connect(source, client=local, cache_bytes=0) as engine:
-            parts = engine.gather(block_results, request, combine=operator.add, name="joint rows")
-        sorted_values = np.concatenate(parts)
-        values = np.empty_like(sorted_values)
-        values[source.order] = sorted_values
+            engine.deliver(_placed_results, request, take, name="joint rows")
         rows = {f"row_{name}": ("instance", table[:, view]) for view, name in enumerate(sources)}
         return Together(values, rows)
 
@@ -144,7 +147,7 @@ class ViewResults(LatentVariableModel):
             return self._alone(*alone, view_scores, "component", names, "scores", **options)
         if out is not None:
             raise DataError("out is for the scores of one view; those of several views come in memory")
-        found = self._together(views, correspondence, on, client, joint_scores)
+        found = self._together(views, correspondence, on, client, joint_scores, len(names))
         coords = {"component": names, **found.rows}
         return xr.DataArray(found.values, dims=("instance", "component"), coords=coords, name="scores")
 
@@ -238,7 +241,7 @@ class ViewResults(LatentVariableModel):
         alone = _only(views)
         if alone is not None:
             return self._alone(*alone, view_densities, "", None, "log_likelihood", client=client)
-        found = self._together(views, correspondence, on, client, joint_densities)
+        found = self._together(views, correspondence, on, client, joint_densities, 1)
         return xr.DataArray(found.values[:, 0], dims=("instance",), coords=found.rows, name="log_likelihood")
 
     def score(
@@ -272,6 +275,10 @@ class ViewResults(LatentVariableModel):
             return np.asarray(loadings[own] @ loadings[self._specification.slices[self._number(other)]].T)
         noise = self._specification.per_feature(self._parameters.noise_variance)[own]
         return np.asarray(loadings[own] @ loadings[own].T + np.diag(noise))
+
+
+def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:
+    return tuple((block.start, rows) for rows in block_results(block, request))
 
 
 def _only(views: Any) -> tuple[str, Any] | None:

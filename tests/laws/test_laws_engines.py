@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
 from law_cases import CASES, ROUTES, as_dask, fit, numbers, same_bits, texts
 
-from dlatent import PPCA, SupervisedPPCA
+from dlatent import PPCA, CorrespondencePPCA, SupervisedPPCA
 
 X, Y, LABELLED = numbers(n=200, d=24)
 ROWS = (50, 3, 1, 70, 26, 30, 20)
@@ -108,3 +110,26 @@ def test_sparse_results_do_not_depend_on_the_storage_order():
     one, other = (SupervisedPPCA(2).fit(data, labels) for data in (rows, shuffled))
     np.testing.assert_allclose(one.components_, other.components_, rtol=1e-6, atol=1e-9)
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-12)
+
+
+def test_scores_of_many_rows_pass_through_no_other_worker(two_workers, stored):
+    """Each result of the workers has the rows of one group; what joined two of them could grow as long as the data."""
+    model, sent, send = fit("semi", X, Y, LABELLED), [], two_workers.get
+    with patch.object(
+        two_workers, "get", side_effect=lambda graph, *a, **b: sent.append(graph) or send(graph, *a, **b)
+    ):
+        found = [model.transform(stored, client=two_workers), model.score_samples(stored, client=two_workers)]
+        joint = two_views(stored, two_workers)
+    np.testing.assert_array_equal(found[0], model.transform(stored, client="serial"))
+    np.testing.assert_array_equal(found[1], model.score_samples(stored, client="serial"))
+    np.testing.assert_array_equal(joint, two_views(stored, "serial"))
+    keys = [key[0] if isinstance(key, tuple) else key for graph in sent for key in dict(graph)]
+    for name in ("scores", "log_likelihood", "joint rows"):
+        assert any(key.startswith(name) for key in keys), name
+    assert not [key for key in keys if "-join-" in key]
+
+
+def two_views(stored, client):
+    pairs = np.arange(0, len(X), 2)[:, None] + [0, 0]
+    model = CorrespondencePPCA(2).fit({"a": stored, "b": X[:, :5]}, correspondence=pairs, client="serial")
+    return model.transform({"a": stored, "b": X[:, :5]}, correspondence=pairs, client=client).values

@@ -1,0 +1,146 @@
+"""The laws of `deliver`: every group comes to the caller, with the bits of the serial engine; none is joined."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from threading import Lock
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from engine_cases import COLUMNS, drawn, held, kill_once, parameters, refuse_at
+
+from dlatent.engine.connect import connect
+from dlatent.engine.order import group_count
+from dlatent.errors import DataError
+
+SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
+ROWS = sum(SIZES)
+ALL = ["one_worker", "two_processes", "seven_workers"]
+
+
+def placed(block, weights):
+    return ((block.start, block.features @ weights),)
+
+
+class Rows:
+    """Takes the pieces, and counts how often each row came."""
+
+    def __init__(self):
+        self.values = np.full((ROWS, 3), np.nan, dtype=np.float32)
+        self.count = np.zeros(ROWS, dtype=int)
+        self.times = 0
+        self.lock = Lock()
+
+    def __call__(self, pieces):
+        with self.lock:
+            self.times += 1
+            for start, piece in pieces:
+                self.values[start : start + len(piece)] = piece
+                self.count[start : start + len(piece)] += 1
+
+
+def delivered(source, client, **options):
+    rows = Rows()
+    with connect(source, client=client, **options) as engine:
+        engine.deliver(placed, parameters(), rows, name="rows")
+        record = engine.passes[-1]
+    return rows, record
+
+
+def joined(source):
+    """The same by a pass that joins all of them."""
+    with connect(source, client="serial") as engine:
+        pieces = engine.gather(placed, parameters(), combine=lambda left, right: left + right)
+    return np.concatenate([piece for _, piece in pieces])
+
+
+@pytest.fixture(params=["serial", "threads", *ALL])
+def client(request):
+    return {"serial": "serial", "threads": None}.get(request.param) or (
+        request.getfixturevalue(request.param) if request.param in ALL else None
+    )
+
+
+SOURCES = {
+    "blocks of a store": lambda: drawn(SIZES),
+    "Dask chunks": lambda: drawn(SIZES, delayed=True),
+    "in memory": lambda: held(np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32), SIZES),
+}
+
+
+@pytest.mark.parametrize("cache_bytes", [0, None])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_row_comes_once_with_the_bits_of_a_joined_pass(kind, cache_bytes, client):
+    source = SOURCES[kind]()
+    told = []
+    found, record = delivered(
+        source, client, cache_bytes=cache_bytes, on_progress=lambda done, of: told.append((done, of))
+    )
+    groups = group_count([block.nbytes for block in source.blocks])
+    assert found.values.tobytes() == joined(source).tobytes()
+    assert (found.count == 1).all()
+    assert found.times == groups
+    assert told[-1] == (groups, groups)
+    assert record.blocks == len(SIZES)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, None])
+def test_no_task_of_a_cluster_has_the_results_of_two_groups(two_processes, cache_bytes):
+    """A task that joined them would hold what is as long as the data."""
+    graphs = []
+    source, send = drawn(SIZES), two_processes.get
+    with patch.object(
+        two_processes, "get", side_effect=lambda graph, *a, **b: graphs.append(graph) or send(graph, *a, **b)
+    ):
+        rows, _ = delivered(source, two_processes, cache_bytes=cache_bytes)
+    assert (rows.count == 1).all()
+    tasks = {key: task for graph in graphs for key, task in dict(graph).items()}
+    folds = {key for key in tasks if isinstance(key, tuple) and str(key[0]).startswith("rows-")}
+    assert len(folds) == group_count([block.nbytes for block in source.blocks])
+    assert not [key for key, task in tasks.items() if folds & set(task.dependencies)]
+
+
+def test_workers_give_results_up_when_the_caller_has_them(two_processes):
+    rows, _ = delivered(drawn(SIZES), two_processes)
+    assert (rows.count == 1).all()
+
+    def held_there():
+        names = two_processes.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
+        return [name for name in names if "rows-" in name]
+
+    for _ in range(200):  # what the client gives up, the scheduler hears of a little later
+        if not held_there():
+            break
+        time.sleep(0.05)
+    assert not held_there()
+
+
+def killed_once(block, at):
+    kill_once(block, at)
+    return placed(block, at[2])
+
+
+def test_a_lost_worker_costs_no_row(two_processes, tmp_path):
+    rows, flag = Rows(), tmp_path / "killed"
+    source = drawn(SIZES)
+    with connect(source, client=two_processes) as engine:
+        engine.deliver(killed_once, (20, str(flag), parameters()), rows, name="rows")
+    assert Path(flag).exists()
+    assert (rows.count >= 1).all()
+    assert rows.values.tobytes() == joined(source).tobytes()
+
+
+def test_an_error_reaches_the_caller_and_leaves_the_engine_usable(client):
+    source = drawn(SIZES)
+    with connect(source, client=client) as engine:
+        with pytest.raises(DataError, match="column 0 is NaN"):
+            engine.deliver(refused, 20, lambda pieces: None)
+        rows = Rows()
+        engine.deliver(placed, parameters(), rows)
+    assert rows.values.tobytes() == joined(source).tobytes()
+
+
+def refused(block, index):
+    return (refuse_at(block, index),)
