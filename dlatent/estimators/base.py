@@ -209,6 +209,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             max_rank=plan.max_rank,
             precision=float(np.finfo(np.float32 if single else np.float64).eps),
             refuse_zero_rows=self.suspect_data == "refuse",
+            refuse_missing=self.missing == "refuse",
         )
 
     def _fit(

@@ -118,7 +118,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Options:
     """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations, the seed, the
-    noise floors as parts of the views' mean variances, and the widest subspace the driver may hold."""
+    noise floors as parts of the views' mean variances, the widest subspace the driver may hold, and whether rows of
+    zeros and missing entries are refused."""
 
     tolerance: float
     max_iterations: int
@@ -128,3 +129,4 @@ class Options:
     precision: float
     verify: bool = True
     refuse_zero_rows: bool = True
+    refuse_missing: bool = False

@@ -19,9 +19,11 @@ from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
 from dlatent.fitting.starts import Units, found_start, random_start, units_of
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.entries import (
+    CompleteRequest,
     Entries,
     EntryRequest,
     EntrySums,
+    block_complete_sums,
     block_entries,
     block_entry_sums,
     gradient,
@@ -55,7 +57,7 @@ def fit_rows(
 ) -> Outcome:
     """Maximum likelihood of the observed entries; `shift` (D + L′,) is a pilot mean, `solver` "auto" or "em" (plain EM
     from random loadings)."""
-    sums: EntrySums = gather(block_entry_sums, shift, name="sums")
+    sums = _sums(gather, shift, options)
     units, floors = units_of(sums, specification, shift, options)
     scaled = specification.with_floors(floors)
     patterns = _patterns(gather, sums, units)
@@ -85,6 +87,13 @@ def fit_rows(
         tuple(float(units.variances[at].mean()) for at in specification.noise_slices),
         said + _unseen(sums),
     )
+
+
+def _sums(gather: Gather, shift: Array, options: Options) -> EntrySums:
+    """Sums of the first pass, which refuses missing entries where the model does."""
+    if options.refuse_missing:
+        return gather(block_complete_sums, CompleteRequest(shift, options.refuse_zero_rows), name="sums")
+    return gather(block_entry_sums, shift, name="sums")
 
 
 def _view_instances(sums: EntrySums, specification: Specification) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.linear_gaussian.expectation import LOG_2PI
+from dlatent.linear_gaussian.moments import check_rows
 from dlatent.linear_gaussian.observed import (
     BUCKETS,
     Buffers,
@@ -209,6 +210,23 @@ def block_entry_sums(block: Block, shift: Array) -> EntrySums:
         found = add(found, EntrySums(float(at.stop - at.start), empty, *sums, counts))
     require_not_infinite(block, features, found.energy)
     return found
+
+
+class CompleteRequest(NamedTuple):
+    """The shift (D,), and whether rows of zeros are refused."""
+
+    shift: Array
+    refuse_zero_rows: bool
+
+
+def block_complete_sums(block: Block, request: CompleteRequest) -> EntrySums:
+    """The same of a block of which no entry may be missing.
+
+    Raises DataError for NaN or infinity, and for all-zero rows where asked.
+    """
+    sums = np.asarray(block.features.sum(axis=0, dtype=np.float64)).ravel()
+    check_rows(block, sums, refuse_zero_rows=request.refuse_zero_rows)
+    return block_entry_sums(block, request.shift)
 
 
 def block_observed_mean(block: Block, request: None) -> Array:
