@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -16,6 +16,9 @@ from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
 from dlatent.engine.heap import kept
 from dlatent.errors import DataError
+
+Check: TypeAlias = Callable[[Features, int | None, int], None]
+"""Looks at rows, with the number of the first of them, or None, and of their chunk."""
 
 
 def is_dask(value: Any) -> bool:
@@ -28,7 +31,14 @@ def row_chunks(array: Any) -> tuple[int | None, ...]:
     return tuple(None if math.isnan(rows) else int(rows) for rows in array.chunks[0])
 
 
-def map_rows(array: Any, function: Callable[[Features], Dense], columns: int, dtype: npt.DTypeLike = np.float64) -> Any:
+def map_rows(
+    array: Any,
+    function: Callable[[Features], Dense],
+    columns: int,
+    dtype: npt.DTypeLike = np.float64,
+    *,
+    check: Check | None = None,
+) -> Any:
     """The Dask array (N, columns) whose rows are `function` of the rows of `array`; nothing is computed yet.
 
     Parameters
@@ -37,6 +47,8 @@ def map_rows(array: Any, function: Callable[[Features], Dense], columns: int, dt
         unknown.
     function : pure and picklable; gets whole rows, dense or canonical CSR (n, D), and returns (n, columns).
     columns, dtype : of the result.
+    check : sees the rows before the function does, with the number of the first of them (None where sizes of chunks are
+        unknown) and of their chunk, and raises where they cannot be used.
 
     Returns
     -------
@@ -49,7 +61,7 @@ def map_rows(array: Any, function: Callable[[Features], Dense], columns: int, dt
     whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
     mapped: Any = da.map_blocks  # has no types
     return mapped(
-        partial(_apply, function, columns, np.dtype(dtype)),
+        partial(_apply, function, columns, np.dtype(dtype), check),
         whole,
         dtype=dtype,
         chunks=(whole.chunks[0], (columns,)),
@@ -59,10 +71,19 @@ def map_rows(array: Any, function: Callable[[Features], Dense], columns: int, dt
 
 
 def _apply(
-    function: Callable[[Features], Dense], columns: int, dtype: np.dtype[Any], chunk: Any
+    function: Callable[[Features], Dense],
+    columns: int,
+    dtype: np.dtype[Any],
+    check: Check | None,
+    chunk: Any,
+    block_info: Any = None,
 ) -> npt.NDArray[np.generic]:
     with pinned(), kept(briefly=True):
-        rows = function(_features(chunk))
+        features = _features(chunk)
+        if check is not None:
+            start, number = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]
+            check(features, None if math.isnan(start) else int(start), number)
+        rows = function(features)
     if rows.shape != (chunk.shape[0], columns):
         raise DataError(f"A function of rows gave shape {rows.shape} where {(chunk.shape[0], columns)} was announced.")
     return np.asarray(rows, dtype=dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,6 +28,8 @@ from dlatent.errors import (
     NotFittedError,
     PrecisionWarning,
 )
+from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
+from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.dual import fit_linear
 from dlatent.fitting.outcome import Options, Outcome, Progress
@@ -319,6 +320,33 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         return self._fitted
 
     @property
+    def feature_names_in_(self) -> Any:
+        """Names of the features (D,), where the data of the fit had names, and all of them were texts."""
+        return feature_names(self, self._require_fitted().labels.features)
+
+    def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
+        """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
+        labels = self._require_fitted().labels.features
+        around = ", or fit around NaN with missing='nan'" if "missing" in self.get_params() else ""
+        holes = self.missing != "refuse" if holes is None else holes
+        return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around)
+
+    def _latent(self, Z: Any) -> npt.NDArray[Any]:
+        """Latent variables (n, K) that a user gives, in the order of the components.
+
+        Errors: NotFittedError; DataError for another number of components, or for labels in another order.
+        """
+        self._require_fitted()
+        given, k = unwrap(Z), self._n_features_out
+        scores = np.asarray(given.data)
+        if scores.ndim != 2 or scores.shape[1] != k:
+            raise DataError(f"the scores have shape {scores.shape}; expected instances × {k} components")
+        if given.labels is not None:
+            for names in (self.component_names_, self.get_feature_names_out()):
+                require_order(names, given.labels.features, "the labels of the components")
+        return scores
+
+    @property
     def component_names_(self) -> npt.NDArray[np.int64]:
         """Labels of the latent dimension, from 0."""
         return np.arange(self._specification.n_components)
@@ -342,14 +370,6 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def outside() -> int:
-    """The stack level, seen from the caller of this function, of the user's line that led into the library."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 PILOT = "pilot"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from dlatent.arrays import Array, Block, DataSource, Features
 from dlatent.engine.connect import connect
 from dlatent.engine.lazy import is_dask, map_rows
 from dlatent.errors import DataError
+from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
@@ -31,23 +32,27 @@ def open_input(data: Any) -> tuple[DataSource, Unwrapped]:
     return (source if like.labels is None else replace(source, labels=like.labels)), like
 
 
-def require_width(source_shape: tuple[int, ...], features: int) -> None:
-    """Refuse data with another number of features than the model's."""
-    if source_shape[1] != features:
-        raise DataError(
-            f"the data have {source_shape[1]} features; the model was fitted with {features}: pass the same "
-            "features in the same order"
-        )
+class RowWork(NamedTuple):
+    """What is asked of every block: a function of its rows, once these are seen to be finite, and a sink, if any."""
+
+    function: RowFunction
+    features: KnownFeatures
+    sink: RowSink | None = None
 
 
-def _collected(block: Block, function: RowFunction) -> tuple[tuple[int, Array], ...]:
-    return ((block.start, function(block.features, block.targets)),)
+def _of_block(block: Block, work: RowWork) -> Array:
+    work.features.check_values(block.features, block.start)
+    return work.function(block.features, block.targets)
 
 
-def _written(block: Block, request: tuple[RowFunction, RowSink]) -> int:
-    function, sink = request
-    values = function(block.features, block.targets)
-    return sink.write(block.start, values if values.ndim == 2 else values[:, None])
+def _collected(block: Block, work: RowWork) -> tuple[tuple[int, Array], ...]:
+    return ((block.start, _of_block(block, work)),)
+
+
+def _written(block: Block, work: RowWork) -> int:
+    assert work.sink is not None
+    values = _of_block(block, work)
+    return work.sink.write(block.start, values if values.ndim == 2 else values[:, None])
 
 
 def _without_targets(features: Features, function: RowFunction, single: bool) -> Array:
@@ -58,7 +63,7 @@ def _without_targets(features: Features, function: RowFunction, single: bool) ->
 def by_rows(
     data: Any,
     function: RowFunction,
-    features: int,
+    features: KnownFeatures,
     *,
     columns: str,
     names: npt.NDArray[Any] | None,
@@ -70,26 +75,29 @@ def by_rows(
 ) -> Any:
     """Apply `function` to the rows of any input.
 
-    Parameters: `features`, expected width; `columns` and `names`, dimension and labels of the result's second axis
-    (names None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory.
+    Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
+    second axis (names None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead
+    of memory.
     Returns: an array of the input's kind, or the path of the written store.
     """
     like = unwrap(data)
     if is_dask(like.data) and out is None and targets is None:
-        require_width(like.data.shape, features)
-        width = 1 if names is None else len(names)
-        lazy = map_rows(like.data, partial(_without_targets, function=function, single=names is None), width)
+        features.check(like.data.shape, None if like.labels is None else like.labels.features)
+        rows = partial(_without_targets, function=function, single=names is None)
+        width, check = 1 if names is None else len(names), features.without_labels().check_values
+        lazy = map_rows(like.data, rows, width, check=check)
         return wrap_rows(lazy[:, 0] if names is None else lazy, like, columns, _numbered(names), name=name)
     source, like = open_input(data)
-    require_width(source.shape, features)
+    features.check(source.shape, source.labels.features)
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} instances")
+    work = RowWork(function, features.without_labels())
     if out is not None:
-        return _into_store(source, function, targets, out, columns, names, name, overwrite, client)
+        return _into_store(source, work, targets, out, columns, names, name, overwrite, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with connect(source, targets=targets, client=local, cache_bytes=0) as engine:
-        engine.deliver(_collected, function, partial(_fill, values), name=name)
+        engine.deliver(_collected, work, partial(_fill, values), name=name)
     return wrap_rows(values, like, columns, _numbered(names), name=name)
 
 
@@ -105,7 +113,7 @@ def _numbered(names: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
 
 def _into_store(
     source: DataSource,
-    function: RowFunction,
+    work: RowWork,
     targets: Array | None,
     out: str | os.PathLike[str],
     columns: str,
@@ -124,7 +132,7 @@ def _into_store(
     sink = RowSink.create(out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite)
     try:
         with connect(source, targets=targets, client=client, cache_bytes=0) as engine:
-            engine.gather(_written, (function, sink), name=name)
+            engine.gather(_written, work._replace(sink=sink), name=name)
     except BaseException:
         sink.abort()
         raise

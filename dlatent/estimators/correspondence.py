@@ -41,6 +41,7 @@ class CorrespondencePPCA(CorrespondenceModel):
     n_iter_, n_passes_, converged_, history_ : as in PPCA.
     n_samples_ : number of instances N.
     n_features_in_ : number of features of all views.
+    feature_names_in_ : for each view whose data had names, those of its features.
 
     Source: Ham, Lee and Saul (2003), section 3.1, with the noise of errata 22; docs/models/correspondences.md.
     """

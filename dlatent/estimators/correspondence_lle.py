@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.features import view_feature_names
 from dlatent.estimators.joining import joined_rows, named, without_labels
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.fitting.local_linear import LocalPlan
@@ -32,6 +34,7 @@ class CorrespondenceLLE(LocalLinearModel):
     embedding_ : Y (n, K), the distinct instances, in the order of `instances_`.
     instances_ : (n, views), the row of each instance in each view, −1 where it is absent.
     view_names_ : names of the views.
+    feature_names_in_ : for each view whose data had names, those of its features.
     Others as LocallyLinearEmbedding.
 
     Source: Ham, Lee and Saul (2003), section 3; errata 20 in this documentation.
@@ -82,6 +85,12 @@ class CorrespondenceLLE(LocalLinearModel):
         self._require_fitted()
         return [view.name for view in self._views]
 
+    @property
+    def feature_names_in_(self) -> dict[str, npt.NDArray[Any]]:
+        """Names of the features of each view whose data had names in the fit, all of them texts."""
+        self._require_fitted()
+        return view_feature_names(self, {view.name: view.features for view in self._views})
+
     def embedding_of(self, view: str | int) -> Array:
         """The embedding of the training rows of a view (N_v, K), in their order."""
         self._require_fitted()
@@ -100,7 +109,7 @@ class CorrespondenceLLE(LocalLinearModel):
 
         Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory.
         Returns: (n, K) in the kind of the input, or the path.
-        Errors: NotFittedError; DataError for an unknown view, or another number of features.
+        Errors: NotFittedError; DataError for an unknown view, and as in `PPCA.transform`.
         """
         self._require_fitted()
         return self._transform(X, self._number(view), out, overwrite, client)
@@ -135,7 +144,7 @@ class CorrespondenceLLE(LocalLinearModel):
         return by_rows(
             X,
             partial(_reconstructed_rows, first=first, second=latent),
-            self._views[source].shape[1],
+            self._known_features(source),
             columns="feature",
             names=np.arange(width) if labels is None else labels,
             name="reconstruction",

@@ -108,7 +108,7 @@ class FactorAnalysis(PPCA):
         function = self._rows(bartlett_rows if self.missing == "refuse" else incomplete.bartlett)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         names = self.component_names_
-        return by_rows(X, function, self.n_features_in_, columns="component", names=names, name="scores", **options)
+        return by_rows(X, function, self._known_features(), columns="component", names=names, name="scores", **options)
 
     def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:
         """The same model with loadings of simple structure: Λ = WT, on factors f = T⁻¹z with correlations Φ.

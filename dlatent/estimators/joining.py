@@ -12,6 +12,7 @@ import xarray as xr
 
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError
+from dlatent.estimators.labelled import is_frame
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.label_files import read_labels
 
@@ -165,8 +166,8 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any
         if on in data.coords and data.coords[on].ndim == 1:
             return _listed(data.coords[on].values, name)
         raise DataError(f"view {name!r} has no coordinate {on!r}; it has {', '.join(map(str, data.coords)) or 'none'}")
-    if hasattr(data, "columns") and hasattr(data, "index"):
-        if data.index.name == on:
+    if is_frame(data):
+        if hasattr(data, "index") and data.index.name == on:
             return _listed(data.index, name)
         if on in data.columns:
             return _listed(data[on], name)
@@ -189,6 +190,6 @@ def _listed(labels: Any, name: str) -> list[Any]:
 
 def without_labels(data: Any, on: Any) -> Any:
     """The data of a view without the column of labels, where a data frame has it among the features."""
-    if isinstance(on, str) and hasattr(data, "columns") and hasattr(data, "drop") and on in data.columns:
-        return data.drop(columns=on)
+    if isinstance(on, str) and is_frame(data) and on in data.columns:
+        return data.drop(columns=on) if hasattr(data, "iloc") else data.drop(on)
     return data

@@ -25,7 +25,8 @@ class Unwrapped:
 def unwrap(data: Any) -> Unwrapped:
     """Take the data out of a DataArray, a Dataset with one two-dimensional variable, or a data frame; others pass.
 
-    Raises DataError for a DataArray that has not two dimensions, or a Dataset with none or several candidates.
+    Raises DataError for a DataArray that has not two dimensions, a Dataset with none or several candidates, or a data
+    frame of which some columns only are named by texts.
     """
     if isinstance(data, xr.Dataset):
         names = [str(name) for name, v in data.data_vars.items() if v.ndim == 2 and v.dtype.kind in "fiub"]
@@ -34,7 +35,7 @@ def unwrap(data: Any) -> Unwrapped:
                 f"the Dataset has {len(names)} two-dimensional variables {names}; pass one of them, as ds[name]"
             )
         data = data[names[0]]
-    if hasattr(data, "iloc") and hasattr(data, "columns"):
+    if is_frame(data):
         return _unwrap_frame(data)
     if not isinstance(data, xr.DataArray):
         return Unwrapped(data, None, None)
@@ -45,11 +46,24 @@ def unwrap(data: Any) -> Unwrapped:
     return Unwrapped(data.data, labels, data)
 
 
+def is_frame(data: Any) -> bool:
+    """True for a data frame in memory: of pandas, of polars, or of another kind with columns and a matrix of them."""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy") and not isinstance(data, (xr.DataArray, xr.Dataset))
+
+
 def _unwrap_frame(frame: Any) -> Unwrapped:
-    """The numbers of a pandas DataFrame, with the names of its columns where they are text."""
+    """The numbers of a data frame, with the names of its columns where they are text.
+
+    Raises DataError where some names are text and others not, as scikit-learn does.
+    """
     names = [name for name in frame.columns if isinstance(name, str)]
-    features = np.array(names) if len(names) == frame.shape[1] else None
-    return Unwrapped(frame.to_numpy(), AxisLabels(features=features), None)
+    if names and len(names) < frame.shape[1]:
+        other = next(name for name in frame.columns if not isinstance(name, str))
+        raise DataError(
+            f"some columns of the data frame have texts for names, as {names[0]!r}, and others not, as {other!r}; name "
+            "all of them by texts, as with X.columns = X.columns.astype(str), or pass X.to_numpy()"
+        )
+    return Unwrapped(frame.to_numpy(), AxisLabels(features=np.array(names) if names else None), None)
 
 
 def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:

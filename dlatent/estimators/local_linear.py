@@ -21,8 +21,9 @@ from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import groups
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
-from dlatent.estimators.base import PILOT, Watch, history_dataset, outside, pilot_shift
+from dlatent.estimators.base import PILOT, Watch, history_dataset, pilot_shift
 from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
@@ -218,9 +219,15 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self._require_fitted()
         function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
         names = np.arange(self.embedding_.shape[1])
-        width = self._views[view].shape[1]
+        known = self._known_features(view)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        return by_rows(X, function, width, columns="component", names=names, name="scores", **options)
+        return by_rows(X, function, known, columns="component", names=names, name="scores", **options)
+
+    def _known_features(self, view: int) -> KnownFeatures:
+        """What the model asks of new data of a view."""
+        own = self._views[view]
+        name = own.name if len(self._views) > 1 else None
+        return KnownFeatures(type(self).__name__, own.shape[1], own.features, name)
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""
@@ -269,6 +276,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     separate_sets_ : instances by set, where the graph falls apart; one set where it does not.
     neighbor_recall_ : (1.0,) for exact neighbours, else the part that was found, on a sample.
     n_samples_, n_features_in_, n_passes_ : instances, features, and passes over the data.
+    feature_names_in_ : as in PPCA.
     history_ : Dataset with a line for each pass.
 
     Source: Roweis and Saul (2000); Saul and Roweis (2003).
@@ -306,6 +314,12 @@ class LocallyLinearEmbedding(LocalLinearModel):
         self._require_fitted()
         return self._views[0].shape[1]
 
+    @property
+    def feature_names_in_(self) -> npt.NDArray[Any]:
+        """Names of the features (D,), where the data of the fit had names, and all of them were texts."""
+        self._require_fitted()
+        return feature_names(self, self._views[0].features)
+
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
     ) -> Any:
@@ -313,7 +327,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
 
         Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory.
         Returns: (n, K) in the kind of the input (numpy, lazy dask, xarray), or the path.
-        Errors: NotFittedError; DataError for another number of features.
+        Errors: NotFittedError; DataError as in `PPCA.transform`.
         """
         return self._transform(X, 0, out, overwrite, client)
 

@@ -88,6 +88,7 @@ class PPCA(LatentVariableModel):
     at_floor_ : one truth value, whether the noise variance is at its floor.
     n_samples_ : number of instances N.
     n_features_in_ : number of features D.
+    feature_names_in_ : names of the features (D,), where the data of the fit had names, all of them texts.
     history_ : Dataset with a line for each iteration and for each pass.
 
     Source: Tipping and Bishop (1999), equations (7)–(8); "Routes" of this documentation for many features.
@@ -131,8 +132,9 @@ class PPCA(LatentVariableModel):
     def fit(self, X: Any, y: Any = None, *, client: Any = None, watch: Watch | None = None) -> Self:
         """Fit the model to instances × features of any kind that `dlatent.stores.open` takes.
 
-        Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, zarr, or the path or URL of a Zarr store; `y` is
-        ignored; `client` a distributed.Client (None: the active one, or this process's threads); `watch` gets progress.
+        Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
+        path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
+        process's threads); `watch` gets progress.
         Errors: DataError naming row, column and block; PlanError before data moves; warns ConvergenceWarning,
         NoiseFloorWarning, PrecisionWarning.
         """
@@ -160,14 +162,14 @@ class PPCA(LatentVariableModel):
     def _scores(self, X: Any, targets: Array | None, **options: Any) -> Any:
         """Posterior means of the rows, with encoded targets (N, L') where there are any."""
         function = self._rows(score_rows if self.missing == "refuse" else incomplete.scores)
-        names, width = self.component_names_, self.n_features_in_
-        return by_rows(X, function, width, columns="component", names=names, name="scores", targets=targets, **options)
+        names, known = self.component_names_, self._known_features()
+        return by_rows(X, function, known, columns="component", names=names, name="scores", targets=targets, **options)
 
     def _log_likelihoods(self, X: Any, targets: Array | None, *, client: Any) -> Any:
         """Log-likelihoods of the rows, with encoded targets (N, L') where there are any."""
-        function, width = self._likelihood_function(), self.n_features_in_
+        function, known = self._likelihood_function(), self._known_features()
         return by_rows(
-            X, function, width, columns="", names=None, name="log_likelihood", targets=targets, client=client
+            X, function, known, columns="", names=None, name="log_likelihood", targets=targets, client=client
         )
 
     def _likelihood_function(self) -> Any:
@@ -179,7 +181,7 @@ class PPCA(LatentVariableModel):
         names = np.arange(self._n_features_out**2)
         options: dict[str, Any] = {"columns": "entry", "names": names, "name": "covariance", "client": client}
         function = self._rows(incomplete.covariances)
-        return np.asarray(by_rows(X, function, self.n_features_in_, targets=targets, **options))
+        return np.asarray(by_rows(X, function, self._known_features(), targets=targets, **options))
 
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
@@ -189,7 +191,8 @@ class PPCA(LatentVariableModel):
         Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory.
         Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (instance, component)), or the
         path.
-        Errors: NotFittedError; DataError for another number of features.
+        Errors: NotFittedError; DataError for other features or another order of them, and naming row and column of NaN
+        or infinity (of a lazy result when it is computed); a UserWarning where the order cannot be checked.
         """
         return self._scores(X, None, out=out, overwrite=overwrite, client=client)
 
@@ -199,7 +202,7 @@ class PPCA(LatentVariableModel):
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all
         rows; where entries may be missing each row has its own (instance, component, component_2).
-        Errors: NotFittedError; DataError for another number of features.
+        Errors: NotFittedError; DataError as in `transform`.
         """
         scores = self.transform(X, client=client)
         if self.missing != "refuse":
@@ -212,7 +215,7 @@ class PPCA(LatentVariableModel):
 
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: (N,) in nats, in the kind of the input.
-        Errors: NotFittedError; DataError for another number of features.
+        Errors: NotFittedError; DataError as in `transform`.
         """
         return self._log_likelihoods(X, None, client=client)
 
@@ -236,7 +239,7 @@ class PPCA(LatentVariableModel):
         return by_rows(
             X,
             self._rows(function),
-            width,
+            self._known_features(holes=True),
             columns=fitted.labels.dims[1],
             names=names,
             name=name,
@@ -253,7 +256,7 @@ class PPCA(LatentVariableModel):
 
         Parameters: `X` (N, D) dense, NaN where missing; `out`, a Zarr store to be written instead of memory.
         Returns: (N, D) in the kind of the input (numpy, lazy dask, xarray), or the path of the store.
-        Errors: NotFittedError; DataError for another number of features, or sparse data.
+        Errors: NotFittedError; DataError for other features, infinite values, or sparse data.
         """
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         return self._imputed(incomplete.imputed, X, None, "imputed", options)
@@ -273,13 +276,9 @@ class PPCA(LatentVariableModel):
 
         Parameters: `Z` (n, K) scores.
         Returns: (n, D), in units of the features.
-        Errors: NotFittedError; DataError for another number of components.
+        Errors: NotFittedError; DataError for another number of components, or for their labels in another order.
         """
-        self._require_fitted()
-        scores, k = np.asarray(Z), self.components_.shape[0]
-        if scores.ndim != 2 or scores.shape[1] != k:
-            raise DataError(f"the scores have shape {scores.shape}; expected instances × {k} components")
-        return scores @ self.components_ + self.mean_
+        return self._latent(Z) @ self.components_ + self.mean_
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> npt.NDArray[np.float64]:
         """Draw instances from the model: z ~ N(0, I), x = Wz + μ + ε.

@@ -11,7 +11,7 @@ from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
-from dlatent.estimators.by_rows import open_input, require_width
+from dlatent.estimators.by_rows import open_input
 from dlatent.estimators.linked import LinkedModel, whole
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
@@ -267,7 +267,7 @@ def joint_log_likelihood(
     """Log-likelihood of linked instances together, with the constant of the graph."""
     model._require_fitted()
     source, _ = open_input(X)
-    require_width(source.shape, model.n_features_in_)
+    model._known_features().check(source.shape, source.labels.features)
     opened = model._open_links(links, source)
     constant = model.log_determinant(opened, client=client, **determinant)
     specification = model._specification

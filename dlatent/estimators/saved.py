@@ -164,8 +164,8 @@ def _attributes(model: LatentVariableModel) -> dict[str, Any]:
 
 
 def _kind(labels: Any) -> str:
-    """How labels of features are kept: as whole numbers, or as texts."""
-    return "i8" if np.asarray(labels).dtype.kind in "iu" else "U"
+    """How labels of features are kept: as whole numbers, as numbers, or as texts."""
+    return {"i": "i8", "u": "i8", "f": "f8"}.get(np.asarray(labels).dtype.kind, "U")
 
 
 def result_dataset(model: LatentVariableModel) -> xr.Dataset:

@@ -259,7 +259,7 @@ class SupervisedPPCA(PPCA):
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: (N, L) in the kind of the input, dims (instance, target): regression values, or scores of the classes
         or labels.
-        Errors: NotFittedError; DataError for another number of features.
+        Errors: NotFittedError; DataError as in `PPCA.transform`.
         """
         self._require_fitted()
         rows = prediction_rows if self.missing == "refuse" else incomplete_prediction_rows
@@ -267,7 +267,7 @@ class SupervisedPPCA(PPCA):
         return by_rows(
             X,
             function,
-            self.n_features_in_,
+            self._known_features(),
             columns="target",
             names=self._encoding.names,
             name="outputs",
@@ -294,7 +294,7 @@ class SupervisedPPCA(PPCA):
             return values, self.predictive_variance()
         function = partial(self._rows(variance_rows), encoding=self._encoding)
         options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
-        return values, by_rows(X, function, self.n_features_in_, client=client, **options)
+        return values, by_rows(X, function, self._known_features(), client=client, **options)
 
     def _labels_of(self, codes: Any) -> Any:
         """The labels of class numbers in the kind of the input; Dask arrays stay lazy."""

@@ -16,6 +16,7 @@ from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.features import KnownFeatures, view_feature_names
 from dlatent.estimators.joining import joined_rows, named, without_labels
 from dlatent.estimators.ppca import posterior_dataset
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -87,12 +88,22 @@ class ViewResults(LatentVariableModel):
             )
         return self.view_names_.index(view)
 
+    @property
+    def feature_names_in_(self) -> dict[str, npt.NDArray[Any]]:
+        """Names of the features of each view whose data had names in the fit, all of them texts."""
+        self._require_fitted()
+        return view_feature_names(self, {name: labels.features for name, labels in self._view_labels.items()})
+
+    def _known_view(self, view: str) -> KnownFeatures:
+        """What the model asks of new data of a view."""
+        width = self._specification.sizes[self._number(view)]
+        return KnownFeatures(type(self).__name__, width, self._view_labels[view].features, view)
+
     def _alone(self, view: str, data: Any, function: Any, columns: str, names: Any, name: str, **options: Any) -> Any:
         """A function of the rows of one view, in the kind of its data."""
         number = self._number(view)
         rows = partial(function, view=number, parameters=self._parameters, specification=self._specification)
-        width = self._specification.sizes[number]
-        return by_rows(data, rows, width, columns=columns, names=names, name=name, **options)
+        return by_rows(data, rows, self._known_view(view), columns=columns, names=names, name=name, **options)
 
     def _together(
         self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction, width: int
@@ -100,10 +111,8 @@ class ViewResults(LatentVariableModel):
         """A function of joint instances of several views, with `width` values each, in the order of their table."""
         data, sources = opened(views, on)
         numbers = [self._number(name) for name in sources]
-        for name, number in zip(sources, numbers, strict=True):
-            wanted, found = self._specification.sizes[number], sources[name].shape[1]
-            if found != wanted:
-                raise DataError(f"view {name!r} has {found} features; the model was fitted with {wanted}")
+        for name, own in sources.items():
+            self._known_view(name).check(own.shape, own.labels.features)
         table = joined_rows(correspondence, on, data, sources)
         source = joint(sources, table)
         about = arrangement(source, numbers, self._specification.sizes)
@@ -199,7 +208,7 @@ class ViewResults(LatentVariableModel):
         store to be written instead of memory.
         Returns: (n, D_w) in the kind of the data (numpy, lazy dask, xarray), or the path; with `return_variance` also
         the variance of each feature (D_w,), the same for all rows.
-        Errors: NotFittedError; DataError for unknown views, or another number of features.
+        Errors: NotFittedError; DataError for unknown views, and as in `PPCA.transform`.
         """
         number, labels = self._number(to_view), self._view_labels.get(to_view, AxisLabels())
         names = np.arange(self._specification.sizes[number]) if labels.features is None else labels.features
@@ -225,9 +234,7 @@ class ViewResults(LatentVariableModel):
         Returns: (n, D_v), in units of the features.
         Errors: NotFittedError; DataError for an unknown view or another number of components.
         """
-        own, scores = self._specification.slices[self._number(view)], np.asarray(Z)
-        if scores.ndim != 2 or scores.shape[1] != self._n_features_out:
-            raise DataError(f"the scores have shape {scores.shape}; expected instances × {self._n_features_out}")
+        own, scores = self._specification.slices[self._number(view)], self._latent(Z)
         return scores @ self._parameters.loadings[own].T + self._parameters.mean[own]
 
     def score_samples(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Any:

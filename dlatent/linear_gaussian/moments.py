@@ -53,18 +53,29 @@ class BadEntry(NamedTuple):
     all: int
 
 
-def bad_entry(x: Features) -> BadEntry | None:
-    """The first NaN or infinity of some rows."""
+def bad_entry(x: Features, *, holes: bool = False) -> BadEntry | None:
+    """The first NaN or infinity of some rows; with `holes` NaN stands for a missing entry, and only infinity is bad."""
     rows: npt.NDArray[np.intp]
     columns: npt.NDArray[Any]
     if isinstance(x, sp.csr_array):
-        bad = np.flatnonzero(~np.isfinite(x.data))
+        bad = np.flatnonzero(_bad(x.data, holes))
         rows = np.searchsorted(x.indptr, bad, side="right") - 1
         columns, values = x.indices[bad], x.data[bad]
     else:
-        rows, columns = np.nonzero(~np.isfinite(x))
+        rows, columns = np.nonzero(_bad(x, holes))
         values = x[rows, columns]
     return BadEntry(int(rows[0]), int(columns[0]), values[0], len(values)) if len(values) else None
+
+
+def _bad(values: npt.NDArray[Any], holes: bool) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isinf(values) if holes else ~np.isfinite(values))
+
+
+def found_bad(x: Features, *, holes: bool = False) -> BadEntry | None:
+    """As `bad_entry`, by way of the sum of all entries, which is finite where they are: the search is seldom needed."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = (x.data if isinstance(x, sp.csr_array) else x).sum()
+    return None if np.isfinite(total) else bad_entry(x, holes=holes)
 
 
 def require_finite(block: Block, sums: Array) -> None:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.moments import bad_entry, empty_rows
+from dlatent.linear_gaussian.moments import empty_rows, found_bad
 from dlatent.stores.rows import ArrayRows, MatrixRows, Rows
 
 Table = npt.NDArray[np.int64]
@@ -161,10 +161,7 @@ def _side_by_side(found: list[Features]) -> Features:
 
 def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
     """Refuse what no model can use, by the names that the user knows it by."""
-    values = x.data if isinstance(x, sp.csr_array) else x
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = bool(np.isfinite(values.sum()))
-    bad = None if finite else bad_entry(x)
+    bad = found_bad(x)
     if bad is not None:
         raise DataError(
             f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; an instance may lack a "

@@ -1,0 +1,158 @@
+"""The features that a model was fitted to, and what it asks of new data: their names, their number, finite values."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Features
+from dlatent.errors import DataError
+from dlatent.linear_gaussian.moments import found_bad
+
+Labels = npt.NDArray[Any] | None
+"""Labels of features (D,), or None where the data had none."""
+SHOWN = 5
+
+
+def feature_names(model: object, labels: Labels) -> npt.NDArray[np.object_]:
+    """The names that a model was fitted with. Errors: AttributeError where there were none."""
+    names = names_in(labels)
+    if names is None:
+        raise AttributeError(f"this {type(model).__name__} was fitted to features without names")
+    return names
+
+
+def view_feature_names(model: object, labels: Mapping[str, Labels]) -> dict[str, npt.NDArray[np.object_]]:
+    """The same of each view that had names. Errors: AttributeError where none had."""
+    each = {view: names_in(own) for view, own in labels.items()}
+    found = {view: names for view, names in each.items() if names is not None}
+    if not found:
+        raise AttributeError(f"this {type(model).__name__} was fitted to features without names")
+    return found
+
+
+def names_in(labels: Labels) -> npt.NDArray[np.object_] | None:
+    """Labels as names, or None where there are none: names are texts, as scikit-learn has it."""
+    if labels is None or not len(labels):
+        return None
+    listed = np.asarray(labels).tolist()
+    return np.array(listed, dtype=object) if all(isinstance(label, str) for label in listed) else None
+
+
+@dataclass(frozen=True)
+class KnownFeatures:
+    """What a fitted model knows of its features.
+
+    Parameters
+    ----------
+    model : name of its class.
+    width : number of features.
+    labels : as the fitted data had them.
+    view : name of the view whose features they are, where there are several.
+    holes : whether NaN is a missing entry for the model.
+    advice : what to do about NaN, beside filling it.
+    """
+
+    model: str
+    width: int
+    labels: Labels
+    view: str | None = None
+    holes: bool = False
+    advice: str = ""
+
+    def check(self, shape: tuple[int, ...], labels: Labels) -> None:
+        """Refuse data with other features, or with the same ones in another order, before any of them is read.
+
+        Where either side has no names the order cannot be checked, which a warning says, as in scikit-learn.
+        Errors: DataError.
+        """
+        place = "" if self.view is None else f"view {self.view!r}: "
+        known, given = names_in(self.labels), names_in(labels)
+        if known is not None and given is not None:
+            _check_names(known, given, place)
+        if shape[1] != self.width:
+            who = "the data have" if self.view is None else f"view {self.view!r} has"
+            raise DataError(
+                f"{who} {shape[1]} features; the model was fitted with {self.width}: pass the same "
+                "features in the same order"
+            )
+        if known is None and given is None:
+            require_order(self.labels, labels, f"{place}the labels of the features")
+        elif known is None:
+            text = f"{place}X has feature names, but {self.model} was fitted without feature names"
+            warnings.warn(text, UserWarning, stacklevel=outside())
+        elif given is None:
+            text = f"{place}X does not have valid feature names, but {self.model} was fitted with feature names"
+            warnings.warn(text, UserWarning, stacklevel=outside())
+
+    def check_values(self, x: Features, start: int | None, chunk: int = 0) -> None:
+        """Refuse NaN and infinity in rows that begin at row `start` of the data, or in `chunk` where nobody knows.
+
+        Errors: DataError naming row and column.
+        """
+        bad = found_bad(x, holes=self.holes)
+        if bad is None:
+            return
+        place = "" if self.view is None else f"view {self.view!r}, "
+        row = f"row {bad.row} of chunk {chunk}" if start is None else f"row {start + bad.row}"
+        among = "the chunk" if start is None else f"rows {start}–{start + x.shape[0] - 1}"
+        mend = f"fill or remove them{self.advice}"
+        if self.holes:
+            mend = "make them NaN if they are missing, or correct them"
+        raise DataError(
+            f"{place}{row}, column {bad.column} is {bad.value}, and {bad.all} entries of {among} "
+            f"{'are infinite' if self.holes else 'are not finite'}; {mend}"
+        )
+
+    def without_labels(self) -> KnownFeatures:
+        """The same for `check_values`, which travels to where the rows are; the labels may be many."""
+        return replace(self, labels=None)
+
+
+def outside() -> int:
+    """The stack level, seen from the caller of this function, of the user's line that led into the library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def require_order(known: Labels, given: Labels, what: str) -> None:
+    """Refuse the same labels in another order; other labels are left to their order.
+
+    Errors: DataError.
+    """
+    if known is None or given is None or len(known) != len(given):
+        return
+    ours, theirs = np.asarray(known).tolist(), np.asarray(given).tolist()
+    if ours != theirs and set(ours) == set(theirs):
+        at = next(place for place, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+        raise DataError(
+            f"{what} are those of the model in another order (first at {at}: {theirs[at]!r}, the model has "
+            f"{ours[at]!r}); pass them in the same order"
+        )
+
+
+def _check_names(known: npt.NDArray[np.object_], given: npt.NDArray[np.object_], place: str) -> None:
+    """The names must be those of the fit, in their order; the text is scikit-learn's."""
+    if np.array_equal(known, given):
+        return
+    unseen, missing = sorted(set(given) - set(known)), sorted(set(known) - set(given))
+    text = f"{place}The feature names should match those that were passed during fit.\n"
+    if unseen:
+        text += "Feature names unseen at fit time:\n" + _listed(unseen)
+    if missing:
+        text += "Feature names seen at fit time, yet now missing:\n" + _listed(missing)
+    if not unseen and not missing:
+        text += "Feature names must be in the same order as they were in fit.\n"
+    raise DataError(text)
+
+
+def _listed(names: list[str]) -> str:
+    return "".join(f"- {name}\n" for name in names[:SHOWN]) + ("- ...\n" if len(names) > SHOWN else "")

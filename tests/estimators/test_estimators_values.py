@@ -1,0 +1,249 @@
+"""Values that are no numbers are errors that name row and column, wherever rows are asked for and however late."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+from estimator_cases import HOLES, D, N, X, Y
+
+from dlatent import (
+    PPCA,
+    CorrespondenceFactorAnalysis,
+    CorrespondenceLLE,
+    CorrespondencePPCA,
+    DataError,
+    FactorAnalysis,
+    KernelPPCA,
+    KernelSupervisedPPCA,
+    LocallyLinearEmbedding,
+    RelationalPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+)
+
+RING = sp.csr_array((np.ones(N), (np.arange(N), (np.arange(N) + 1) % N)), shape=(N, N))
+LINKS = sp.csr_array(RING + RING.T)
+PAIRS = np.column_stack([np.arange(40), np.arange(40)])
+OTHER = np.column_stack([X[:, 0] + 0.3 * X[:, 1], X[:, 2] - X[:, 3], X[:, 4]]) + 0.1 * Y[:, :1]
+ROW, COLUMN = 47, 5
+BAD = {"NaN": (np.nan, "is nan"), "infinity": (np.inf, "is inf"), "minus infinity": (-np.inf, "is -inf")}
+KERNELS = ["linear", "rbf", "polynomial", "cosine", "laplacian"]
+
+MODELS = {
+    "PPCA": PPCA(2).fit(X),
+    "FactorAnalysis": FactorAnalysis(2).fit(X),
+    "SupervisedPPCA": SupervisedPPCA(2).fit(X, Y),
+    "RelationalPPCA": RelationalPPCA(2).fit(X, links=LINKS),
+    "RelationalSupervisedPPCA": RelationalSupervisedPPCA(2).fit(X, Y, links=LINKS),
+    "KernelSupervisedPPCA": KernelSupervisedPPCA(2).fit(X, Y),
+    "LocallyLinearEmbedding": LocallyLinearEmbedding(n_neighbors=8).fit(X),
+    **{f"KernelPPCA {kernel}": KernelPPCA(2, kernel=kernel).fit(X) for kernel in KERNELS},
+}
+METHODS = {
+    "transform": lambda m, x: m.transform(x),
+    "posterior": lambda m, x: m.posterior(x)["scores"],
+    "score_samples": lambda m, x: m.score_samples(x),
+    "score": lambda m, x: m.score(x),
+    "predict": lambda m, x: m.predict(x),
+    "decision_function": lambda m, x: m.decision_function(x),
+    "bartlett": lambda m, x: m.transform(x, scores="bartlett"),
+    "log_likelihood": lambda m, x: m.log_likelihood(x, LINKS),
+}
+
+
+def methods_of(name):
+    found = [method for method in METHODS if hasattr(MODELS[name], method)]
+    if name == "RelationalSupervisedPPCA":
+        found.remove("log_likelihood")  # wants targets
+    return found + ["bartlett"] * (name == "FactorAnalysis")
+
+
+ALL = [(name, method) for name in MODELS for method in methods_of(name)]
+LAZY = [(name, method) for name, method in ALL if method not in ("score", "log_likelihood")]
+
+
+def spoiled(value, row=ROW, column=COLUMN, x=X):
+    x = x.copy()
+    x[row, column] = value
+    return x
+
+
+def as_zarr(x, folder):
+    array = zarr.create_array(folder / "x.zarr", shape=x.shape, chunks=(7, 3), dtype=x.dtype)
+    array[:] = x
+    return str(folder / "x.zarr")
+
+
+KINDS = {"numpy": lambda x, _: x, "sparse": lambda x, _: sp.csr_array(x), "zarr": as_zarr}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("kind", "bad"), [("numpy", "NaN"), ("numpy", "infinity"), ("sparse", "NaN"), ("zarr", "NaN")])
+@pytest.mark.parametrize(("name", "method"), ALL)
+def test_rows_that_are_asked_for_must_be_finite(name, method, kind, bad, tmp_path):
+    value, words = BAD[bad]
+    with pytest.raises(DataError, match=rf"row {ROW}, column {COLUMN}\b.* {words}.*fill or remove them"):
+        METHODS[method](MODELS[name], KINDS[kind](spoiled(value), tmp_path))
+
+
+@pytest.mark.parametrize(("name", "method"), LAZY)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_lazy_results_raise_when_they_are_computed(name, method, sparse):
+    x = da.from_array(spoiled(np.nan), chunks=(13, 3))
+    if sparse:
+        x = x.rechunk((13, D)).map_blocks(sp.csr_array, meta=sp.csr_array((0, 0)))
+    for data in (x,) if sparse else (x, xr.DataArray(x, dims=("row", "band"))):
+        found = METHODS[method](MODELS[name], data)
+        assert found[:13].compute().shape[0] == 13, "other chunks are not concerned"
+        with pytest.raises(DataError, match=rf"row {ROW}, column {COLUMN} is nan, and 1 entries of rows 39–51 are"):
+            found.compute()
+
+
+def test_lazy_results_count_rows_in_their_chunk_where_sizes_are_unknown():
+    x = da.from_array(spoiled(np.nan), chunks=(20, D))
+    x = x[da.from_array(np.ones(N, dtype=bool), chunks=20)]
+    with pytest.raises(DataError, match=rf"row {ROW - 40} of chunk 2, column {COLUMN} is nan"):
+        MODELS["PPCA"].transform(x).compute()
+
+
+def test_lazy_results_on_a_cluster(two_workers):
+    found = MODELS["PPCA"].transform(da.from_array(spoiled(np.nan), chunks=(13, D)))
+    with pytest.raises(DataError, match=f"row {ROW}, column {COLUMN} is nan"):
+        two_workers.compute(found).result()
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("client", ["serial", None, "cluster"])
+def test_stores_of_rows_and_of_results(client, tmp_path, request):
+    client = request.getfixturevalue("two_workers") if client == "cluster" else client
+    place = as_zarr(spoiled(np.nan), tmp_path)
+    for options in ({}, {"out": tmp_path / "scores.zarr"}):
+        with pytest.raises(DataError, match=f"row {ROW}, column {COLUMN} is nan"):
+            MODELS["PPCA"].transform(place, client=client, **options)
+    assert not list(tmp_path.glob("*scores*")), "nothing is left behind"
+
+
+def test_targets_do_not_hide_what_is_wrong_with_the_features():
+    x = da.from_array(spoiled(np.nan), chunks=(13, 3))
+    for data in (spoiled(np.nan), x):
+        with pytest.raises(DataError, match=f"row {ROW}, column {COLUMN}"):
+            MODELS["SupervisedPPCA"].transform(data, Y)
+
+
+@pytest.mark.parametrize("kind", [CorrespondencePPCA, CorrespondenceFactorAnalysis, CorrespondenceLLE])
+def test_views_are_named(kind):
+    model = kind(n_components=2).fit({"left": X, "right": OTHER}, correspondence=PAIRS)
+    bad, place = spoiled(np.nan, 12, 1, OTHER), "view 'right', row 12, column 1 is nan"
+    with pytest.raises(DataError, match=place):
+        model.reconstruct(bad, "right", "left")
+    if kind is CorrespondenceLLE:
+        with pytest.raises(DataError, match=place):
+            model.transform(bad, "right")
+        return
+    for method in ("transform", "score", "score_samples", "posterior"):
+        with pytest.raises(DataError, match=place):
+            getattr(model, method)({"right": bad})
+        with pytest.raises(DataError, match=place):
+            getattr(model, method)({"left": X, "right": bad}, correspondence=PAIRS)
+    lazy = model.transform({"right": da.from_array(bad, chunks=(7, 3))})
+    with pytest.raises(DataError, match=place):
+        lazy.compute()
+
+
+GIVEN = KernelPPCA(2, kernel="precomputed").fit(X @ X.T)
+
+
+def test_a_given_kernel_must_be_finite():
+    with pytest.raises(DataError, match="row 3, column 9 is nan"):
+        GIVEN.transform(spoiled(np.nan, 3, 9, X @ X.T))
+
+
+MISSING = PPCA(2, missing="nan").fit(np.where(HOLES, np.nan, X))
+
+
+@pytest.mark.parametrize("method", ["transform", "score_samples", "score", "posterior", "impute", "impute_variance"])
+def test_missing_entries_are_no_error_where_the_model_takes_them_but_infinity_is(method):
+    holes = np.where(HOLES, np.nan, X)
+    getattr(MISSING, method)(holes)
+    with pytest.raises(DataError, match=rf"row {ROW}, column {COLUMN} is inf, .* are infinite; make them NaN if they"):
+        getattr(MISSING, method)(spoiled(np.inf, x=holes))
+
+
+def test_a_model_of_complete_data_fills_in_entries():
+    filled = MODELS["PPCA"].impute(spoiled(np.nan))
+    assert np.isfinite(filled).all()
+    with pytest.raises(DataError, match=f"row {ROW}, column {COLUMN} is inf"):
+        MODELS["PPCA"].impute(spoiled(np.inf))
+
+
+def test_large_values_whose_sum_overflows_are_numbers():
+    large = np.full((4, D), 1e308)
+    assert MODELS["LocallyLinearEmbedding"].transform(X[:4] * 1e200).shape == (4, 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert MODELS["PPCA"].transform(large).shape == (4, 2)
+    single = np.full((4, D), 3e38, dtype=np.float32)
+    assert np.isfinite(MODELS["PPCA"].transform(single)).all()
+
+
+FITS = {
+    "PPCA moments": lambda x: PPCA(2, route="moments").fit(x),
+    "PPCA krylov": lambda x: PPCA(2, route="krylov").fit(x),
+    "PPCA dual": lambda x: PPCA(2, route="dual").fit(np.hstack([x] * 10)),
+    "PPCA EM": lambda x: PPCA(2, solver="em", route="krylov").fit(x),
+    "FactorAnalysis moments": lambda x: FactorAnalysis(2, route="moments").fit(x),
+    "FactorAnalysis rows": lambda x: FactorAnalysis(2, route="rows").fit(x),
+    "FactorAnalysis rows EM": lambda x: FactorAnalysis(2, route="rows", solver="em").fit(x),
+    "RelationalPPCA moments": lambda x: RelationalPPCA(2, route="moments").fit(x, links=LINKS),
+    "RelationalPPCA krylov": lambda x: RelationalPPCA(2, route="krylov").fit(x, links=LINKS),
+    **{
+        f"KernelPPCA {kernel} {route}": lambda x, kernel=kernel, route=route: KernelPPCA(
+            2, kernel=kernel, route=route
+        ).fit(x)
+        for kernel in KERNELS
+        for route in ("memory", "recomputed")
+    },
+    "KernelPPCA landmarks": lambda x: KernelPPCA(2, landmarks=20).fit(x),
+    "LocallyLinearEmbedding": lambda x: LocallyLinearEmbedding(n_neighbors=8).fit(x),
+    "CorrespondenceFactorAnalysis": lambda x: CorrespondenceFactorAnalysis(2, route="rows").fit(
+        {"left": OTHER, "right": x}, correspondence=PAIRS
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("name", FITS)
+def test_every_fit_names_row_and_column(name, bad):
+    value, words = BAD[bad]
+    with pytest.raises(DataError, match=rf"row {ROW}, column {COLUMN}\b.* ({words}|is infinite)"):
+        FITS[name](spoiled(value))
+
+
+def test_factor_analysis_by_rows_refuses_rows_of_zeros_as_other_routes_do():
+    x = X.copy()
+    x[ROW] = 0.0
+    with pytest.raises(DataError, match=rf"row {ROW} .* is all zeros"):
+        FactorAnalysis(2, route="rows").fit(x)
+    assert FactorAnalysis(2, route="rows", suspect_data="keep").fit(x).n_samples_ == N
+
+
+def test_errors_of_dask_stay_errors_of_the_library():
+    with dask.config.set(scheduler="processes"):
+        found = MODELS["PPCA"].score_samples(da.from_array(spoiled(np.inf), chunks=(30, D)))
+        with pytest.raises(DataError, match=f"row {ROW}, column {COLUMN} is inf"):
+            found.compute()
