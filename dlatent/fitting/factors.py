@@ -11,6 +11,7 @@ from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.inner import solve
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.several import best_of, of_views
 from dlatent.fitting.textbook import add_line, group_variances
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.factor_analysis import factors
@@ -36,10 +37,10 @@ def by_factors(middle: Moments, specification: Specification, options: Options, 
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
     history: list[Progress] = []
     if len(specification.patterns) == 1:
-        found = factors(middle, floored, lambda value: add_line(history, value, report))
+        found = factors(middle, floored, lambda value: add_line(history, value, report), options.random_state)
         parameters, converged = found.solution.parameters, found.converged
     else:
-        parameters, converged = _by_patterns(middle, floored, variances, history, report, options.tolerance)
+        parameters, converged = _by_patterns(middle, floored, variances, history, report, options)
     parameters = parameters._replace(mean=parameters.mean + middle.shift)
     return make_outcome(parameters, floored, tuple(history), options, variances, middle, converged=converged)
 
@@ -50,7 +51,7 @@ def _by_patterns(
     variances: Array,
     history: list[Progress],
     report: Report | None,
-    tolerance: float,
+    options: Options,
 ) -> tuple[Parameters, bool]:
     """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread, then
     quasi-Newton steps, which also settle noise variances at their floors; the start has one for each view."""
@@ -69,7 +70,7 @@ def _by_patterns(
 
     run = accelerate(
         lambda point: em_step(point, scaled, standard),
-        _start(scaled, specification, floors),
+        best_of(of_views(scaled, standard), [_start(scaled, specification, floors)], options.random_state),
         tolerance=TOLERANCE,
         max_evaluations=MAX_EVALUATIONS,
         project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
@@ -77,7 +78,7 @@ def _by_patterns(
     )
     point, value, converged = _settled(run.point, scaled, standard)
     # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
-    converged = converged or value - run.value <= tolerance * abs(value + jacobian)
+    converged = converged or value - run.value <= options.tolerance * abs(value + jacobian)
     if value + jacobian > history[-1].log_likelihood:
         add_line(history, value + jacobian, report)
     restored = Parameters(point.loadings * spread[:, None], point.mean * spread, point.noise_variance * spread**2)

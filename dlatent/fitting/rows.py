@@ -16,7 +16,8 @@ from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.advice import advise, at_floors
 from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
-from dlatent.fitting.starts import Units, found_start, random_start, units_of
+from dlatent.fitting.several import SAMPLE, Problem, SampleRequest, best_of, block_sample, of_patterns, of_rows
+from dlatent.fitting.starts import PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.entries import (
     CompleteRequest,
@@ -67,6 +68,8 @@ def fit_rows(
         best, value, converged = climb.textbook(random_start(scaled, options))
     else:
         start = found_start(gather, scaled, units, sums, patterns, options)
+        problem = _on_driver(gather, scaled, units, sums, patterns)
+        start = start if problem is None else best_of(problem, [start], options.random_state)
         best, value, converged = climb.accelerated(start)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]
@@ -127,6 +130,23 @@ def _patterns(gather: Gather, sums: EntrySums, units: Units) -> PatternSums | No
         return None
     found: PatternSums = gather(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns")
     return found if distinct(found) else None
+
+
+def _on_driver(
+    gather: Gather, specification: Specification, units: Units, sums: EntrySums, patterns: PatternSums | None
+) -> Problem | None:
+    """What the driver can search for the best of several maxima of factor analysis: the moments of few masks, or a pass
+    for a sample of the rows, where the features are few enough for a sample to tell."""
+    if len(specification.views) > 1 or specification.views[0].shared:
+        return None
+    if patterns is not None:
+        return of_patterns(patterns, specification)
+    if sums.buckets is None or len(units.shift) > PAIRWISE:
+        return None
+    count = min(int(sums.instances), SAMPLE // len(units.shift))
+    request = SampleRequest(count, int(sums.instances), units.shift, units.scale)
+    rows: Array = gather(block_sample, request, name="sample")
+    return of_rows(rows, specification)
 
 
 def _tight(options: Options) -> Options:

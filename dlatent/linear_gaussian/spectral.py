@@ -115,6 +115,13 @@ class Profile:
         )
         return np.append(np.clip(scale + offset, lower, upper), height)
 
+    def residual(self, log_variance: Array) -> Array:
+        """What the best loadings leave of S̃ − I (D, D)."""
+        values, vectors, scale = self._eigen(np.exp(log_variance))
+        found = self.second * scale[:, None] * scale - (vectors * np.maximum(values - 1.0, 0.0)) @ vectors.T
+        found[np.diag_indices_from(found)] -= 1.0
+        return np.asarray(found)
+
     def solution(self, log_variance: Array) -> Solution:
         """The best loadings at the given noise."""
         variance = np.exp(log_variance)
