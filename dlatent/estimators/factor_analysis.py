@@ -42,7 +42,8 @@ class FactorAnalysis(PPCA):
     tol : as in PPCA; complete data with few features are fitted to rounding.
     max_iter : most passes where the route is "rows" (300), or EM iterations with solver="em" (2,000); None takes these.
     random_state : as in PPCA.
-    solver : "auto" climbs the likelihood as a function of the noise variances alone; "em" iterates textbook EM.
+    solver : "auto" climbs the likelihood as a function of the noise variances alone, from several starts, and keeps the
+        best maximum; "em" iterates textbook EM.
     route : "moments" (one pass, D² numbers) or "rows" (about twenty passes, D·K² numbers); "auto" lets the planner
     choose, and data with missing entries go by "rows".
     noise_floor : smallest noise variance of a feature, as a part of its variance.

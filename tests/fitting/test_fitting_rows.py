@@ -41,6 +41,12 @@ class Counted:
         return function(self.block, parameters)
 
 
+def many_features(monkeypatch):
+    """The features count as too many for second moments of all pairs, and for a sample of the rows."""
+    monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.fitting.rows.PAIRWISE", 0)
+
+
 def fit(x, *, shared=True, solver="auto", **changes):
     gather = Counted(x)
     found = fit_rows(gather, specification(shared), np.zeros(D), options(**changes), solver=solver)
@@ -52,14 +58,16 @@ def fit(x, *, shared=True, solver="auto", **changes):
 @pytest.mark.parametrize("seed", range(2))
 def test_few_passes_lead_to_the_height_of_long_plain_em(shared, start, seed, monkeypatch):
     if start == "sketch":
-        monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
+        many_features(monkeypatch)
     x = rows(seed)
     fast, names = fit(x, shared=shared)
     slow, _ = fit(x, shared=shared, solver="em", tolerance=1e-14, max_iterations=5000)
     assert fast.converged
     assert fast.log_likelihood == pytest.approx(slow.log_likelihood, rel=1e-9)
     assert len(names) <= 25
-    assert {name: names.count(name) for name in names if name != "entries"} == STARTS[start]
+    # Factor analysis of few features looks for the best of several maxima in a sample of the rows.
+    sampled = {"sample": 1} if start == "pairs" and not shared else {}
+    assert {name: names.count(name) for name in names if name != "entries"} == STARTS[start] | sampled
 
 
 def test_passes_do_not_grow_with_the_scale_of_the_loadings():
@@ -170,7 +178,7 @@ def test_masks_that_share_a_bucket_are_noticed(monkeypatch):
 @pytest.mark.parametrize("part", [0.1, 0.4])
 def test_a_sketch_shows_factors_and_noise_through_the_holes(shared, part, monkeypatch):
     """With many rows the start is the truth, though pairs of features share less in the mean-filled data."""
-    monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
+    many_features(monkeypatch)
     rng = np.random.default_rng(0)
     loadings, n = rng.standard_normal((D, K)), 20_000
     noise = np.full(D, 1.0) if shared else rng.uniform(0.3, 3.0, D)
