@@ -29,6 +29,10 @@ WORTH = 1e-3
 """Nats per instance below the best maximum from which a first look is not followed up."""
 SAME = 0.05
 """Largest difference of log noise variances of points that count as the same maximum."""
+STILL = 1e-4
+"""Slope that counts as rounding where quasi-Newton steps that begin again gain nothing."""
+EDGE = 1e-9
+"""Distance of a log noise variance from a bound that counts as none."""
 MAX_STEPS = 1000
 RESTARTS = 10
 ROUNDING = 1e-13
@@ -83,7 +87,7 @@ def factors(
         search.look(start)
     search.moved()
     best = search.climb(search.best.point, GRADIENT, search.best.path)
-    free = (best.point > search.lower) & (best.point < search.upper)
+    free = search.free(best.point)
     polish = best.settled and len(best.point) <= SMALL
     point = _polished(profile, best.point, free, search.lower, search.upper) if polish else best.point
     solution = profile.solution(point)
@@ -186,17 +190,19 @@ class _Search:
             point, height = self.lowered(found.x, float(found.fun), one_by_one=gradient == GRADIENT)
             if height < heights[-1]:
                 heights.append(height)
-            if not height < before - ROUNDING * max(abs(height), 1.0):
+            still = not height < before - ROUNDING * max(abs(height), 1.0)
+            if still:
                 break
-        free = (point > self.lower) & (point < self.upper)
+        free = self.free(point)
         slope = self.profile(point)[1]
-        settled = bool(abs(slope[free]).max(initial=0.0) <= 1e3 * gradient)
+        # Begun again without a gain is the end, though noise at its floor makes slopes of rounding.
+        settled = bool(abs(slope[free]).max(initial=0.0) <= (STILL if still else 1e3 * gradient))
         return _Run(point, height, tuple(heights), settled)
 
     def lowered(self, point: Array, height: float, *, one_by_one: bool) -> tuple[Array, float]:
         """Noise variances that fall without end, at their floors; one by one, those that are next to nothing where the
         likelihood is highest, the others as they are."""
-        slight = (point > self.lower) & (point < self.upper + np.log(LOW))
+        slight = self.free(point) & (point < self.upper + np.log(LOW))
         fallen = np.where(slight & (self.profile(point)[1] > 0.0), self.lower, point) if slight.any() else point
         if fallen is not point and (value := self.profile(fallen)[0]) < height:
             point, height = fallen, value
@@ -213,6 +219,10 @@ class _Search:
                 if (value := along(place)) < height:
                     point, height = line.copy(), value
         return point, height
+
+    def free(self, point: Array) -> np.ndarray:
+        """Which log noise variances are at no bound; rounding keeps some a little beside."""
+        return np.asarray((point > self.lower + EDGE) & (point < self.upper - EDGE))
 
     def moved(self) -> None:
         """Moves away from the best maximum, as long as they lead to better ones.

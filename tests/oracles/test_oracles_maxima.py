@@ -40,8 +40,9 @@ def test_no_search_with_missing_entries_or_views_ends_higher(make, seed, height)
     assert fitted(make(seed)).log_likelihood_ >= height - max(NEAR, TOLERANCE * abs(height))
 
 
-@pytest.mark.parametrize("seed", [38, 54, 124, 272])
+@pytest.mark.parametrize("seed", [54, 124, 272])
 def test_no_other_way_ends_higher(seed):
+    """Where no noise variance ends at its floor, of which scikit-learn knows none."""
     problem = complete(seed)
     k, x = problem.components, problem.rows
     found = fitted(problem).log_likelihood_
