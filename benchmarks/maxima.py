@@ -7,7 +7,7 @@ have variance 1, with the default floor of the noise variances.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as la
@@ -213,6 +213,6 @@ class _Holes:
             yield np.r_[loadings.ravel(), np.zeros(self.width), np.log(noise)]
 
 
-def _climbed(objective: Callable[[Array], tuple[float, Array]], start: Array, bounds: opt.Bounds) -> float:
-    options = {"ftol": 1e-16, "gtol": 1e-8, "maxiter": 3000, "maxfun": 6000, "maxcor": 30}
+def _climbed(objective: Callable[[Array], tuple[float, Array]], start: Array, bounds: Any) -> float:
+    options: Any = {"ftol": 1e-16, "gtol": 1e-8, "maxiter": 3000, "maxfun": 6000, "maxcor": 30}
     return float(opt.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).fun)

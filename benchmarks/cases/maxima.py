@@ -34,7 +34,7 @@ def fitted(problem: Problem) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if len(problem.sizes) == 1:
-            missing = "nan" if np.isnan(problem.rows).any() else "refuse"
+            missing: Any = "nan" if np.isnan(problem.rows).any() else "refuse"
             return FactorAnalysis(problem.components, missing=missing).fit(problem.rows)
         edges = np.cumsum([0, *problem.sizes])
         views = {str(number): problem.rows[:, a:b] for number, (a, b) in enumerate(pairwise(edges))}
