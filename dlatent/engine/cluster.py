@@ -16,6 +16,7 @@ from functools import partial
 from itertools import accumulate
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import numpy as np
@@ -30,7 +31,7 @@ from dlatent.engine.failures import Stranded, persistently, results_of, threads_
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
-from dlatent.engine.machine import cache_share
+from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.order import FAN_IN, branches, reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, meetings, walk_pairs
 from dlatent.engine.part import (
@@ -63,6 +64,8 @@ BUNDLED = 2**25
 """Bytes of one statistic for each thread of a worker, of which it can hold some more than the planner counts."""
 SHORT_SECONDS = 2.0
 """A pass that took less, for which nobody needs a display of progress, has one task for each thread."""
+HERE = ("127.0.0.1", "::1", "localhost")
+"""Hosts of workers on the machine of the driver, as a local cluster names them."""
 KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
 
@@ -565,9 +568,13 @@ def _tell(progress: Progress, done: Future) -> None:
 
 
 def _resources(client: Any, cache_bytes: int | None) -> Resources:
-    threads = threads_of(client)
-    limits = [info["memory_limit"] for info in workers_of(client).values()]
-    limit = min((int(limit) for limit in limits if limit), default=None)
+    threads, workers = threads_of(client), workers_of(client)
+    limits = [int(info["memory_limit"]) for info in workers.values() if info["memory_limit"]]
+    near = sum(urlsplit(address).hostname in HERE for address in workers)
+    if near:
+        # Workers are told the memory of the machine, not that of its container, which they share.
+        limits.append(memory() // near)
+    limit = min(limits, default=None)
     cap = cache_share(limit) if cache_bytes is None else cache_bytes
     return Resources("cluster", len(threads), max(threads.values()), limit, cap)
 

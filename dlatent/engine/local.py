@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlatent.engine.heap import worker_environment
+from dlatent.engine.machine import memory
 
 NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 12) else {"distributed.worker.profile.enabled": False}
 """Settings of Dask without which a worker can hang for ever on CPython 3.11, when Dask's profiler looks at all threads
@@ -35,6 +36,7 @@ def recommended(threads: int = 1) -> dict[str, Any]:
 def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") -> Iterator[Any]:
     """The client of so many new worker processes in the `recommended` environment, which end with the context.
 
+    With "auto" they share what this process may use; Dask's own "auto" sees the limits of some containers only.
     Errors: ValueError where Dask cannot make sense of the memory limit.
     """
     import dask
@@ -47,7 +49,7 @@ def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") ->
             cluster = start(
                 n_workers=workers,
                 threads_per_worker=threads,
-                memory_limit=memory_limit,
+                memory_limit=memory() // workers if memory_limit == "auto" else memory_limit,
                 dashboard_address=":0",  # any free port, so that two clusters do not meet
                 local_directory=scratch,
                 silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError

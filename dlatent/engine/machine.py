@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
 from dask.system import cpu_count
 
 CACHE_SHARE = 0.4
 """Share of a worker's memory that cached blocks may fill; the rest is for statistics and blocks in flight."""
+NO_LIMIT = 2**60
+"""The kernel says "no limit" by a number of about 2⁶³."""
 
 
 def processors() -> int:
@@ -17,7 +24,54 @@ def memory() -> int:
     """Bytes of memory that this process may use: of the machine, or of its container where that is less."""
     from distributed.system import memory_limit  # imported late: it costs a third of a second
 
-    return int(memory_limit())
+    # Dask looks at the root of the control groups alone, which is that of the process in some containers only.
+    return min(int(memory_limit()), control_group_limit(Path("/proc/self")) or NO_LIMIT)
+
+
+def control_group_limit(process: Path) -> int | None:
+    """The least limit in bytes of the control group of a process (its folder in /proc) and of all groups above it, of
+    version 1 or 2; None where there is no limit, and on systems without control groups."""
+    try:
+        groups = (process / "cgroup").read_text().splitlines()
+        mounts = (process / "mountinfo").read_text().splitlines()
+    except OSError:
+        return None
+    limits: list[int] = []
+    for name, folder, top in _memory_groups(groups, mounts):
+        for group in (folder, *folder.parents):
+            with suppress(OSError, ValueError):  # "max" is no number, and no limit
+                limits.append(int((group / name).read_text()))
+            if group == top:
+                break
+    return min((limit for limit in limits if 0 < limit < NO_LIMIT), default=None)
+
+
+def _memory_groups(groups: list[str], mounts: list[str]) -> Iterator[tuple[str, Path, Path]]:
+    """The name of the file with the limit, the folder of the process's own group, and that of the highest group."""
+    own: dict[str, str] = {}
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            own["cgroup" if controllers else "cgroup2"] = path
+    for line in mounts:
+        place, _, kind = line.partition(" - ")
+        root, top = (_unescaped(field) for field in place.split()[3:5])
+        system, _, options = kind.split()[:3]
+        if system not in own or (system == "cgroup" and "memory" not in options.split(",")):
+            continue
+        name = "memory.max" if system == "cgroup2" else "memory.limit_in_bytes"
+        folder = Path(top)
+        # A container may see its own group only, as the root of the mount, under the path of another name space.
+        with suppress(ValueError):
+            inside = Path(own[system]).relative_to(root)
+            if ".." not in inside.parts:
+                folder /= inside
+        yield name, folder, Path(top)
+
+
+def _unescaped(field: str) -> str:
+    """A path of mountinfo, where spaces and the like are octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 def cache_share(worker_memory: int | None) -> int:

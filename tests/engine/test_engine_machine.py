@@ -1,0 +1,142 @@
+"""The memory that a process may use, by the control groups of Linux, of both versions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from dlatent.engine import cluster, machine
+from dlatent.engine.local import local_workers
+from dlatent.engine.machine import control_group_limit, memory
+
+MIB, GIB = 2**20, 2**30
+NONE_V1 = 9223372036854771712
+"""What version 1 says where there is no limit."""
+
+
+def process(folder, groups, mounts):
+    """A folder like /proc/self, with mount points inside of the folder."""
+    made = folder / "proc"
+    made.mkdir(parents=True)
+    (made / "cgroup").write_text("".join(f"{line}\n" for line in groups))
+    (made / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
+    return made
+
+
+def mount(root, top, system, options="rw"):
+    return f"36 31 0:33 {root} {str(top).replace(' ', chr(92) + '040')} rw,nosuid shared:12 - {system} cgroup {options}"
+
+
+def limited(folder, value, name="memory.max"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"{value}\n")
+
+
+V1 = "memory.limit_in_bytes"
+
+
+def test_the_least_limit_on_the_way_up_counts_in_version_2(tmp_path):
+    top = tmp_path / "cgroup"
+    own = top / "user.slice" / "user-1000.slice" / "session.scope"
+    limited(own, "max")
+    limited(own.parent, 3 * GIB)
+    limited(own.parent.parent, 8 * GIB)
+    made = process(tmp_path, ["0::/user.slice/user-1000.slice/session.scope"], [mount("/", top, "cgroup2")])
+    assert control_group_limit(made) == 3 * GIB
+    limited(own, GIB)
+    assert control_group_limit(made) == GIB
+
+
+def test_the_group_of_a_user_is_seen_in_version_1(tmp_path):
+    """Dask looks at the root of the hierarchy alone, which has no limit."""
+    top = tmp_path / "sys" / "memory"
+    limited(top, NONE_V1, V1)
+    limited(top / "users" / "anna", 2 * GIB, V1)
+    limited(top / "users" / "anna" / "job", NONE_V1, V1)
+    other = tmp_path / "sys" / "cpu"
+    limited(other / "users", MIB, V1)
+    made = process(
+        tmp_path,
+        ["9:cpu,cpuacct:/users", "4:hugetlb,memory:/users/anna/job", "1:name=systemd:/", "0::/"],
+        [
+            "22 27 0:21 / /proc rw,relatime - proc proc rw",
+            mount("/", other, "cgroup", "rw,cpu,cpuacct"),
+            mount("/", top, "cgroup", "rw,hugetlb,memory"),
+            mount("/", tmp_path / "sys" / "unified", "cgroup2"),
+        ],
+    )
+    assert control_group_limit(made) == 2 * GIB
+
+
+def test_a_container_sees_its_own_group_as_the_root_of_the_mount(tmp_path):
+    top = tmp_path / "with space"
+    limited(top, GIB, V1)
+    limited(top / "inner", 2 * GIB, V1)
+    path = "/docker/4f01/inner"
+    made = process(tmp_path, [f"4:memory:{path}"], [mount("/docker/4f01", top, "cgroup", "rw,memory")])
+    assert control_group_limit(made) == GIB
+    limited(top / "inner", 512 * MIB, V1)
+    assert control_group_limit(made) == 512 * MIB
+
+
+@pytest.mark.parametrize("path", ["/elsewhere/group", "/../../other"])
+def test_a_group_outside_of_the_mount_has_the_limit_of_the_mount(tmp_path, path):
+    limited(tmp_path / "cgroup", GIB)
+    limited(tmp_path / "other", MIB)
+    made = process(
+        tmp_path, [f"0::{path}"], [mount("/docker/4f01" if "else" in path else "/", tmp_path / "cgroup", "cgroup2")]
+    )
+    assert control_group_limit(made) == GIB
+
+
+def test_without_control_groups_or_limits_there_is_none(tmp_path):
+    assert control_group_limit(tmp_path / "nowhere") is None
+    top = tmp_path / "cgroup"
+    limited(top, "max")
+    assert control_group_limit(process(tmp_path / "a", ["0::/"], [mount("/", top, "cgroup2")])) is None
+    assert control_group_limit(process(tmp_path / "b", ["3:cpu:/"], [mount("/", top, "cgroup", "rw,cpu")])) is None
+
+
+def test_the_limit_of_a_real_group_is_the_memory_of_its_processes():
+    from benchmarks.capped import CapUnavailable, make_cap
+
+    try:
+        cap = make_cap(768 * MIB)
+    except CapUnavailable as error:
+        pytest.skip(str(error))
+    program = "from dlatent.engine.machine import memory; print(memory())"
+    try:
+        found = subprocess.run(
+            [sys.executable, "-c", program], check=True, capture_output=True, text=True, preexec_fn=cap.join
+        )
+        assert int(found.stdout) == 768 * MIB
+    finally:
+        cap.remove()
+
+
+def test_local_workers_share_the_memory_of_the_process(monkeypatch):
+    monkeypatch.setattr("dlatent.engine.local.memory", lambda: 2 * GIB)
+    with local_workers(2) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        assert [info["memory_limit"] for info in workers] == [GIB, GIB]
+
+
+@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", GIB), ("10.0.0.7", 12 * GIB)])
+def test_workers_on_this_machine_have_no_more_than_their_share_of_it(monkeypatch, host, expected):
+    """Dask tells workers the memory of the machine where it does not see the limit of the container."""
+    monkeypatch.setattr(cluster, "memory", lambda: 2 * GIB)
+    workers = {f"tcp://{host}:{port}": {"memory_limit": 12 * GIB, "nthreads": 1} for port in (4001, 4002)}
+    client = SimpleNamespace(
+        scheduler_info=lambda n_workers: {"workers": workers}, nthreads=dict, status="running"
+    )
+    monkeypatch.setattr(cluster, "threads_of", lambda client: dict.fromkeys(workers, 1))
+    assert cluster._resources(client, None).worker_memory == expected
+
+
+def test_memory_is_never_more_than_that_of_the_machine(monkeypatch):
+    monkeypatch.setattr(machine, "control_group_limit", lambda process: 2**59)
+    assert memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
