@@ -97,7 +97,8 @@ class DataSource:
     """An instances × features matrix behind the door: its shape and the sources of its row blocks.
 
     `key` identifies this opening of the data to the caches; `nnz` is the number of stored entries of sparse data (None
-    for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array").
+    for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array"); `decoding` are the
+    bytes that are decoded at a time to load a block that is a part of larger chunks (0 where none is).
     """
 
     shape: tuple[int, int]
@@ -109,6 +110,7 @@ class DataSource:
     labels: AxisLabels = field(default_factory=AxisLabels)
     description: str = "array"
     in_memory: bool = False
+    decoding: int = 0
 
     @property
     def nbytes(self) -> int:

@@ -42,8 +42,14 @@ FITS: dict[str, tuple[int, int, str]] = {
     "text": (20_000, 20_000, "sparse"),
     "labelled-text": (20_000, 20_000, "sparse"),
     "labelled-tall": (60_000, 200, "float64"),
+    "labelled-outputs": (20_000, 20_000, "sparse"),
+    "one-chunk": (600_000, 128, "float32"),
 }
-"""Fits that are run: instances, features, type."""
+"""Fits that are run: instances, features, type; `one-chunk` lies in a store of one chunk, larger than its blocks."""
+OUTPUTS = 60
+"""Targets of `labelled-outputs`; the other targets are five classes."""
+NEEDLESS = 2.5
+"""A projection of so many times what was taken would refuse fits that have room."""
 
 
 def prepare(folder: Path, scale: float) -> Row:
@@ -61,6 +67,9 @@ def prepare(folder: Path, scale: float) -> Row:
         else:
             model = Factors(features, power_law(30, 30.0), noise=1.0, mean=np.full(features, 2.0), seed=42)
             write_dense(folder / f"{name}.zarr", model, count, kind, 43)
+        if name == "one-chunk":
+            values = zarr.open_array(folder / f"{name}.zarr", mode="r")[:]
+            zarr.create_array(folder / f"{name}.zarr", data=values, chunks=values.shape, overwrite=True)
     return {"shape": {name: list(size) for name, size in FITS.items()}}
 
 
@@ -115,7 +124,10 @@ def fit(folder: Path, scale: float, name: str, n_components: int, route: str) ->
     targets = None
     if labelled:
         targets = np.random.default_rng(44).integers(5, size=rows)
-        targets[np.random.default_rng(45).permutation(rows)[rows // 10 :]] = -1
+        if name == "labelled-outputs":
+            targets = np.eye(OUTPUTS)[np.random.default_rng(44).integers(OUTPUTS, size=rows)]
+        missing = np.nan if targets.ndim == 2 else -1
+        targets[np.random.default_rng(45).permutation(rows)[rows // 10 :]] = missing
     kind: Any = SupervisedPPCA if labelled else PPCA
     with local_cluster(WORKERS, 2 * GIB) as client:
         model = kind(n_components, route=route, suspect_data="keep")
@@ -127,7 +139,11 @@ def tasks(scale: float) -> tuple[Task, ...]:
     """The table of choices, and the fits."""
     module = "benchmarks.cases.planner"
     found = [Task("choices", f"{module}:choices", once=True)]
-    wanted = [(name, 20, "auto") for name in FITS] + [("square", 20, "krylov"), ("text", 50, "auto")]
+    wanted = [(name, 20, "auto") for name in FITS] + [
+        ("square", 20, "krylov"),
+        ("text", 50, "auto"),
+        ("labelled-outputs", 50, "auto"),
+    ]
     for name, k, route in wanted:
         arguments = {"name": name, "n_components": k, "route": route}
         label = f"{name}-{k}" + ("" if route == "auto" else f"-{route}")
@@ -146,6 +162,8 @@ def summarise(rows: list[Row]) -> Summary:
         held = [
             (worker or 0) <= plan["worker_memory"],
             (driver or 0) <= plan["driver_memory"],
+            plan["worker_memory"] <= NEEDLESS * (worker or np.inf),
+            plan["driver_memory"] <= NEEDLESS * (driver or np.inf),
             (middle(own, "passes") or 0) <= 1.5 * plan["passes"],
             (middle(own, "bytes_read") or 0) <= plan["bytes_total"] * 1.05 + 64 * MIB,
         ]
@@ -156,7 +174,7 @@ def summarise(rows: list[Row]) -> Summary:
                 mebibytes(middle(own, "bytes_read")), plan["tasks_per_pass"], _tasks(own),
             )
         )  # fmt: skip
-        named = ("worker memory", "driver memory", "passes", "bytes read")
+        named = ("worker memory", "driver memory", "worker's need", "driver's need", "passes", "bytes read")
         broken = [name for name, holds in zip(named, held, strict=True) if not holds]
         checks.append(
             Check(

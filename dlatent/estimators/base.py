@@ -153,7 +153,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             patterns = ((0, 1),) if encoded.complete else ((0, 1), (0,))
         return Specification(views, patterns, int(self.n_components))
 
-    def _problem(self, source: DataSource, specification: Specification) -> Problem:
+    def _problem(
+        self, source: DataSource, specification: Specification, encoded: EncodedTargets | None = None
+    ) -> Problem:
         """The shape of the fit, for the planner."""
         sizes, seen = [block.nbytes for block in source.blocks], self._seen(specification)
         return Problem(
@@ -172,13 +174,20 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             description=source.description,
             in_memory=source.in_memory,
             routes=self._routes(source),
+            decoding=source.decoding,
+            target_bytes=0 if encoded is None else encoded.nbytes,
             **seen,
         )
 
     def _make_plan(
-        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
+        self,
+        source: DataSource,
+        specification: Specification,
+        client: Any,
+        links: Links | None = None,
+        encoded: EncodedTargets | None = None,
     ) -> Plan:
-        problem = self._problem(source, specification)
+        problem = self._problem(source, specification, encoded)
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
         with connect(source, client=client, links=links) as engine:
             if links is not None:
@@ -222,7 +231,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         links: Links | None = None,
     ) -> None:
         specification = self._make_specification(source, encoded)
-        plan = self._make_plan(source, specification, client, links)
+        plan = self._make_plan(source, specification, client, links, encoded)
         rows = None if encoded is None else encoded.rows
         options = self._options(plan, source)
         shift, passes = self._pilot(source, client, plan.route)

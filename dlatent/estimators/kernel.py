@@ -183,9 +183,15 @@ class KernelPPCA(PPCA):
         return whole.resized((int(self.n_components), *whole.sizes[1:]))
 
     def _make_plan(
-        self, source: DataSource, specification: Specification, client: Any, links: Links | None = None
+        self,
+        source: DataSource,
+        specification: Specification,
+        client: Any,
+        links: Links | None = None,
+        encoded: EncodedTargets | None = None,
     ) -> Plan:
-        problem, name = self._problem(source, specification), "callable" if callable(self.kernel) else str(self.kernel)
+        problem = self._problem(source, specification, encoded)
+        name = "callable" if callable(self.kernel) else str(self.kernel)
         with connect(source, client=client) as engine:
             if self.landmarks is not None:
                 return plan_landmarks(problem, engine.resources, kernel=name, landmarks=int(self.landmarks))
@@ -228,7 +234,7 @@ class KernelPPCA(PPCA):
         links: Links | None = None,
     ) -> None:
         specification = self._make_specification(source, encoded)
-        plan = self._make_plan(source, specification, client)
+        plan = self._make_plan(source, specification, client, encoded=encoded)
         task = KernelTask(
             source,
             None if encoded is None else encoded.rows(0, source.shape[0]),

@@ -215,8 +215,9 @@ class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
-        specification = self._make_specification(source, self._encoded(source, y, labelled))
-        return self._make_plan(source, specification, client, self._open_links(links, source))
+        encoded = self._encoded(source, y, labelled)
+        specification = self._make_specification(source, encoded)
+        return self._make_plan(source, specification, client, self._open_links(links, source), encoded)
 
     def fit(
         self,

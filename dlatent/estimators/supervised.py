@@ -151,7 +151,7 @@ class SupervisedPPCA(PPCA):
         source, _ = open_input(X)
         self._check_shape(source)
         encoded = self._encoded(source, y, labelled)
-        return self._make_plan(source, self._make_specification(source, encoded), client)
+        return self._make_plan(source, self._make_specification(source, encoded), client, encoded=encoded)
 
     def fit(
         self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None, watch: Watch | None = None

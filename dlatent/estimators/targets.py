@@ -97,6 +97,11 @@ class EncodedTargets:
     class_counts: Integers | None
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the rows as they travel with the blocks."""
+        return int((self.rows.array if isinstance(self.rows, ArrayTargets) else self.rows.codes).nbytes)
+
+    @property
     def complete(self) -> bool:
         """Whether every instance has its targets."""
         return bool(self.labelled.all())

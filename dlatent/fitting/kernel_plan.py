@@ -7,7 +7,6 @@ from dataclasses import replace
 from dlatent.errors import PlanError
 from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
 from dlatent.fitting.planner import (
-    BASE_MEMORY,
     DECODE_RATE,
     EXPECTED_PASSES,
     FULL_EIGEN,
@@ -17,6 +16,7 @@ from dlatent.fitting.planner import (
     SPARSE_GRAM_RATE,
     TASK_SECONDS,
     cache_room,
+    driver_base,
     excess,
     group_number,
     make_plan,
@@ -85,18 +85,17 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
     held += machine.threads * TILES + square // (2 * machine.workers)
     copies = 8 if count <= FULL_EIGEN else 3  # with few instances all combinations are taken at once
-    return placed("memory", 2, seconds, 0, held, BASE_MEMORY + copies * square, machine)
+    return placed("memory", 2, seconds, 0, held, driver_base(problem, machine) + copies * square, machine)
 
 
 def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Route:
     """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
     thin = 8 * problem.instances * _columns(problem)
     held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES + paired_memory(problem, machine)
-    cache = cache_room(problem, machine, held, pairs=pairs)
+    own = driver_base(problem, machine) + 8 * problem.instances * EXPECTED_PASSES * _columns(problem) * 4
+    cache = cache_room(problem, machine, held, own, pairs=pairs)
     if pairs and not stays(problem, machine, cache, pairs=True):
         each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
-    rank = EXPECTED_PASSES * _columns(problem)
-    own = BASE_MEMORY + 8 * problem.instances * rank * 4
     return placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine)
 
 

@@ -65,6 +65,8 @@ class Problem:
     reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
     views : features of each view of joint instances, () for features with targets.
     present : the views of each pattern of joint instances.
+    decoding : bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
+    target_bytes : bytes of the targets as they travel with the blocks.
     """
 
     instances: int
@@ -86,6 +88,8 @@ class Problem:
     reach: int = 0
     views: tuple[int, ...] = ()
     present: tuple[tuple[int, ...], ...] = ()
+    decoding: int = 0
+    target_bytes: int = 0
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -104,7 +108,8 @@ class Problem:
 class Route:
     """One way to fit: its expected passes, seconds, bytes of blocks that a worker keeps between passes, and the peak
     memory of a worker process and of the driver in bytes; with links also the columns that an exchange can carry, and
-    in how many slabs of features the rows themselves meet (0 where they need not)."""
+    in how many slabs of features the rows themselves meet (0 where they need not); and the widest subspace that its
+    driver holds (0 where the route needs none)."""
 
     name: str
     passes: int
@@ -114,6 +119,7 @@ class Route:
     driver_memory: int
     columns_at_once: int = 0
     slabs: int = 0
+    max_rank: int = 0
 
 
 @dataclass(frozen=True)

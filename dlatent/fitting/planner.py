@@ -17,7 +17,9 @@ from dlatent.linear_gaussian.patterns import LARGEST, MOST
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
-"""A process with dask, numpy, scipy, zarr and xarray imported, and the slack of its allocator (240 MiB measured)."""
+"""The driver with everything imported and a scheduler, and the slack of its allocator (240 MiB measured)."""
+WORKER_BASE = 200 * MIB
+"""A worker process of a cluster, and the slack of its allocator (140 MiB measured)."""
 FILL = 0.9
 """Part of a worker's memory that a plan may fill, cache included: beyond it Dask pauses and restarts workers."""
 DECODE_RATE = 0.5e9
@@ -54,8 +56,8 @@ HOPS = 2
 """Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
 STRIPS = 4
 """Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
-TREE_STATISTICS = 6
-"""Statistics of groups that wait on one worker to be joined, the joined one included."""
+FAN_IN = 4
+"""Statistics that a node of the tree of groups joins, as the engine has it."""
 
 
 def _shares_driver(machine: Machine) -> bool:
@@ -63,23 +65,43 @@ def _shares_driver(machine: Machine) -> bool:
     return machine.kind in ("serial", "threads")
 
 
-def _task_memory(problem: Problem, statistic: int) -> int:
-    """A block, the next one and the bytes it is decoded from, copies of rows by pattern, and the statistics."""
+def _task_memory(problem: Problem, statistic: int, columns: int) -> int:
+    """A block, the next one and the bytes it is decoded from, copies of rows by pattern, `columns` numbers for each row
+    of it, and the statistics."""
+    thin = 8 * columns * (problem.instances * problem.largest_block // max(problem.nbytes, 1))
     if problem.nnz is not None:
-        return 5 * problem.largest_block + 3 * statistic
+        return 5 * problem.largest_block + problem.decoding + 2 * thin + 3 * statistic
     copies = 3 + (problem.patterns > 1)
     # A block of few wide rows has no more of them than it has.
     buffers = min(CHUNK_ROWS * problem.features * 8, problem.largest_block * 8 // problem.itemsize)
-    return copies * problem.largest_block + buffers + 3 * statistic
+    return copies * problem.largest_block + problem.decoding + buffers + thin + 3 * statistic
 
 
-def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters: int) -> int:
-    """Peak of a worker process without its cache."""
-    held = BASE_MEMORY + machine.threads * _task_memory(problem, statistic) + TREE_STATISTICS * statistic + parameters
-    if problem.in_memory and not _shares_driver(machine):
-        # Data from the driver's memory travel to the workers once, and stay there packed and unpacked.
-        held += 2 * -(-problem.nbytes // machine.workers)
+def _waiting(problem: Problem, machine: Machine) -> int:
+    """Statistics of groups that wait on a worker to be joined, the joined one included: of each node of the tree that
+    is under way all but the last child, and what further threads bring on other branches (measured)."""
+    found, nodes = 1 + 2 * (machine.threads - 1), -(-group_number(problem) // machine.workers)
+    while nodes > 1:
+        found += min(nodes, FAN_IN) - 1
+        nodes = -(-nodes // FAN_IN)
+    return found
+
+
+def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters: int, columns: int = 0) -> int:
+    """Peak of a worker process without its cache; `columns` are numbers that a task makes of each row of a block."""
+    base = BASE_MEMORY if _shares_driver(machine) else WORKER_BASE
+    held = base + machine.threads * _task_memory(problem, statistic, columns) + parameters
+    held += _waiting(problem, machine) * statistic
+    if not _shares_driver(machine):
+        # What comes from the driver's memory travels to the workers once, and stays there packed and unpacked.
+        carried = problem.target_bytes + (problem.nbytes if problem.in_memory else 0)
+        held += 2 * -(-carried // machine.workers)
     return held
+
+
+def driver_base(problem: Problem, machine: Machine) -> int:
+    """What every fit takes on the driver: libraries, and the targets, which are packed where they travel."""
+    return BASE_MEMORY + problem.target_bytes * (1 if _shares_driver(machine) else 2)
 
 
 def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
@@ -88,14 +110,15 @@ def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
     return groups * machine.threads * -(-problem.nbytes // group_number(problem))
 
 
-def cache_room(problem: Problem, machine: Machine, held: int, *, pairs: bool = False) -> int:
-    """Bytes of blocks that a worker may keep beside what it needs: its share, or in passes over `pairs`, in which two
-    blocks meet once, all that it meets."""
+def cache_room(problem: Problem, machine: Machine, held: int, driver: int, *, pairs: bool = False) -> int:
+    """Bytes of blocks that a worker may keep beside what it and, in the same process, the driver need: its share, or in
+    passes over `pairs`, in which two blocks meet once, all that it meets."""
     if problem.in_memory:
         return 0
     room = machine.cache_bytes
     if machine.worker_memory:
-        room = min(room, int(FILL * machine.worker_memory) - held)
+        beside = driver - BASE_MEMORY if _shares_driver(machine) else 0
+        room = min(room, int(FILL * machine.worker_memory) - held - beside)
     wanted = problem.nbytes + _links_bytes(problem)
     group = max(problem.largest_block, wanted // group_number(problem))
     share = -(-wanted // machine.workers) + group
@@ -216,19 +239,26 @@ def moments_route(problem: Problem, machine: Machine) -> Route:
     worker = worker_memory(problem, machine, statistic, 8 * width)
     if problem.links is not None:
         worker += _link_memory(problem, machine) + _exchange_memory(problem, machine, width + 1)
-    route = placed("moments", 1, seconds, 0, worker, BASE_MEMORY + 5 * statistic + 3 * square, machine)
+    # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
+    own = (
+        driver_base(problem, machine)
+        + 3 * statistic
+        + 3 * square
+        + _space_memory(problem, subspace_bound(problem, machine))
+    )
+    route = placed("moments", 1, seconds, 0, worker, own, machine)
     return route if problem.links is None else replace(route, columns_at_once=width + 1)
 
 
-def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
+def krylov_route(problem: Problem, machine: Machine) -> Route:
     """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""
-    extra = extra_directions(problem.n_components)
-    columns = min(problem.n_components + extra + problem.targets, problem.features)
+    fresh = _fresh(problem)
+    columns = min(fresh + problem.targets, problem.features)
     own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
-    statistic = 8 * (own * columns + sum(problem.widths) * (2 + problem.targets))
+    statistic = 8 * (own * columns + 2 * sum(problem.widths))
     flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-    held = worker_memory(problem, machine, statistic, 16 * problem.features * columns)
+    held = worker_memory(problem, machine, statistic, 16 * problem.features * columns, columns)
     exchanged, at_once, slabs, slabbed = columns + problem.targets + 1, 0, 0, 0
     if problem.links is not None:
         held += _link_memory(problem, machine)
@@ -238,17 +268,28 @@ def krylov_route(problem: Problem, machine: Machine, max_rank: int) -> Route:
         slabs, slab = _slabs(problem, machine, room - kept)
         slabbed = held + kept + slab
         held += _exchange_memory(problem, machine, at_once)
-    cache = cache_room(problem, machine, held)
+    driver, rank = _krylov_driver(problem, machine, statistic, held)
+    cache = cache_room(problem, machine, held, driver)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
     later = _pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
     seconds = first + (EXPECTED_PASSES - 1) * later
     if problem.links is not None:
         seconds += EXPECTED_PASSES * _linked_seconds(problem, machine, exchanged, HOPS) + slabs * first
         seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
-    rank = min(max_rank, EXPECTED_PASSES * columns)
-    driver = BASE_MEMORY + 8 * (_subspace_rows(problem) * rank + problem.features * columns * 8)
     route = placed("krylov", EXPECTED_PASSES, seconds, cache, max(held + cache, slabbed), driver, machine)
-    return replace(route, columns_at_once=at_once, slabs=slabs)
+    return replace(route, columns_at_once=at_once, slabs=slabs, max_rank=rank)
+
+
+def _krylov_driver(problem: Problem, machine: Machine, statistic: int, worker: int) -> tuple[int, int]:
+    """The memory of the driver, and the widest subspace that leaves room for all else."""
+    # A statistic that came and its copy; the products, directions and messages of one pass (measured).
+    one = 8 * problem.features * min(_fresh(problem), problem.features)
+    base, passing = driver_base(problem, machine), 2 * statistic + 10 * one
+    taken = base + passing + (worker - BASE_MEMORY if _shares_driver(machine) else 0)
+    rank = subspace_bound(problem, machine, taken)
+    space = _space_memory(problem, rank)
+    # When the subspace is thinned out, half of it exists twice for a moment.
+    return base + space + max(passing, space // 2 + 4 * one), rank
 
 
 def rows_route(problem: Problem, machine: Machine) -> Route:
@@ -263,11 +304,11 @@ def rows_route(problem: Problem, machine: Machine) -> Route:
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     flops = 4.0 * cells * (packed + k) + problem.instances * float(k) ** 3 * ROW_SOLVE
     held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
-    cache = cache_room(problem, machine, held)
+    # The points and images that the acceleration remembers, and a few statistics.
+    own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
+    cache = cache_room(problem, machine, held, own)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
     later = _pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
-    # The points and images that the acceleration remembers, and a few statistics.
-    own = BASE_MEMORY + 8 * width * (k + 2) * 24 + 6 * statistic
     seconds = first + (EXPECTED_ROW_PASSES - 1) * later
     return placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
 
@@ -288,12 +329,13 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     held = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
     # A worker holds its tiles of half of the products until the driver has them.
     held += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
-    cache = cache_room(problem, machine, held)
+    own = driver_base(problem, machine) + 6 * square
+    cache = cache_room(problem, machine, held, own)
     threads = machine.workers * machine.threads
     reading = _tile_visits(problem, machine, cache) * problem.nbytes / DECODE_RATE
     seconds = driver + (flops / rate + reading) / threads + TASK_SECONDS * groups * _shares_met(machine)
     seconds += _pass_seconds(problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False)
-    return placed("dual", DUAL_PASSES, seconds, cache, held + cache, BASE_MEMORY + 6 * square, machine)
+    return placed("dual", DUAL_PASSES, seconds, cache, held + cache, own, machine)
 
 
 def _joint_rows_route(problem: Problem, machine: Machine) -> Route:
@@ -302,16 +344,16 @@ def _joint_rows_route(problem: Problem, machine: Machine) -> Route:
     cells = float(problem.nnz) if problem.nnz is not None else problem.nbytes / problem.itemsize
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     held = worker_memory(problem, machine, statistic, 8 * problem.features * (k + 3))
-    cache = cache_room(problem, machine, held)
+    own = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
+    cache = cache_room(problem, machine, held, own)
     flops = 4.0 * cells * (k + 1)
     first = _pass_seconds(problem, machine, flops, rate, decode=True)
     later = _pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
-    own = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
     seconds = first + (EXPECTED_VIEW_PASSES - 1) * later
     return placed("rows", EXPECTED_VIEW_PASSES, seconds, cache, held + cache, own, machine)
 
 
-_ROUTES = {"moments": moments_route, "rows": rows_route, "dual": dual_route}
+_ROUTES = {"moments": moments_route, "krylov": krylov_route, "rows": rows_route, "dual": dual_route}
 
 
 def placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Route:
@@ -321,21 +363,27 @@ def placed(name: str, passes: int, seconds: float, cache: int, worker: int, driv
     return Route(name, passes, seconds, cache, worker, driver)
 
 
-def subspace_bound(problem: Problem, machine: Machine) -> int:
-    """The widest subspace that a third of the driver's memory holds, between four blocks of directions and 600."""
-    columns = problem.n_components + extra_directions(problem.n_components) + problem.targets
+def subspace_bound(problem: Problem, machine: Machine, beside: int = 0) -> int:
+    """The widest subspace that a third of the driver's memory holds, and what is left `beside` other needs, between
+    four blocks of directions and 600, or those of the expected passes."""
+    fresh = _fresh(problem)
     limit = machine.driver_memory or 4 * 2**30
-    room = int(limit / 3 / (8 * _subspace_rows(problem)))
-    return max(4 * columns, min(room, max(600, 12 * columns)))
+    room = int(min(limit / 3, limit - beside) / (1.5 * _space_memory(problem, 1)))
+    most = max(600, EXPECTED_PASSES * fresh + problem.targets)
+    return max(4 * fresh + problem.targets, min(room, most))
 
 
-def _subspace_rows(problem: Problem) -> int:
-    """Numbers that the driver holds for each dimension of a subspace: of one view a direction, of several with its
-    products for each pattern; what grows, or is thinned out, exists twice for a moment."""
-    if problem.patterns == 1 and not problem.targets and not problem.views:
-        return 2 * problem.features
-    own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
-    return 3 * (problem.features + own)
+def _fresh(problem: Problem) -> int:
+    """New directions of features in a pass; in the second, as many more as there are targets."""
+    return problem.n_components + extra_directions(problem.n_components)
+
+
+def _space_memory(problem: Problem, rank: int) -> int:
+    """Bytes of a subspace: of one view its directions, of several with their products for each pattern."""
+    rows = problem.features
+    if problem.patterns > 1 or problem.targets or problem.views:
+        rows += sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
+    return 8 * rows * min(rank, problem.features)
 
 
 @dataclass(frozen=True)
@@ -352,11 +400,7 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
 
     `em_passes` is the most passes of solver "em", which makes one per iteration unless the route is moments.
     """
-    max_rank = subspace_bound(problem, machine)
-    routes = {
-        name: krylov_route(problem, machine, max_rank) if name == "krylov" else _ROUTES[name](problem, machine)
-        for name in problem.routes
-    }
+    routes = {name: _ROUTES[name](problem, machine) for name in problem.routes}
     if route not in ("auto", *routes):
         raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
     wanted = routes if route == "auto" else {route: routes[route]}
@@ -383,7 +427,7 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
         driver_memory=best.driver_memory,
         worker_limit=machine.worker_memory,
         driver_limit=machine.driver_memory,
-        max_rank=max_rank,
+        max_rank=best.max_rank or subspace_bound(problem, machine),
         problem=problem,
         machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
         alternatives=tuple(routes.values()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -51,6 +52,15 @@ def check_chunks(array: ZarrArray) -> None:
             f"{place_of(array)} lacks {lacking} of its {array.nchunks} chunks; the store was not copied as a whole "
             "or is damaged, copy it again or write it again"
         )
+
+
+def decoded_bytes(array: ZarrArray, start: int, stop: int) -> int:
+    """Bytes of the chunks that are decoded at a time to read rows `[start, stop)`: each as a whole (of a shard its
+    inner chunks), however little of it is wanted, and many of them at once."""
+    across = math.prod(-(-size // width) for size, width in zip(array.shape[1:], array.chunks[1:], strict=True))
+    along = -(-stop // array.chunks[0]) - start // array.chunks[0]
+    at_once = min(along * across, int(zarr.config.get("async.concurrency")))
+    return at_once * math.prod(array.chunks) * array.dtype.itemsize
 
 
 def process_local(array: ZarrArray) -> bool:

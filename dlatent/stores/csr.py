@@ -14,7 +14,7 @@ import zarr
 
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, place_of, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, place_of, process_local, read_rows
 from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bytes, sparse_edges, wanted_bytes
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 
@@ -99,7 +99,16 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
         CsrRows(start, stop, csr_bytes(stop - start, last - first, dtype), first, last, arrays)
         for start, stop, first, last in edges.blocks()
     )
-    return DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place)
+    decoding = max(_decoding(block) for block in blocks)
+    return DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place, decoding=decoding)
+
+
+def _decoding(block: CsrRows) -> int:
+    """What the chunks of a block take that are larger than the block, as they are stored and decoded: those of `data`
+    first, then those of `indices`."""
+    arrays = (block.arrays.data, block.arrays.indices)
+    decoded = max(decoded_bytes(array, block.first, block.last) for array in arrays)
+    return 2 * decoded if decoded > block.nbytes else 0
 
 
 def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:

@@ -90,6 +90,7 @@ def joint(
         nnz=_entries(sources, has.sum(axis=0).tolist()),
         description=_description(views, rereads),
         in_memory=all(source.in_memory for source in sources),
+        decoding=max(source.decoding for source in sources),
         views=views,
         patterns=patterns,
         edges=tuple(edges),

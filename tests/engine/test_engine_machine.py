@@ -130,9 +130,7 @@ def test_workers_on_this_machine_have_no_more_than_their_share_of_it(monkeypatch
     """Dask tells workers the memory of the machine where it does not see the limit of the container."""
     monkeypatch.setattr(cluster, "memory", lambda: 2 * GIB)
     workers = {f"tcp://{host}:{port}": {"memory_limit": 12 * GIB, "nthreads": 1} for port in (4001, 4002)}
-    client = SimpleNamespace(
-        scheduler_info=lambda n_workers: {"workers": workers}, nthreads=dict, status="running"
-    )
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers}, nthreads=dict, status="running")
     monkeypatch.setattr(cluster, "threads_of", lambda client: dict.fromkeys(workers, 1))
     assert cluster._resources(client, None).worker_memory == expected
 

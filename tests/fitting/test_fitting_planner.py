@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dlatent import PPCA, PlanError, SupervisedPPCA
 from dlatent.fitting.plan import Problem, size
-from dlatent.fitting.planner import BASE_MEMORY, EXPECTED_PASSES, EXPECTED_ROW_PASSES, make_plan, subspace_bound
+from dlatent.fitting.planner import EXPECTED_PASSES, EXPECTED_ROW_PASSES, WORKER_BASE, make_plan, subspace_bound
 from dlatent.testing.simulators import documents
 
 MIB, GIB = 2**20, 2**30
@@ -127,7 +127,7 @@ def test_more_of_anything_needs_no_less_memory():
 def test_projections_stay_below_the_limits_cache_included():
     for given, _ in CHOICES.values():
         plan = make_plan(given, Host())
-        assert BASE_MEMORY < plan.worker_memory <= 4 * GIB
+        assert WORKER_BASE < plan.worker_memory <= 4 * GIB
         assert plan.driver_memory <= 8 * GIB
 
 

@@ -1,0 +1,169 @@
+"""Projected memory beside what real processes take, and what the projections count."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from dlatent import PPCA, CorrespondencePPCA, PlanError, SupervisedPPCA
+from dlatent.fitting.plan import Problem
+from dlatent.fitting.planner import krylov_route, make_plan, subspace_bound
+from dlatent.stores.open import open as open_data
+from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+
+REUTERS = replace(
+    problem(800_000, 47_000, k=50, nnz=80_000_000, targets=103, patterns=2, itemsize=4), description="RCV1"
+)
+"""Few labelled rows of 103 topics: at the scale of 80,000 rows the driver took 1.42 GiB and a worker of two 1.14 GiB,
+at 800,000 rows, with its cache and the targets, 2.38 GiB."""
+
+
+def test_a_subspace_grows_by_the_targets_once():
+    plan = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=24 * GIB))
+    assert 1.42 * GIB < plan.driver_memory < 2.1 * GIB
+    assert 1.14 * GIB < plan.worker_memory - plan.cache_bytes < 1.8 * GIB
+    assert plan.max_rank == 12 * 75 + 103
+
+
+@pytest.mark.parametrize("targets", [4, 20, 50])
+def test_workers_of_one_and_a_half_gibibytes_take_fifty_components(targets):
+    plan = make_plan(replace(REUTERS, targets=targets), Host(worker_memory=int(1.5 * GIB), driver_memory=4 * GIB))
+    assert plan.route == "krylov"
+
+
+def test_a_driver_of_less_memory_holds_a_narrower_subspace_before_a_fit_is_refused():
+    """The subspace may be thinned out: a fit with less room takes more passes."""
+    ample = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=24 * GIB), route="krylov")
+    for limit in (2.0, 1.6):
+        plan = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=int(limit * GIB)), route="krylov")
+        assert plan.max_rank < ample.max_rank
+        assert plan.driver_memory <= limit * GIB
+    with pytest.raises(PlanError, match="of the driver's"):
+        make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=1 * GIB), route="krylov")
+
+
+def test_threads_give_the_driver_its_room_before_they_cache():
+    given = problem(1_000_000, 100_000, k=10, nnz=400_000_000)
+    host = Host(kind="threads", workers=1, threads=2, worker_memory=4 * GIB, driver_memory=4 * GIB, cache_bytes=4 * GIB)
+    plan = make_plan(given, host)
+    assert plan.cache_bytes > 0
+    assert plan.worker_memory <= 4 * GIB
+
+
+def test_a_subspace_takes_what_the_driver_has_beside_other_needs():
+    given, host = problem(1000, 100_000, k=10), Host(driver_memory=1 * GIB)
+    assert subspace_bound(given, host, 900 * MIB) < subspace_bound(given, host)
+    assert subspace_bound(given, host, 2 * GIB) == 4 * 15
+
+
+def test_more_groups_wait_for_each_other_in_a_deeper_tree():
+    """Measured on one worker with a statistic of 31 MiB: beside 140 MiB 7.7, 11.7 and 14.7 of them with 16, 64 and 256
+    groups, and 21.2 with 256 groups on two threads."""
+    found = [
+        make_plan(replace(problem(10_000_000, 2_000, block=MIB), blocks=1000, tasks=tasks), Host(workers=1, **more))
+        for tasks, more in ((21, {}), (85, {}), (341, {}), (341, {"threads": 2}))
+    ]
+    statistic = 8 * 2_000**2
+    held = [(plan.alternatives[0].worker_memory - 140 * MIB) / statistic for plan in found]
+    assert all(low < value < 1.8 * low for low, value in zip((7.7, 11.7, 14.7, 21.2), held, strict=True)), held
+
+
+def test_short_rows_count_for_what_a_task_makes_of_each():
+    """A block of 32 MiB has 400,000 rows of ten entries, of each of which 75 numbers are made: 230 MiB, about twice."""
+    short, long = (problem(nnz // entries, 20_000, k=50, nnz=nnz) for nnz, entries in ((10**9, 10), (10**9, 1000)))
+    short_, long_ = (krylov_route(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
+    rows = 32 * MIB // (10 * 12 + 4)
+    assert short_ - long_ > 1.9 * 8 * 75 * rows
+
+
+def test_targets_count_where_they_lie(two_sets):
+    x, y = two_sets
+    plan = SupervisedPPCA(2).plan(x, y)
+    assert plan.problem.target_bytes == y.nbytes
+    classes = SupervisedPPCA(2).plan(x, (y[:, 0] > 0).astype(int))
+    assert classes.problem.target_bytes == 4 * len(y)
+    given = replace(problem(1_000_000, 100, targets=100), target_bytes=8 * 10**8)
+    without = replace(given, target_bytes=0)
+    for host, parts in ((Host(), (2, 1)), (Host(kind="threads", workers=1), (1, 1))):
+        more, less = (make_plan(p, replace(host, worker_memory=None), route="moments") for p in (given, without))
+        assert more.driver_memory - less.driver_memory == parts[0] * given.target_bytes
+        assert more.worker_memory - less.worker_memory == pytest.approx(parts[1] * given.target_bytes)
+
+
+@pytest.fixture
+def two_sets():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(60, 8)), rng.normal(size=(60, 3))
+
+
+class TestChunks:
+    """A chunk is decoded as a whole, however little of it a block needs."""
+
+    def test_dense(self, tmp_path):
+        def source(chunks, **more):
+            array = zarr.create_array(
+                tmp_path / "x.zarr", shape=(4000, 100), chunks=chunks, dtype="f4", overwrite=True, **more
+            )
+            return open_data(array, block_bytes=10_000)
+
+        whole = 4000 * 100 * 4
+        assert source((25, 100)).decoding == 0
+        assert source((4000, 100)).decoding == 2 * whole
+        assert source((4000, 10)).decoding == 2 * whole, "all chunks of the rows at a time"
+        assert source((4000, 2)).decoding == 2 * whole // 5, "of 50 chunks ten at a time"
+        assert source((25, 100), shards=(4000, 100)).decoding == 0, "of a shard no more than is asked for"
+
+    def test_sparse(self, tmp_path):
+        x = sp.random_array((3000, 50), density=0.2, rng=np.random.default_rng(0), format="csr", dtype=np.float64)
+
+        def source(chunk):
+            group = zarr.create_group(tmp_path / "x.zarr", overwrite=True)
+            for name in ("data", "indices", "indptr"):
+                values = getattr(x, name)
+                group.create_array(name, data=values, chunks=(min(chunk, len(values)),))
+            group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(x.shape)})
+            return open_data(tmp_path / "x.zarr", block_bytes=20_000)
+
+        assert source(100).decoding == 0
+        assert source(x.nnz).decoding == 2 * 8 * x.nnz
+
+    def test_it_reaches_the_plan_of_every_model(self, tmp_path):
+        views = {}
+        for name in ("a", "b"):
+            views[name] = str(tmp_path / f"{name}.zarr")
+            zarr.create_array(views[name], shape=(3_000_000, 100), chunks=(3_000_000, 100), dtype="f4")
+        pairs = np.column_stack([np.arange(10)] * 2)
+        for plan in (PPCA(2).plan(views["a"]), CorrespondencePPCA(2).plan(views, correspondence=pairs)):
+            assert plan.problem.decoding == 2 * 3_000_000 * 100 * 4
+            assert plan.worker_memory > plan.problem.decoding
+        again: Problem = replace(plan.problem, decoding=0)
+        assert again.largest_block < 300 * MIB
+
+    def test_a_process_stays_within_its_plan(self, tmp_path):
+        """One chunk of 256 MiB, of which a block needs an eighth."""
+        values = np.random.default_rng(0).standard_normal((65_536, 64), dtype=np.float32)
+        array = zarr.create_array(tmp_path / "x.zarr", shape=(65_536 * 16, 64), chunks=(65_536 * 16, 64), dtype="f4")
+        array[:] = np.tile(values, (16, 1))
+        program = f"""
+import json
+from pathlib import Path
+from dlatent import PPCA
+from dlatent.estimators import ppca
+from dlatent.stores.open import open
+
+source = open({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)
+ppca.open_input = lambda data: (source, None)
+model = PPCA(3, route="moments").fit("x", client="serial")
+(peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
+"""
+        found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        peak, planned = json.loads(found.stdout)
+        assert 450 * MIB < peak < planned < 2.5 * peak
