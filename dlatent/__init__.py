@@ -62,6 +62,8 @@ __all__ = [
     "self_correspondence",
 ]
 
+_PACKAGES = ("plot", "stores", "testing")
+
 _ROOMS = {
     "CorrespondenceLLE": "dlatent.estimators.correspondence_lle",
     "LocallyLinearEmbedding": "dlatent.estimators.local_linear",
@@ -83,6 +85,8 @@ _ROOMS = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use: workers and the command line start without what they do not need."""
+    if name in _PACKAGES:
+        return import_module(f"dlatent.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'dlatent' has no attribute {name!r}")
     value = getattr(import_module(_ROOMS.get(name, "dlatent.errors")), name)
@@ -92,4 +96,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, imported or not yet."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -18,14 +18,14 @@ class CorrespondencePPCA(CorrespondenceModel):
     ----------
     n_components : K, the number of latent variables; less than the numbers of instances and of features of all views.
     noise : "ml" finds the noise variances; "zero" is the limit without noise, in which each instance lies where its
-    views are reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of
-    variance.
+        views are reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of
+        variance.
     tol : relative distance of the log-likelihood from its maximum at which a fit stops.
     max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.
     solver : "auto", or "em" for textbook EM from random loadings.
     route : "moments" (one pass, numbers of the order of D² for each set of views that occurs), "krylov" (about ten
-    passes, D·K), or "auto", which lets the planner choose.
+        passes, D·K), or "auto", which lets the planner choose.
     noise_floor : smallest noise variance of a view, as a part of the mean variance of its features.
     suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
 
@@ -80,8 +80,8 @@ class CorrespondenceFactorAnalysis(CorrespondenceModel):
     max_iter : as in CorrespondencePPCA; most passes where the route is "rows" (300).
     random_state : as in CorrespondencePPCA.
     solver : as in CorrespondencePPCA.
-    route : "moments" (one pass, numbers of the order of D²), "rows" (accelerated EM with a pass for each iteration,
-    D·K numbers), or "auto".
+    route : "moments" (one pass, numbers of the order of D²), "rows" (accelerated EM with a pass for each iteration, D·K
+        numbers), or "auto".
     noise_floor : smallest noise variance of a feature, as a part of its variance.
     suspect_data : "refuse" raises for all-zero rows and constant features, "keep" fits them.
 

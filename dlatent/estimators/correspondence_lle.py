@@ -27,7 +27,7 @@ class CorrespondenceLLE(LocalLinearModel):
 
     min Σ_v Σ_i ‖y_i − Σ_j W^v_ij y_j‖²,  Y over the n distinct instances, with YᵀY = nI and Σ y_i = 0.
 
-    Parameters: as LocallyLinearEmbedding; neighbours are sought in each view by itself.
+    Parameters: as in LocallyLinearEmbedding; neighbours are sought in each view by itself.
 
     Attributes
     ----------
@@ -35,6 +35,7 @@ class CorrespondenceLLE(LocalLinearModel):
     instances_ : (n, views), the row of each instance in each view, −1 where it is absent.
     view_names_ : names of the views.
     feature_names_in_ : for each view whose data had names, those of its features.
+
     Others as LocallyLinearEmbedding.
 
     Source: Ham, Lee and Saul (2003), section 3; errata 20 in this documentation.
@@ -107,7 +108,8 @@ class CorrespondenceLLE(LocalLinearModel):
     ) -> Any:
         """Coordinates of new instances that are known by one view, as LocallyLinearEmbedding.transform.
 
-        Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory.
+        Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory,
+        `overwrite` one that is there; `client` as in `fit`.
         Returns: (n, K) in the kind of the input, or the path.
         Errors: NotFittedError; DataError for an unknown view, and as in `PPCA.transform`.
         """
@@ -166,7 +168,8 @@ def self_correspondence(
     """Embed one data set as several overlapping subsets of itself.
 
     Parameters: `X` (N, D) in memory; `parts`, number of subsets; `overlap`, part of the instances that all of them have
-    (the others have one subset each); `random_state`, seed of the division; `options` of CorrespondenceLLE.
+    (the others have one subset each); `random_state`, seed of the division; `client` as in PPCA.fit; `options` of
+    CorrespondenceLLE.
     Returns: the fitted model; its `embedding_` has the order of X.
     Errors: DataError for other numbers of parts or overlaps.
     Source: Ham, Lee and Saul (2003), section 3 and figure 4.

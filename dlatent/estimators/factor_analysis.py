@@ -45,7 +45,7 @@ class FactorAnalysis(PPCA):
     solver : "auto" climbs the likelihood as a function of the noise variances alone, from several starts, and keeps the
         best maximum; "em" iterates textbook EM.
     route : "moments" (one pass, D² numbers) or "rows" (about twenty passes, D·K² numbers); "auto" lets the planner
-    choose, and data with missing entries go by "rows".
+        choose, and data with missing entries go by "rows".
     noise_floor : smallest noise variance of a feature, as a part of its variance.
     suspect_data : "refuse" raises for all-zero rows and constant features, "keep" fits them.
     missing : as in PPCA.

@@ -325,7 +325,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
     ) -> Any:
         """Coordinates of new instances: Σ_a w_a y_a, with the barycentric weights of the nearest training instances.
 
-        Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory.
+        Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
+        `client` as in `fit`.
         Returns: (n, K) in the kind of the input (numpy, lazy dask, xarray), or the path.
         Errors: NotFittedError; DataError as in `PPCA.transform`.
         """

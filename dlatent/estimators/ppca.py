@@ -66,13 +66,13 @@ class PPCA(LatentVariableModel):
     random_state : seed of the first directions.
     solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
     route : "auto" lets the planner choose between "moments" (one pass, D² numbers), "krylov" (about ten passes, D·K)
-    and, with fewer instances than features, "dual" (two passes, N² numbers); data with missing entries go by "rows"
-    (about twenty passes).
+        and, with fewer instances than features, "dual" (two passes, N² numbers); data with missing entries go by "rows"
+        (about twenty passes).
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
     suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
     missing : "refuse" raises for NaN; with "nan" the entries of dense data that are NaN are missing, with "unstored"
-    the stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the observed
-    entries, wherever they are; `transform`, `posterior`, `score_samples` and `impute` take such rows too.
+        the stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the
+        observed entries, wherever they are; `transform`, `posterior`, `score_samples` and `impute` take such rows too.
 
     Attributes
     ----------
@@ -188,7 +188,8 @@ class PPCA(LatentVariableModel):
     ) -> Any:
         """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
 
-        Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory.
+        Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
+        `client` as in `fit`.
         Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (instance, component)), or the
         path.
         Errors: NotFittedError; DataError for other features or another order of them, and naming row and column of NaN
@@ -254,7 +255,7 @@ class PPCA(LatentVariableModel):
 
         x_j | x_o ~ N(μ_j + w_jᵀE[z|x_o], w_jᵀ Cov[z|x_o] w_j + ψ_j).
 
-        Parameters: `X` (N, D) dense, NaN where missing; `out`, a Zarr store to be written instead of memory.
+        Parameters: `X` (N, D) dense, NaN where missing; `out`, `overwrite` and `client` as in `transform`.
         Returns: (N, D) in the kind of the input (numpy, lazy dask, xarray), or the path of the store.
         Errors: NotFittedError; DataError for other features, infinite values, or sparse data.
         """

@@ -275,7 +275,7 @@ class SupervisedPPCA(PPCA):
         )
 
     def predict(self, X: Any, *, return_variance: bool = False, client: Any = None) -> Any:
-        """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²I).
+        """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²VVᵀ).
 
         Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½),
         or means (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same
@@ -305,7 +305,7 @@ class SupervisedPPCA(PPCA):
         return self.classes_[codes]
 
     def predictive_variance(self) -> Array:
-        """Variance of each output given the features (L,): the diagonal of V (W_y M⁻¹W_yᵀ + σ_y²I) Vᵀ."""
+        """Variance of each output given the features (L,): the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ."""
         self._require_fitted()
         about = pattern_projection(self._parameters, self._specification, (0,))
         explained = np.einsum("kl,kj,jl->l", self.target_components_, about.covariance, self.target_components_)

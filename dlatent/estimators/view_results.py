@@ -204,8 +204,9 @@ class ViewResults(LatentVariableModel):
     ) -> Any:
         """Another view of the same instances: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
-        Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted; `out`, a Zarr
-        store to be written instead of memory.
+        Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted;
+        `return_variance` as below; `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
+        `client` as in `fit`.
         Returns: (n, D_w) in the kind of the data (numpy, lazy dask, xarray), or the path; with `return_variance` also
         the variance of each feature (D_w,), the same for all rows.
         Errors: NotFittedError; DataError for unknown views, and as in `PPCA.transform`.
@@ -221,7 +222,7 @@ class ViewResults(LatentVariableModel):
     def predictive_variance(self, from_view: str, to_view: str) -> Array:
         """Variance of each feature of a view given another view, noise included (D_w,): diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
-        Parameters: names of the views.  Errors: NotFittedError; DataError for unknown views.
+        Parameters: `from_view` and `to_view`, names of the views.  Errors: NotFittedError; DataError for unknown views.
         """
         about = pattern_projection(self._parameters, self._specification, (self._number(from_view),))
         nothing = np.zeros((0, self._n_features_out))

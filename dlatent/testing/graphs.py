@@ -28,7 +28,8 @@ def power_law_graph(
 
     Both ends of a link are drawn in proportion to a weight of each instance, (rank + 1)^(−1/(exponent − 1)); with
     `groups`, the other end lies in the group of the first with probability `within`.
-    Parameters: `links`, the number of different links between different instances; `groups` (N,), numbers from 0.
+    Parameters: `instances`, N; `links`, the number of different links between different instances; `exponent` as above;
+    `groups` (N,), numbers from 0; `random_state`, a seed.
     Returns: the adjacency matrix A (N, N), symmetric, of ones, with a zero diagonal.
     Errors: DataError where there is no room for so many links.
     """
