@@ -66,12 +66,12 @@ def _shares_driver(machine: Machine) -> bool:
 
 
 def _task_memory(problem: Problem, statistic: int, columns: int) -> int:
-    """A block, the next one and the bytes it is decoded from, copies of rows by pattern, `columns` numbers for each row
-    of it, and the statistics."""
+    """A block, the next one, as it is stored and as its chunks are decoded, copies of rows by pattern, `columns` numbers
+    for each row of it, and the statistics."""
     thin = 8 * columns * (problem.instances * problem.largest_block // max(problem.nbytes, 1))
     if problem.nnz is not None:
         return 5 * problem.largest_block + problem.decoding + 2 * thin + 3 * statistic
-    copies = 3 + (problem.patterns > 1)
+    copies = 3 + (problem.patterns > 1) + (not problem.in_memory)
     # A block of few wide rows has no more of them than it has.
     buffers = min(CHUNK_ROWS * problem.features * 8, problem.largest_block * 8 // problem.itemsize)
     return copies * problem.largest_block + problem.decoding + buffers + thin + 3 * statistic
@@ -313,8 +313,9 @@ def rows_route(problem: Problem, machine: Machine) -> Route:
     return placed("rows", EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
 
 
-def dual_route(problem: Problem, machine: Machine) -> Route:
-    """One pass for the inner products of all pairs of instances, one for the loadings; the driver holds N² numbers."""
+def dual_route(problem: Problem, machine: Machine, *, textbook: bool = False) -> Route:
+    """One pass for the inner products of all pairs of instances, one for the loadings; the driver holds N² numbers, and
+    where they are few, or for textbook EM, all combinations of the instances."""
     count, k = problem.instances, problem.n_components
     columns = k + extra_directions(k) + problem.targets
     groups = group_number(problem)
@@ -329,7 +330,7 @@ def dual_route(problem: Problem, machine: Machine) -> Route:
     held = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
     # A worker holds its tiles of half of the products until the driver has them.
     held += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
-    own = driver_base(problem, machine) + 6 * square
+    own = driver_base(problem, machine) + (8 if textbook or count <= FULL_EIGEN else 3) * square
     cache = cache_room(problem, machine, held, own)
     threads = machine.workers * machine.threads
     reading = _tile_visits(problem, machine, cache) * problem.nbytes / DECODE_RATE
@@ -401,6 +402,8 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", em_pas
     `em_passes` is the most passes of solver "em", which makes one per iteration unless the route is moments.
     """
     routes = {name: _ROUTES[name](problem, machine) for name in problem.routes}
+    if em_passes and "dual" in routes:
+        routes["dual"] = dual_route(problem, machine, textbook=True)
     if route not in ("auto", *routes):
         raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
     wanted = routes if route == "auto" else {route: routes[route]}
