@@ -162,7 +162,7 @@ def plan_landmarks(problem: Problem, machine: Machine, *, kernel: str, landmarks
     inside = replace(
         problem,
         features=landmarks,
-        largest_block=problem.largest_block + 32 * CHUNK_ROWS * landmarks,
+        decoding=problem.decoding + 32 * CHUNK_ROWS * landmarks,  # tiles of the kernel, beside the block
         itemsize=8,
         nnz=None,
         routes=("moments",),

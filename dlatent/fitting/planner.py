@@ -66,8 +66,8 @@ def _shares_driver(machine: Machine) -> bool:
 
 
 def _task_memory(problem: Problem, statistic: int, columns: int) -> int:
-    """A block, the next one, as it is stored and as its chunks are decoded, copies of rows by pattern, `columns` numbers
-    for each row of it, and the statistics."""
+    """A block, the next one, as it is stored and as its chunks are decoded, copies of rows by pattern, `columns`
+    numbers for each row of it, and the statistics."""
     thin = 8 * columns * (problem.instances * problem.largest_block // max(problem.nbytes, 1))
     if problem.nnz is not None:
         return 5 * problem.largest_block + problem.decoding + 2 * thin + 3 * statistic

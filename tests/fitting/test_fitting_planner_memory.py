@@ -13,6 +13,9 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent import PPCA, CorrespondencePPCA, PlanError, SupervisedPPCA
+from dlatent.engine import order
+from dlatent.fitting import planner
+from dlatent.fitting.kernel_plan import plan_landmarks
 from dlatent.fitting.plan import Problem
 from dlatent.fitting.planner import krylov_route, make_plan, subspace_bound
 from dlatent.stores.open import open as open_data
@@ -73,6 +76,16 @@ def test_more_groups_wait_for_each_other_in_a_deeper_tree():
     statistic = 8 * 2_000**2
     held = [(plan.alternatives[0].worker_memory - 140 * MIB) / statistic for plan in found]
     assert all(low < value < 1.8 * low for low, value in zip((7.7, 11.7, 14.7, 21.2), held, strict=True)), held
+
+
+def test_the_tree_is_that_of_the_engine():
+    assert planner.FAN_IN == order.FAN_IN
+
+
+def test_landmarks_hold_their_tiles_once_for_each_thread():
+    """60,000 rows, 1,000 landmarks: a worker took 244 MiB."""
+    plan = plan_landmarks(problem(60_000, 50), Host(), kernel="rbf", landmarks=1000)
+    assert 244 * MIB < plan.worker_memory < 2 * 244 * MIB
 
 
 def test_short_rows_count_for_what_a_task_makes_of_each():
