@@ -108,6 +108,29 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the store at the destination")
 
 
+def add_missing_chunks(parser: argparse.ArgumentParser) -> None:
+    """`--missing-chunks`."""
+    parser.add_argument(
+        "--missing-chunks",
+        choices=("raise", "fill"),
+        default="raise",
+        help="fill: of the stores that are read, chunks that are not there hold the fill value, because their writer "
+        "leaves those out (default raise)",
+    )
+
+
+def opened(data: Any, missing_chunks: str) -> Any:
+    """Data for a model: the path itself, or the store opened so that chunks which are not there hold the fill value;
+    of views, each by its name."""
+    if missing_chunks == "raise":
+        return data
+    if isinstance(data, dict):
+        return {name: opened(own, missing_chunks) for name, own in data.items()}
+    from dlatent.stores.open import open as open_source
+
+    return open_source(data, missing_chunks="fill")
+
+
 def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
     """`--labels` and `--unlabelled`."""
     parser.add_argument(
@@ -217,6 +240,7 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
         add_views(parser)
     else:
         parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
+    add_missing_chunks(parser)
     several = ", several numbers with commas between" if components is counts else ""
     parser.add_argument(
         "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"

@@ -8,7 +8,7 @@ from typing import Any
 from dlatent.cli import show
 from dlatent.cli.arguments import counts
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, inputs_of, model_of
+from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.status import OK
 
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = model_of(arguments)
     with connected(arguments) as client:
         found = dlatent.choose_components(
-            model, arguments.data, candidates, held_out=arguments.held_out, client=client, **given
+            model, data_of(arguments), candidates, held_out=arguments.held_out, client=client, **given
         )
     columns = ("held_out_log_likelihood", "held_out_rmse", "log_likelihood", "passes", "converged")
     lines = [

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_cluster, add_json, add_overwrite
+from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks, add_overwrite, opened
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
@@ -25,6 +25,7 @@ def register(commands: Any) -> None:
     parser.add_argument("data", metavar="DATA", help="path or URL of a dense Zarr store with the model's features")
     parser.add_argument("-o", "--output", required=True, metavar="FILLED.zarr", help="where to write the rows")
     parser.add_argument("--variance", action="store_true", help="write the variances of the missing entries instead")
+    add_missing_chunks(parser)
     add_cluster(parser)
     add_overwrite(parser)
     add_json(parser)
@@ -43,9 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if model.missing == "refuse":
         model.set_params(missing="nan")
+    data = opened(arguments.data, arguments.missing_chunks)
     with connected(arguments) as client:
         fill = model.impute_variance if arguments.variance else model.impute
-        fill(arguments.data, out=arguments.output, overwrite=arguments.overwrite, client=client)
+        fill(data, out=arguments.output, overwrite=arguments.overwrite, client=client)
     name = "imputed_variance" if arguments.variance else "imputed"
     show.written(arguments.output, name, perf_counter() - started, json=arguments.json)
     return OK

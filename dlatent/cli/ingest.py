@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_overwrite, byte_count
+from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, byte_count
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import IngestProgress, Screen
 from dlatent.cli.status import OK
@@ -39,6 +39,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--missing", choices=("refuse", "nan"), default="refuse", help="nan: keep missing values of dense data as NaN"
     )
+    add_missing_chunks(parser)
     parser.add_argument("--tfidf", action="store_true", help="weigh counts by inverse document frequency")
     parser.add_argument("--unit-norm", action="store_true", help="scale every row to length 1")
     parser.add_argument("--zero-rows", choices=("error", "keep", "drop"), default="error", help="where rows are scaled")
@@ -73,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             ids=arguments.ids,
             index_base=bases[arguments.index_base],
             missing=arguments.missing,
+            missing_chunks=arguments.missing_chunks,
             overwrite=arguments.overwrite,
             progress=IngestProgress(screen),
         )

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_direction, add_json, add_overwrite, positive
+from dlatent.cli.arguments import add_direction, add_json, add_missing_chunks, add_overwrite, positive
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
 
@@ -25,6 +25,7 @@ def register(commands: Any) -> None:
     whose.add_argument("--data", metavar="DATA", help="the store whose rows are linked: their number and labels")
     whose.add_argument("--instances", type=positive, metavar="N", help="the number of rows; links name them from 0")
     add_direction(parser)
+    add_missing_chunks(parser)
     parser.add_argument(
         "--most-pairs", type=positive, metavar="N", help="refuse co-links that would visit more pairs (1000000000)"
     )
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         instances=arguments.instances,
         data=arguments.data,
         direction=arguments.direction,
+        missing_chunks=arguments.missing_chunks,
         overwrite=arguments.overwrite,
         **limit,
     )

@@ -6,12 +6,13 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json
+from dlatent.cli.arguments import add_json, add_missing_chunks
 from dlatent.cli.inspect_embedding import describe_embedding, print_embedding
 from dlatent.cli.status import OK
 
 if TYPE_CHECKING:
     from dlatent.stores.results import StoredResult
+    from dlatent.stores.strict import MissingChunks
 
 TOP = 6
 """Features named for each component: those with the largest loadings."""
@@ -26,6 +27,7 @@ def register(commands: Any) -> None:
         "Of links: instances, links, degrees.",
     )
     parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store")
+    add_missing_chunks(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -35,15 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
     from dlatent.stores.atomic import MARKER, RESULT
     from dlatent.stores.open import open_node
 
-    marker = open_node(arguments.path).attrs.get(MARKER)
+    marker, missing_chunks = open_node(arguments.path).attrs.get(MARKER), arguments.missing_chunks
     kind = marker.get("kind") if isinstance(marker, dict) else None
     if kind == RESULT:
         found = describe_model(arguments.path)
         display = print_embedding if "eigen_solver" in found else _print_model
     elif kind == "links":
-        found, display = describe_links(arguments.path), _print_links
+        found, display = describe_links(arguments.path, missing_chunks), _print_links
     else:
-        found, display = describe_data(arguments.path), _print_data
+        found, display = describe_data(arguments.path, missing_chunks), _print_data
     if arguments.json:
         show.as_json(found)
     else:
@@ -202,16 +204,17 @@ def _shortened(values: Any, most: int = 8) -> str:
     return shown if len(values) <= most else f"{shown}, …"
 
 
-def describe_links(path: str) -> dict[str, Any]:
+def describe_links(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
     """What a graph between instances is, without reading its links."""
     import numpy as np
 
+    from dlatent.stores.chunked import read_all
     from dlatent.stores.links import open_links
     from dlatent.stores.open import open_node
 
-    links = open_links(path)
-    node: Any = open_node(path)
-    degrees = np.diff(node["indptr"][:])
+    links = open_links(path, missing_chunks=missing_chunks)
+    node: Any = open_node(path, missing_chunks)
+    degrees = np.diff(read_all(node["indptr"]))
     return {
         "links": path,
         "instances": links.instances,
@@ -239,13 +242,14 @@ def _print_links(found: dict[str, Any]) -> None:
     )
 
 
-def describe_data(path: str) -> dict[str, Any]:
+def describe_data(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
     """What a data store holds, without reading its matrix."""
     from dlatent.stores.atomic import MARKER
     from dlatent.stores.open import open as open_source
     from dlatent.stores.open import open_node
 
-    source, node = open_source(path), open_node(path)
+    node = open_node(path, missing_chunks)
+    source = open_source(node)
     marker: Any = node.attrs.get(MARKER)
     marker = marker if isinstance(marker, dict) else {}
     return {
@@ -260,7 +264,7 @@ def describe_data(path: str) -> dict[str, Any]:
         "largest_block": max(block.nbytes for block in source.blocks),
         "chunks": _chunks(node),
         "dims": source.labels.dims,
-        "labels": _labels(path, node),
+        "labels": _labels(path, node, missing_chunks),
         "weighting": marker.get("weighting"),
         "unit_norm": marker.get("unit_norm"),
         "sources": marker.get("sources"),
@@ -276,16 +280,17 @@ def _chunks(node: Any) -> Any:
     return None if inside is None else _chunks(inside)
 
 
-def _labels(path: str, node: Any) -> list[dict[str, Any]]:
+def _labels(path: str, node: Any, missing_chunks: MissingChunks) -> list[dict[str, Any]]:
     """The columns of labels that the store has, with what `dlatent fit supervised` would see in them."""
     from dlatent.stores.label_files import MULTI, column_names, read_labels
 
     if not hasattr(node, "members"):
         return []
     columns = column_names(node["obs"]) if "obs" in node else []
-    found = [_column(name, read_labels(path, name)) for name in columns]
+    found = [_column(name, read_labels(path, name, missing_chunks=missing_chunks)) for name in columns]
     if f"obsm/{MULTI}" in node:
-        found.append({"column": MULTI, "outputs": read_labels(path, MULTI).shape[1]})
+        outputs = read_labels(path, MULTI, missing_chunks=missing_chunks).shape[1]
+        found.append({"column": MULTI, "outputs": outputs})
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy.typing as npt
 from dlatent.errors import DataError
 
 
-def labels_of(wanted: str | None, data: str, unlabelled: str | None) -> npt.NDArray[Any]:
-    """Read the labels of the rows of `data`; `wanted` None takes the only column of the data's own store."""
+def labels_of(arguments: argparse.Namespace) -> npt.NDArray[Any]:
+    """Read the labels of the rows of the data; without `--labels`, the only column of the data's own store."""
     from dlatent.stores.label_files import read_labels
 
-    path, column = (data, None) if wanted is None else split(wanted)
-    values = read_labels(path or data, column)
-    return values if unlabelled is None else without(values, unlabelled)
+    path, column = ("", None) if arguments.labels is None else split(arguments.labels)
+    values = read_labels(path or arguments.data, column, missing_chunks=arguments.missing_chunks)
+    return values if arguments.unlabelled is None else without(values, arguments.unlabelled)
 
 
 def split(wanted: str) -> tuple[str, str | None]:

@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dlatent.cli.arguments import MODELS, UsageError, add_cluster, add_json, add_model, hyperparameters, positive
+from dlatent.cli.arguments import (
+    MODELS,
+    UsageError,
+    add_cluster,
+    add_json,
+    add_model,
+    hyperparameters,
+    opened,
+    positive,
+)
 from dlatent.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,16 +49,16 @@ def model_of(arguments: argparse.Namespace) -> PPCA:
 
 
 def data_of(arguments: argparse.Namespace) -> Any:
-    """The data of the model: a path, or one for each view by its name.
+    """The data of the model: a path or an open store, or one for each view by its name.
 
     Errors: UsageError for one view, or two with one name.
     """
     if not MODELS[arguments.model].views:
-        return arguments.data
+        return opened(arguments.data, arguments.missing_chunks)
     views = dict(arguments.data)
     if len(views) < max(2, len(arguments.data)):
         raise UsageError("give at least two views, NAME=DATA each, with names of their own")
-    return views
+    return opened(views, arguments.missing_chunks)
 
 
 def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -59,14 +68,18 @@ def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if taken.labels:
         from dlatent.cli.labels import labels_of
 
-        found["y"] = labels_of(arguments.labels, arguments.data, arguments.unlabelled)
+        found["y"] = labels_of(arguments)
     if taken.links:
         from dlatent.stores.links import open_links
         from dlatent.stores.open import open as open_source
 
-        data = open_source(arguments.data)
+        data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
         found["links"] = open_links(
-            arguments.links, instances=data.shape[0], ids=data.labels.instances, direction=arguments.direction
+            arguments.links,
+            instances=data.shape[0],
+            ids=data.labels.instances,
+            direction=arguments.direction,
+            missing_chunks=arguments.missing_chunks,
         )
     if taken.views:
         found["on"] = arguments.on

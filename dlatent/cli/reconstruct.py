@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_cluster, add_json, add_overwrite
+from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks, add_overwrite, opened
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
@@ -26,6 +26,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--from", required=True, metavar="NAME", dest="from_view", help="the view that DATA is")
     parser.add_argument("--to", required=True, metavar="NAME", dest="to_view", help="the view that is wanted")
     parser.add_argument("-o", "--output", required=True, metavar="OTHER.zarr", help="where to write the rows")
+    add_missing_chunks(parser)
     add_cluster(parser)
     add_overwrite(parser)
     add_json(parser)
@@ -43,9 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.model} holds a {type(model).__name__}, which has no views to reconstruct; fit correspondence "
             "for that"
         )
+    data = opened(arguments.data, arguments.missing_chunks)
     with connected(arguments) as client:
         model.reconstruct(
-            arguments.data, arguments.from_view, arguments.to_view, out=arguments.output,
+            data, arguments.from_view, arguments.to_view, out=arguments.output,
             overwrite=arguments.overwrite, client=client,
         )  # fmt: skip
     show.written(arguments.output, "reconstructed", perf_counter() - started, json=arguments.json)

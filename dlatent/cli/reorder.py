@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_direction, add_json, add_overwrite
+from dlatent.cli.arguments import add_direction, add_json, add_missing_chunks, add_overwrite
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
 
@@ -24,6 +24,7 @@ def register(commands: Any) -> None:
     parser.add_argument("out_data", metavar="OUT_DATA", help="path or URL of the new store of data")
     parser.add_argument("out_links", metavar="OUT_LINKS", help="path or URL of the new store of links")
     add_direction(parser)
+    add_missing_chunks(parser)
     add_overwrite(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out_data,
         arguments.out_links,
         direction=arguments.direction,
+        missing_chunks=arguments.missing_chunks,
         overwrite=arguments.overwrite,
     )
     if arguments.json:

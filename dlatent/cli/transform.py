@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_cluster, add_json, add_labels, add_overwrite
+from dlatent.cli.arguments import add_cluster, add_json, add_labels, add_missing_chunks, add_overwrite, opened
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
@@ -26,6 +26,7 @@ def register(commands: Any) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="SCORES.zarr", help="where to write the scores")
     parser.add_argument("--view", metavar="NAME", help="which view of the model DATA is, where it has several")
     add_labels(parser, "default: from the features alone")
+    add_missing_chunks(parser)
     add_cluster(parser)
     add_overwrite(parser)
     add_json(parser)
@@ -59,8 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise DataError(f"{arguments.model} holds a {type(model).__name__}, which has no labels; omit --labels")
         from dlatent.cli.labels import labels_of
 
-        options["y"] = labels_of(arguments.labels, arguments.data, arguments.unlabelled)
-    data = view_of(model, arguments.view, arguments.model, arguments.data)
+        options["y"] = labels_of(arguments)
+    named = view_of(model, arguments.view, arguments.model, arguments.data)
+    data = opened(named, arguments.missing_chunks)
     with connected(arguments) as client:
         model.transform(data, client=client, **options)
     found = {

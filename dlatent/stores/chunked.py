@@ -1,43 +1,92 @@
-"""Reading rows of Zarr arrays, with errors that name the rows and the chunk that cannot be read."""
+"""Arrays as this library writes and reads them: all chunks there, and errors that name them."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.storage import FsspecStore, LocalStore
+from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.storage import FsspecStore
 
 from dlatent.errors import StoreError
+from dlatent.stores.strict import ALL_CHUNKS, root_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
 
-WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
-"""Array configuration under which chunks of zeros are written too."""
+ALL_WRITTEN: Final[dict[str, Any]] = {ALL_CHUNKS: True}
+"""The attribute with which a writer says so of an array."""
 
-ALL_CHUNKS: Final[dict[str, Any]] = {"all_chunks_written": True}
-"""Attribute of arrays that were written under `WRITE_ALL`: a chunk that is not there is damage, and not zeros."""
+_WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
+
+
+def new_array(
+    group: zarr.Group,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    chunks: tuple[int, ...],
+    *,
+    dims: tuple[str, ...] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    compress: bool = True,
+    overwrite: bool = False,
+) -> ZarrArray:
+    """A new array in a group, the only way in which this library makes one; `dtype` str is text of any length.
+
+    Law: every chunk is written, also one of zeros, so that a chunk that was lost later is an error.
+
+    Numbers are compressed by Blosc-lz4 with byte shuffle.  Measured on term counts and tf-idf weights: it decodes
+    1.6-2.5 GB/s a thread where zstd level 0, which text gets, decodes 1.0, for 14 % more bytes on disk.
+    """
+    codec = ZstdCodec(level=0) if dtype is str else BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
+    return group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        compressors=codec if compress else None,
+        dimension_names=dims,
+        attributes=dict(attributes or {}),
+        overwrite=overwrite,
+        config=_WRITE_ALL,
+    )
+
+
+def open_to_write(location: str) -> ZarrArray:
+    """The array at a location, for another process that writes into it; chunks of zeros are written, too."""
+    # Zarr does not store this configuration, and takes none where it opens an array.
+    found = zarr.open_array(location, mode="r+")
+    return zarr.Array(zarr.AsyncArray(found.metadata, found.store_path, _WRITE_ALL))
 
 
 def read_rows(array: ZarrArray, start: int, stop: int) -> npt.NDArray[Any]:
-    """Rows `[start, stop)` of an array of one or two dimensions.
+    """Rows `[start, stop)` of an array, or all of one that has no dimensions.
 
     Errors: StoreError that names the array, the rows, and the first chunk among them that fails.
     """
     try:
-        return np.asarray(array[start:stop])
+        return np.asarray(array[start:stop] if array.ndim else array[...])
     except MemoryError:
         raise
+    except StoreError as error:
+        raise StoreError(f"{place_of(array)}: cannot read rows {start}:{stop}: {error}") from error
     except Exception as error:
         chunk = _failing_chunk(array, start, stop)
         raise StoreError(
-            f"{array.store_path}: cannot read rows {start}:{stop}{chunk}: {error}; "
+            f"{place_of(array)}: cannot read rows {start}:{stop}{chunk}: {error}; "
             "the file is damaged or out of reach, write the store again or copy it once more"
         ) from error
+
+
+def read_all(array: ZarrArray) -> npt.NDArray[Any]:
+    """All values of an array of any number of dimensions, with the errors of `read_rows`."""
+    return read_rows(array, 0, array.shape[0] if array.ndim else 1)
 
 
 def lacking_chunks(array: ZarrArray) -> int:
@@ -47,7 +96,7 @@ def lacking_chunks(array: ZarrArray) -> int:
 
 def check_chunks(array: ZarrArray) -> None:
     """Refuse an array of which chunks were lost, as far as its writer left word that all were written."""
-    if array.attrs.get("all_chunks_written") is True and (lacking := lacking_chunks(array)):
+    if array.attrs.get(ALL_CHUNKS) is True and (lacking := lacking_chunks(array)):
         raise StoreError(
             f"{place_of(array)} lacks {lacking} of its {array.nchunks} chunks; the store was not copied as a whole "
             "or is damaged, copy it again or write it again"
@@ -65,7 +114,7 @@ def decoded_bytes(array: ZarrArray, start: int, stop: int) -> int:
 
 def process_local(array: ZarrArray) -> bool:
     """Whether the array lives in the memory of this process, so that no other process could open it again."""
-    store = array.store
+    store = unwrapped(array.store)
     if isinstance(store, FsspecStore):
         filesystem = getattr(store.fs, "sync_fs", store.fs)
         return "memory" in np.atleast_1d(filesystem.protocol)
@@ -74,20 +123,14 @@ def process_local(array: ZarrArray) -> bool:
 
 def place_of(node: ZarrArray | zarr.Group) -> str:
     """The path or URL of a node for messages."""
-    store, inside = node.store, node.path
-    if isinstance(store, LocalStore):
-        root = str(store.root)
-    elif isinstance(store, FsspecStore):
-        root = str(getattr(store.fs, "sync_fs", store.fs).unstrip_protocol(store.path))
-    else:
-        root = str(store)
-    return f"{root}/{inside}" if inside else root
+    root = root_of(node.store)
+    return f"{root}/{node.path}" if node.path else root
 
 
 def _failing_chunk(array: ZarrArray, start: int, stop: int) -> str:
     """`" (chunk KEY)"` of the first chunk in the rows that cannot be read by itself, or nothing."""
     shape, outer = array.shape, array.shards or array.chunks
-    ranges = [range(start // outer[0], -(-stop // outer[0]))]
+    ranges = [range(start // width, -(-stop // width)) for width in outer[:1]]
     ranges += [range(-(-size // width)) for size, width in zip(shape[1:], outer[1:], strict=True)]
     for index in itertools.islice(itertools.product(*ranges), 1000):
         part = tuple(slice(i * w, min((i + 1) * w, s)) for i, w, s in zip(index, outer, shape, strict=True))

@@ -12,6 +12,7 @@ from dlatent.errors import DataError
 from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, place_of, process_local, read_rows
 from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
+from dlatent.stores.strict import strict
 
 
 @dataclass(eq=False)
@@ -46,6 +47,7 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
             "and pass the variable"
         )
     check_chunks(array)
+    array = strict(array)
     dtype = loaded_dtype(array.dtype)
     row_bytes = columns * dtype.itemsize
     wanted = wanted_bytes(block_bytes, rows * row_bytes)

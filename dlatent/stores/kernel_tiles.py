@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
-from typing import Any
+from typing import cast
 from uuid import uuid4
 
 import numpy as np
@@ -21,9 +21,11 @@ import zarr
 
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
-from dlatent.stores.chunked import WRITE_ALL, read_rows
+from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, place_of, read_rows
 from dlatent.stores.location import child_location, zarr_location
+from dlatent.stores.open import open_node
 from dlatent.stores.rows import Rows
+from dlatent.stores.strict import strict
 
 KIND = "kernel"
 CHUNK_ROWS = 128
@@ -63,9 +65,7 @@ class TileSink:
             shape = (stop - start, sink.edges[-1] - start)
             chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
             # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
-            root.create_array(
-                panel_name(start), shape=shape, dtype=sink.dtype, chunks=chunks, compressors=None, config=WRITE_ALL
-            )
+            new_array(root, panel_name(start), shape, sink.dtype, chunks, attributes=ALL_WRITTEN, compress=False)
         return sink
 
     def write(self, row: int, column: int, tile: Array) -> int:
@@ -74,7 +74,7 @@ class TileSink:
         Returns: the number of values.
         """
         start = self.edges[int(np.searchsorted(self.edges, row, side="right")) - 1]
-        panel = zarr.open_array(child_location(self.location, panel_name(start)), mode="r+", config=WRITE_ALL)
+        panel = open_to_write(child_location(self.location, panel_name(start)))
         at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
         panel[at] = tile.astype(self.dtype, copy=False)
         return int(tile.size)
@@ -105,7 +105,7 @@ def panel_name(start: int) -> str:
 class PanelRows(Rows):
     """Rows `[start, stop)` of a panel, from the first column of the panel on."""
 
-    panel: Any
+    panel: ZarrArray
     first: int
 
     def load(self) -> Features:
@@ -114,17 +114,17 @@ class PanelRows(Rows):
 
 
 def open_tiles(path: str | os.PathLike[str]) -> DataSource:
-    """The stored triangle as blocks of rows, each from the first column of its panel on."""
-    root = zarr.open_group(zarr_location(path), mode="r", use_consolidated=False)
+    """The stored triangle as blocks of rows, each from the first column of its panel on; `finish` may be to come."""
+    root = cast(zarr.Group, open_node(path, unfinished=True))
     edges: list[int] = list(root.attrs["edges"])  # type: ignore[arg-type]
     count, blocks = edges[-1], list[PanelRows]()
     for first, last in pairwise(edges):
-        panel = root[panel_name(first)]
-        row_bytes = (count - first) * panel.dtype.itemsize  # type: ignore[union-attr]
+        panel = strict(cast(ZarrArray, root[panel_name(first)]))
+        row_bytes = (count - first) * panel.dtype.itemsize
         step = max(1, LOADED_BYTES // row_bytes)
         step = step // CHUNK_ROWS * CHUNK_ROWS or step
         for start in range(first, last, step):
             stop = min(start + step, last)
             blocks.append(PanelRows(start, stop, (stop - start) * row_bytes, panel, first))
-    dtype = np.dtype(root[panel_name(0)].dtype)  # type: ignore[union-attr]
-    return DataSource((count, count), dtype, tuple(blocks), uuid4().hex, description=f"kernel {root.store_path}")
+    dtype = blocks[0].panel.dtype
+    return DataSource((count, count), dtype, tuple(blocks), uuid4().hex, description=f"kernel {place_of(root)}")

@@ -12,25 +12,29 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError
+from dlatent.stores.chunked import read_all
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import is_node, local_path, zarr_location
 from dlatent.stores.open import check_complete, open_node
+from dlatent.stores.strict import MissingChunks
 
 MULTI = "Y"
 
 
-def read_labels(path: str | os.PathLike[str], column: str | None = None) -> npt.NDArray[Any]:
+def read_labels(
+    path: str | os.PathLike[str], column: str | None = None, *, missing_chunks: MissingChunks = "raise"
+) -> npt.NDArray[Any]:
     """Labels of all instances, as a vector (one label each) or a matrix (instances × outputs).
 
     Parameters: `path`, an ingested or AnnData store (a column of `obs`, or `obsm/Y`), or a .npy, .npz (key `y` or `Y`),
     .csv or .tsv (with a header line) or .txt (one per line, nothing for unlabelled) file; `column`, the obs column, key
-    or column name, needed where there are several.
+    or column name, needed where there are several; `missing_chunks`, of a store, as for `dlatent.stores.open.open`.
     Returns: numbers as stored; class names as text, or as objects with None where an instance is unlabelled.
     Errors: DataError where there are no labels, or several and no `column`.
     """
     location = os.fspath(path)
     if is_node(zarr_location(location)):
-        return _from_store(location, column)
+        return _from_store(location, column, missing_chunks)
     suffix = Path(location).suffix.lower()
     readers = {".npy": _from_npy, ".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table, ".txt": _from_text}
     if suffix not in readers:
@@ -60,11 +64,11 @@ def column_names(frame: zarr.Group) -> list[str]:
     return [str(name) for name in cast(list[Any], frame.attrs.get("column-order", []))]
 
 
-def _from_store(location: str, column: str | None) -> npt.NDArray[Any]:
-    root = open_node(location)
+def _from_store(location: str, column: str | None, missing_chunks: MissingChunks) -> npt.NDArray[Any]:
+    root = open_node(location, missing_chunks)
     check_complete(root)
     if not isinstance(root, zarr.Group):
-        return np.asarray(root[:])
+        return read_all(root)
     obs, obsm = root.get("obs"), root.get("obsm")
     columns = column_names(obs) if isinstance(obs, zarr.Group) else []
     several = isinstance(obsm, zarr.Group) and MULTI in obsm
@@ -83,14 +87,14 @@ def _column(stored: Any, description: str) -> npt.NDArray[Any]:
     if isinstance(stored, zarr.Array):
         return read_text(stored)
     if "categories" in stored:
-        codes, names = np.asarray(stored["codes"][:]), read_text(stored["categories"])
+        codes, names = read_all(stored["codes"]), read_text(stored["categories"])
         if np.all(codes >= 0):
             return np.asarray(names[codes])
         if names.dtype.kind in "biuf":
             return np.asarray(np.append(names.astype(np.float64), np.nan)[codes])
         return np.asarray(np.array([*names, None], dtype=object)[codes])
     if "mask" in stored:
-        values, mask = np.asarray(stored["values"][:]), np.asarray(stored["mask"][:])
+        values, mask = read_all(stored["values"]), read_all(stored["mask"])
         if values.dtype.kind in "biuf":
             return np.asarray(np.where(mask, np.nan, values) if mask.any() else values)
         return np.array([None if hidden else value for value, hidden in zip(values, mask, strict=True)], dtype=object)
@@ -99,8 +103,8 @@ def _column(stored: Any, description: str) -> npt.NDArray[Any]:
 
 def _matrix(stored: Any) -> npt.NDArray[Any]:
     if isinstance(stored, zarr.Array):
-        return np.asarray(stored[:])
-    parts = (np.asarray(stored["data"][:]), np.asarray(stored["indices"][:]), np.asarray(stored["indptr"][:]))
+        return read_all(stored)
+    parts = (read_all(stored["data"]), read_all(stored["indices"]), read_all(stored["indptr"]))
     kind = sp.csc_array if stored.attrs.get("encoding-type") == "csc_matrix" else sp.csr_array
     matrix = kind(parts, shape=tuple(stored.attrs["shape"]))
     binary = bool(np.all((matrix.data == 0) | (matrix.data == 1)))

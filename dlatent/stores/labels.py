@@ -12,7 +12,9 @@ import zarr
 from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import AxisLabels
-from dlatent.stores.chunked import ZarrArray
+from dlatent.errors import StoreError
+from dlatent.stores.chunked import ZarrArray, read_all
+from dlatent.stores.strict import StrictStore, unwrapped
 
 MOST_LABELS = 5_000_000
 """Coordinates of a longer axis are not read, as they would fill the driver's memory."""
@@ -61,7 +63,7 @@ def csr_labels(group: zarr.Group, shape: tuple[int, int], dims: tuple[str, str] 
 
 def read_text(array: ZarrArray) -> npt.NDArray[Any]:
     """A one-dimensional array, strings as fixed-width text."""
-    values = np.asarray(array[:])
+    values = read_all(array)
     return np.array(values.tolist(), dtype=str) if values.dtype.kind in "OT" else values
 
 
@@ -105,16 +107,19 @@ def _group(store: Any, path: str) -> zarr.Group | None:
     """The group at a path of a store, or None where there is none or it cannot be seen."""
     try:
         return zarr.open_group(store, path=path, mode="r", use_consolidated=False)
+    except StoreError:
+        raise
     except Exception:
         return None
 
 
 def _store_above(store: Any) -> Any:
     """The store one directory up, or None for stores that are no directories."""
-    if isinstance(store, LocalStore):
-        root = store.root.resolve()
-        return LocalStore(root.parent, read_only=True) if root.parent != root else None
-    if isinstance(store, FsspecStore):
-        head = store.path.rstrip("/").rpartition("/")[0]
-        return FsspecStore(store.fs, read_only=True, path=head) if head.strip("/") else None
+    below = unwrapped(store)
+    if isinstance(below, LocalStore):
+        root = below.root.resolve()
+        return StrictStore(LocalStore(root.parent, read_only=True)) if root.parent != root else None
+    if isinstance(below, FsspecStore):
+        head = below.path.rstrip("/").rpartition("/")[0]
+        return StrictStore(FsspecStore(below.fs, read_only=True, path=head)) if head.strip("/") else None
     return None

@@ -25,6 +25,7 @@ from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.location import PARTIAL, local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
+from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, strict
 
 ACCEPTED = (
     "a numpy array, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, a zarr.Array, a Zarr group "
@@ -32,14 +33,21 @@ ACCEPTED = (
 )
 
 
-def open(data: Any, *, block_bytes: int | None = None, dims: tuple[str, str] | None = None) -> DataSource:
+def open(
+    data: Any,
+    *,
+    block_bytes: int | None = None,
+    dims: tuple[str, str] | None = None,
+    missing_chunks: MissingChunks = "raise",
+) -> DataSource:
     """Open an instances × features matrix as row blocks that any process can load.
 
     Parameters: `data`, one of numpy array, scipy.sparse matrix of any format, dask.array, zarr.Array, Zarr group with a
     csr_matrix, path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their
     path inside the store); `block_bytes`, wanted size of a loaded block in bytes (None: a
     sixteenth of the data, at least 1 MiB and less than 32 MiB); `dims`, names of the two dimensions
-    (None: those of the store, or "instance" and "feature").
+    (None: those of the store, or "instance" and "feature"); `missing_chunks`, of a Zarr store: "raise" where a chunk is
+    not there, "fill" where its writer leaves out chunks that hold nothing but the fill value.
     Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
     when a block is loaded.
     Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
@@ -50,7 +58,10 @@ def open(data: Any, *, block_bytes: int | None = None, dims: tuple[str, str] | N
     if isinstance(data, DataSource):
         return data
     if isinstance(data, (str, os.PathLike)):
-        data = open_node(data)
+        data = open_node(data, missing_chunks)
+    elif isinstance(data, zarr.Array | zarr.Group) and not isinstance(data.store, StrictStore):
+        check_missing_chunks(missing_chunks)
+        data = strict(data, missing_chunks)
     if isinstance(data, zarr.Array):
         check_complete(data)
         return open_zarr_array(data, block_bytes, array_labels(data, dims))
@@ -67,18 +78,26 @@ def open(data: Any, *, block_bytes: int | None = None, dims: tuple[str, str] | N
     raise DataError(f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}; give {ACCEPTED}")
 
 
-def open_node(location: str | os.PathLike[str]) -> ZarrArray | zarr.Group:
+def open_node(
+    location: str | os.PathLike[str], missing_chunks: MissingChunks = "raise", *, unfinished: bool = False
+) -> ZarrArray | zarr.Group:
     """The Zarr array or group at a path or URL, read-only, without consolidated metadata (which goes stale silently).
+
+    What is read of it later is read strictly: a chunk that is not there is an error, unless `missing_chunks` is "fill".
+    `unfinished` is for the writer of a store, who may read what is not finished.
 
     Errors: StoreError where nothing is there, the place is no Zarr store, or its metadata are damaged.
     """
+    check_missing_chunks(missing_chunks)
     place = zarr_location(location)
     if "://" in place and place.partition("://")[0].split("::")[0] not in available_protocols():
         raise StoreError(f"cannot open {place}: fsspec knows no such kind of URL; check the part before ://")
-    if any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
+    if not unfinished and any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
         raise StoreError(f"{place} is an unfinished store that a writer left behind; remove it and write it again")
     try:
-        return zarr.open(place, mode="r", use_consolidated=False)
+        return strict(zarr.open(place, mode="r", use_consolidated=False), missing_chunks)
+    except StoreError:
+        raise
     except FileNotFoundError as error:
         raise StoreError(_what_is_there(location, place)) from error
     except ImportError as error:

@@ -18,12 +18,11 @@ import zarr
 
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
-from dlatent.stores.chunked import WRITE_ALL, ZarrArray, lacking_chunks, place_of
+from dlatent.stores.chunked import ZarrArray, lacking_chunks, new_array, place_of
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
 from dlatent.stores.schema import Variable, check
-from dlatent.stores.sparse import fast_codec
 
 JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A value that JSON can hold; NaN and infinities are allowed and travel by name."""
@@ -97,16 +96,8 @@ def _write(group: zarr.Group, name: str, variable: Variable) -> None:
         attrs[_DTYPE] = values.dtype.str
         values = values.view(np.int64)
     text = values.dtype.kind == "U"
-    array = group.create_array(
-        name,
-        shape=values.shape,
-        dtype=str if text else values.dtype,
-        chunks=_chunks(values),
-        compressors="auto" if text else fast_codec(),
-        dimension_names=variable.dims,
-        attributes=attrs,
-        config=WRITE_ALL,
-    )
+    dtype = str if text else values.dtype
+    array = new_array(group, name, values.shape, dtype, _chunks(values), dims=variable.dims, attributes=attrs)
     if values.size:
         array[...] = values.astype(object) if text else values
 
@@ -120,6 +111,8 @@ def _read(array: ZarrArray) -> Variable:
         raise StoreError(f"{place} lacks {lacking} of {array.nchunks} chunks; copy the store again or save it anew")
     try:
         values = read_text(array)
+    except StoreError:
+        raise
     except Exception as error:
         raise StoreError(f"{place} cannot be read: {error}; the store is damaged, save the result again") from error
     attrs = _decode(dict(array.attrs))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import gcd
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +20,18 @@ import zarr
 
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
-from dlatent.stores.chunked import ALL_CHUNKS, WRITE_ALL, ZarrArray
+from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all
 from dlatent.stores.location import child_location, zarr_location
-from dlatent.stores.sparse import fast_codec
+from dlatent.stores.strict import strict
 
 CHUNK_BYTES = 4 * 2**20
 """Wanted size of a chunk; it becomes smaller where blocks are."""
 
 SMALLEST_CHUNK = 2**18
 """Chunks are not made smaller than this, except where the whole array is."""
+
+CHUNK_LABELS = 2**17
+"""Labels of an axis in one chunk."""
 
 _FRAGMENTS = "fragments"
 
@@ -117,48 +120,40 @@ class RowSink:
 
     def _lay_out(self, dims: tuple[str, str], coordinates: Mapping[str, npt.NDArray[Any]]) -> None:
         root = self._root()
-        root.create_array(
-            self.name,
-            shape=self.shape,
-            dtype=np.dtype(self.dtype),
-            chunks=(self.row_chunk, self.shape[1]),
-            dimension_names=dims,
-            compressors=fast_codec(),
-            attributes=dict(ALL_CHUNKS),
-            config=WRITE_ALL,
-        )
+        chunks, dtype = (self.row_chunk, self.shape[1]), np.dtype(self.dtype)
+        new_array(root, self.name, self.shape, dtype, chunks, dims=dims, attributes=ALL_WRITTEN)
         root.create_group(_FRAGMENTS)
         for dim, values in coordinates.items():
             plain = np.asarray(values)
             text = plain.dtype.kind in "OUT"
-            array = root.create_array(
-                dim, shape=plain.shape, dtype=str if text else plain.dtype, dimension_names=(dim,), config=WRITE_ALL
-            )
+            length = max(min(len(plain), CHUNK_LABELS), 1)
+            array = new_array(root, dim, plain.shape, str if text else plain.dtype, (length,), dims=(dim,))
             array[:] = plain.astype(object) if text else plain
 
     def _root(self) -> zarr.Group:
         return zarr.open_group(self.location, mode="r+", use_consolidated=False)
 
     def _array(self) -> ZarrArray:
-        # The configuration is not stored with the array, and each process opens it anew.
-        return zarr.open_array(child_location(self.location, self.name), mode="r+", config=WRITE_ALL)
+        return open_to_write(child_location(self.location, self.name))
 
     def _set_aside(self, start: int, values: npt.NDArray[Any]) -> None:
         if len(values):
             group = zarr.open_group(child_location(self.location, _FRAGMENTS), mode="r+", use_consolidated=False)
             plain = values.astype(self.dtype)
-            group.create_array(f"{start}-{start + len(values)}", data=plain, chunks=plain.shape, overwrite=True)
+            name = f"{start}-{start + len(values)}"
+            new_array(group, name, plain.shape, plain.dtype, plain.shape, overwrite=True)[...] = plain
 
     def _join(self) -> None:
         """Write each chunk that several blocks share from the fragments of its rows."""
         root = self._root()
-        array, fragments = self._array(), zarr.open_group(root.store, path=f"{root.path}/{_FRAGMENTS}", mode="r")
+        array, fragments = self._array(), strict(cast(zarr.Group, root[_FRAGMENTS]))
         spans = sorted((int(start), int(stop)) for start, _, stop in (name.partition("-") for name in fragments))
         for chunk, pieces in groupby(spans, key=lambda span: span[0] // self.row_chunk):
             low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
             members = list(pieces)
             self._check_cover(members, low, high)
-            array[low:high] = np.concatenate([_values(fragments, f"{start}-{stop}") for start, stop in members])
+            parts = [cast(ZarrArray, fragments[f"{start}-{stop}"]) for start, stop in members]
+            array[low:high] = np.concatenate([read_all(part) for part in parts])
         del root[_FRAGMENTS]
 
     def _check_cover(self, spans: list[tuple[int, int]], low: int, high: int) -> None:
@@ -169,10 +164,6 @@ class RowSink:
                     f"{self.target}: rows {min(end, beginning)}:{max(end, beginning)} were never written, or by two "
                     "blocks that overlap; write each block once"
                 )
-
-
-def _values(group: zarr.Group, name: str) -> npt.NDArray[Any]:
-    return np.asarray(zarr.open_array(group.store, path=f"{group.path}/{name}".lstrip("/"), mode="r")[...])
 
 
 def choose_row_chunk(starts: Sequence[int], rows: int, row_bytes: int) -> int:

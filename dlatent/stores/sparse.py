@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
-from zarr.codecs import BloscCodec
 
 from dlatent.errors import DataError
-from dlatent.stores.chunked import ALL_CHUNKS, WRITE_ALL
+from dlatent.stores.chunked import ALL_WRITTEN, new_array
 
 CHUNK_ELEMENTS = 1 << 19
 """Elements per chunk of `data` and `indices`: 2 MiB of 32-bit numbers."""
@@ -26,15 +25,6 @@ INDPTR_ELEMENTS = 1 << 17
 
 ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
-
-
-def fast_codec() -> BloscCodec:
-    """Blosc-lz4 with byte shuffle, the codec of everything large that this library writes.
-
-    Measured on term counts and tf-idf weights: decodes 1.6-2.5 GB/s a thread where zstd level 0 decodes 1.0, for 14 %
-    more bytes on disk.
-    """
-    return BloscCodec(cname="lz4", clevel=5, shuffle="shuffle")
 
 
 def canonical(matrix: Any) -> sp.csr_array:
@@ -122,15 +112,7 @@ class GrowingVector:
     """A one-dimensional Zarr array of unknown length, written in whole chunks."""
 
     def __init__(self, group: zarr.Group, name: str, dtype: np.dtype[Any], chunk: int) -> None:
-        self._array = group.create_array(
-            name,
-            shape=(0,),
-            dtype=dtype,
-            chunks=(chunk,),
-            compressors=fast_codec(),
-            attributes={**ARRAY_ENCODING, **ALL_CHUNKS},
-            config=WRITE_ALL,
-        )
+        self._array = new_array(group, name, (0,), dtype, (chunk,), attributes={**ARRAY_ENCODING, **ALL_WRITTEN})
         self._chunk = chunk
         self._waiting: list[npt.NDArray[Any]] = []
         self._count = 0

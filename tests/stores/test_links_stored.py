@@ -28,7 +28,9 @@ def raw_group(where: Any, matrix: sp.coo_array, chunk: int = 7) -> zarr.Group:
     group = zarr.create_group(where)
     parts = {"data": matrix.data[order], "indices": matrix.coords[1][order], "indptr": indptr}
     for name, values in parts.items():
-        array = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=(chunk,))
+        array = group.create_array(
+            name, shape=values.shape, dtype=values.dtype, chunks=(chunk,), config={"write_empty_chunks": True}
+        )
         if len(values):
             array[:] = values
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(matrix.shape)})

@@ -57,7 +57,9 @@ def raw_group(path: Path, matrix: sp.csr_array, chunk: int, version: Any) -> Non
     group = zarr.create_group(path, zarr_format=version)
     for name in ("data", "indices", "indptr"):
         values = getattr(matrix, name)
-        array = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=(chunk,))
+        array = group.create_array(
+            name, shape=values.shape, dtype=values.dtype, chunks=(chunk,), config={"write_empty_chunks": True}
+        )
         if len(values):
             array[:] = values
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(matrix.shape)})

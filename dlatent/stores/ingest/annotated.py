@@ -8,23 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from dlatent.errors import DataError
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.chunked import read_rows
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
 from dlatent.stores.ingest.source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SliceStream, SparseParts, sorted_once
 from dlatent.stores.ingest.spill import dense_cuts
 from dlatent.stores.ingest.tables import needed
 from dlatent.stores.location import zarr_location
+from dlatent.stores.strict import MissingChunks, strict
 
 
 class AnnotatedReader(Reader):
     """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`."""
 
-    def __init__(self, location: str, directory: Path, *, zarr_store: bool, labels: str | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        directory: Path,
+        *,
+        zarr_store: bool,
+        labels: str | None = None,
+        missing_chunks: MissingChunks = "raise",
+    ) -> None:
         size = directory_size(location) if zarr_store else file_size(location)
         super().__init__(file_name(location), size)
         self._location = location
-        self._zarr_store = zarr_store
+        self._zarr_store, self._missing_chunks = zarr_store, missing_chunks
         self._directory = directory
         self._root = self._open_zarr() if zarr_store else self._open_h5ad()
         if "X" not in self._root:
@@ -49,13 +59,13 @@ class AnnotatedReader(Reader):
 
     def _layout(self, stored: Any) -> tuple[tuple[int, int], BatchFunction]:
         if hasattr(stored, "shape"):
-            return _dense(stored, self.description)
+            return _dense(_sliceable(stored), self.description)
         kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
         sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
         if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
             raise DataError(f"{self.description}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
         shape = (int(sizes[0]), int(sizes[1]))
-        parts = SparseParts(f"{self.description}: X", shape, lambda part: SliceStream(stored[part]))
+        parts = SparseParts(f"{self.description}: X", shape, lambda part: SliceStream(_sliceable(stored[part])))
         if kind == "csr_matrix":
             return shape, parts.csr_batches
         return shape, sorted_once(lambda: parts.sort_columns(self._directory))
@@ -68,15 +78,22 @@ class AnnotatedReader(Reader):
             given = ", ".join(name for name in obs if not name.startswith("_")) or "none"
             raise DataError(f"{self.description} has no obs column {column!r}; it has {given}")
         self.label_name = column
-        values = needed("anndata.io", self.description).read_elem(obs[column])
-        return plain_values(values)
+        return plain_values(self._element(obs[column]))
 
     def _index(self, frame: str) -> Values | None:
         if frame not in self._root or "_index" not in self._root[frame].attrs:
             return None
         stored = self._root[frame][self._root[frame].attrs["_index"]]
         # By way of objects: NumPy does not turn its own variable-length strings into fixed-width text directly.
-        return np.asarray(needed("anndata.io", self.description).read_elem(stored)).astype(object).astype(str)
+        return np.asarray(self._element(stored)).astype(object).astype(str)
+
+    def _element(self, stored: Any) -> Any:
+        """A column or an index, as anndata reads it."""
+        read = needed("anndata.io", self.description).read_elem
+        try:
+            return read(stored)
+        except Exception as error:
+            raise DataError(f"{self.description}: {stored.name} cannot be read: {error}") from error
 
     def _open_h5ad(self) -> Any:
         try:
@@ -88,9 +105,28 @@ class AnnotatedReader(Reader):
         import zarr
 
         try:
-            return zarr.open_group(zarr_location(self._location), mode="r")
+            return strict(zarr.open_group(zarr_location(self._location), mode="r"), self._missing_chunks)
+        except StoreError:
+            raise
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{self._location} is no readable Zarr group: {error}") from error
+
+
+class _ZarrSlices:
+    """A Zarr array of which slices are read with errors that name the chunk."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.shape, self.dtype, self.chunks = array.shape, array.dtype, array.chunks
+
+    def __getitem__(self, rows: slice) -> Values:
+        start, stop, _ = rows.indices(self.shape[0])
+        return read_rows(self._array, start, stop)
+
+
+def _sliceable(stored: Any) -> Any:
+    """An HDF5 dataset as it is, a Zarr array with the errors of this library."""
+    return _ZarrSlices(stored) if hasattr(stored, "store_path") else stored
 
 
 def plain_values(values: Any) -> Values:

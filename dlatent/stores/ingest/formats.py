@@ -19,6 +19,7 @@ from dlatent.stores.ingest.source import plain_suffix
 from dlatent.stores.ingest.svmlight import IndexBase, SvmlightReader
 from dlatent.stores.ingest.tables import CsvReader, ParquetReader
 from dlatent.stores.location import is_node, local_path, zarr_location
+from dlatent.stores.strict import MissingChunks
 
 FORMATS = ("svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr")
 
@@ -50,6 +51,7 @@ class Wanted:
     features: str | Sequence[str] | int | None
     ids: str | None
     index_base: IndexBase
+    missing_chunks: MissingChunks = "raise"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
     elif format == "npy":
         reader = NpyReader(location)
     else:
-        reader = AnnotatedReader(location, directory, zarr_store=format == "zarr", labels=inside)
+        reader = AnnotatedReader(
+            location, directory, zarr_store=format == "zarr", labels=inside, missing_chunks=wanted.missing_chunks
+        )
     return Opened(reader, label_file, names, columns if names is None else len(names))
 
 

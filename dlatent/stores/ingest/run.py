@@ -23,6 +23,7 @@ from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.ingest.writer import SparseWriter
 from dlatent.stores.location import PARTIAL, local_path
+from dlatent.stores.strict import MissingChunks
 
 BLOCK_BYTES = 32 << 20
 
@@ -61,6 +62,7 @@ def ingest(
     ids: str | None = None,
     index_base: IndexBase = "auto",
     missing: Literal["refuse", "nan"] = "refuse",
+    missing_chunks: MissingChunks = "raise",
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> IngestReport:
@@ -87,6 +89,7 @@ def ingest(
     ids : column (CSV, Parquet) or npz key with the names of the rows.
     index_base : number of the first feature in svmlight files; "auto" looks for an index 0.
     missing : "nan" keeps missing values of dense data (empty fields, NaN) as NaN, for models with missing="nan".
+    missing_chunks : of Zarr stores, as for `dlatent.stores.open.open`.
     overwrite : replace a store at the destination, once the new one is complete.
     progress : called after every batch with bytes done, bytes in all (None: unknown) and rows done.
 
@@ -101,7 +104,7 @@ def ingest(
     if not locations:
         raise DataError("there is no source file; give at least one")
     found = detect(locations, format)
-    wanted = Wanted(_text(labels), _text(features), ids, index_base)
+    wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks)
     with new_store(destination, kind="data", overwrite=overwrite) as root, scratch(destination) as directory:
         opened = open_reader(locations, found, wanted, directory)
         with contextlib.closing(opened.reader):

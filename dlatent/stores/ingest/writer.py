@@ -11,10 +11,10 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError
-from dlatent.stores.chunked import ALL_CHUNKS, WRITE_ALL
+from dlatent.stores.chunked import ALL_WRITTEN, new_array
 from dlatent.stores.ingest.batches import Values, is_sparse
 from dlatent.stores.ingest.targets import Column, Outputs
-from dlatent.stores.sparse import ARRAY_ENCODING, CHUNK_ELEMENTS, CsrWriter, fast_codec
+from dlatent.stores.sparse import ARRAY_ENCODING, CHUNK_ELEMENTS, CsrWriter
 
 NAMES_PER_CHUNK = 1 << 14
 
@@ -60,14 +60,10 @@ class DenseWriter:
         block = self._buffer[: self._count]
         if self._array is None:
             # A store smaller than one chunk gets a chunk of its own size.
-            self._array = self._group.create_array(
-                self._name,
-                shape=(0, self._columns),
-                dtype=block.dtype,
-                chunks=(max(len(block), 1), max(self._columns, 1)),
-                compressors=fast_codec(),
-                attributes={**ARRAY_ENCODING, **ALL_CHUNKS},
-                config=WRITE_ALL,
+            chunks = (max(len(block), 1), max(self._columns, 1))
+            attributes = {**ARRAY_ENCODING, **ALL_WRITTEN}
+            self._array = new_array(
+                self._group, self._name, (0, self._columns), block.dtype, chunks, attributes=attributes
             )
         start = self._array.shape[0]
         self._array.resize((start + len(block), self._columns))
@@ -99,9 +95,7 @@ class NameWriter:
     """Appends text to a one-dimensional array, in whole chunks."""
 
     def __init__(self, group: zarr.Group, name: str) -> None:
-        self._array = group.create_array(
-            name, shape=(0,), dtype=str, chunks=(NAMES_PER_CHUNK,), attributes=dict(STRINGS), compressors="auto"
-        )
+        self._array = new_array(group, name, (0,), str, (NAMES_PER_CHUNK,), attributes=STRINGS)
         self._waiting: list[Values] = []
         self._count = 0
 
@@ -185,14 +179,8 @@ def write_outputs(root: zarr.Group, outputs: Outputs) -> None:
 
 def write_vector(group: zarr.Group, name: str, values: Values) -> None:
     """A one-dimensional array of numbers."""
-    array = group.create_array(
-        name,
-        shape=values.shape,
-        dtype=values.dtype,
-        chunks=(max(min(len(values), CHUNK_ELEMENTS), 1),),
-        attributes=dict(ARRAY_ENCODING),
-        compressors=fast_codec(),
-    )
+    chunks = (max(min(len(values), CHUNK_ELEMENTS), 1),)
+    array = new_array(group, name, values.shape, values.dtype, chunks, attributes=ARRAY_ENCODING)
     if len(values):
         array[:] = values
 

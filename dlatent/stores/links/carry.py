@@ -13,6 +13,7 @@ import zarr
 
 from dlatent.arrays import DataSource, Integers
 from dlatent.stores.atomic import MARKER
+from dlatent.stores.chunked import new_array, read_all
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.ingest.writer import (
     DenseWriter,
@@ -88,11 +89,9 @@ def _copy(member: Any, group: zarr.Group, name: str, new: Reordering | None) -> 
         source = open(member)
         _write_matrix(source, group, name, _stored_dtype(member, source), new)
     elif isinstance(member, zarr.Array):
-        values = np.asarray(member[...])
+        values = read_all(member)
         dtype = str if values.dtype.kind in "OTU" else values.dtype
-        made = group.create_array(
-            name, shape=values.shape, dtype=dtype, chunks=member.chunks, attributes=dict(member.attrs)
-        )
+        made = new_array(group, name, values.shape, dtype, member.chunks, attributes=dict(member.attrs))
         made[...] = values if new is None else values[new.order]
     else:
         made_group = group.create_group(name, attributes=dict(member.attrs))

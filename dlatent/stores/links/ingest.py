@@ -34,6 +34,7 @@ from dlatent.stores.links.symmetry import block_links
 from dlatent.stores.memory import open_scipy
 from dlatent.stores.open import open
 from dlatent.stores.sparse import CsrWriter
+from dlatent.stores.strict import MissingChunks
 
 ROWS = 1 << 16
 """Rows of a graph that are copied at once."""
@@ -74,6 +75,7 @@ def ingest_links(
     ids: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     most_pairs: int = MOST_PAIRS,
+    missing_chunks: MissingChunks = "raise",
     overwrite: bool = False,
 ) -> LinksReport:
     """Write a graph of any size as a symmetric adjacency matrix in a Zarr store, which `open_links` opens unchecked.
@@ -83,7 +85,7 @@ def ingest_links(
 
     Parameters
     ----------
-    source, instances, direction, ids, weights : as for `open_links`.
+    source, instances, direction, ids, weights, missing_chunks : as for `open_links`.
     out : path or fsspec URL of the new store.
     data : the data that the graph belongs to, anything that can be fitted; says N and the labels of the instances.
     most_pairs : co-links are refused where they would visit more pairs of instances than this,
@@ -96,11 +98,11 @@ def ingest_links(
     started = time.perf_counter()
     check_direction(direction)
     if data is not None:
-        opened = open(data)
+        opened = open(data, missing_chunks=missing_chunks)
         check_instances(opened.shape[0], instances, opened.description)
         instances, ids = opened.shape[0], opened.labels.instances if ids is None else ids
     with new_store(out, kind="links", overwrite=overwrite) as root, scratch(out) as directory:
-        given, counts = _given(source, Lookup(instances, ids), weights), Counts()
+        given, counts = _given(source, Lookup(instances, ids), weights, missing_chunks), Counts()
         spill, weighted = _spilled(given, directory, counts)
         halves = _halves(spill, given, weighted, counts)
         if direction == "co_links":
@@ -157,11 +159,11 @@ class _Given(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None) -> _Given:
+def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None, missing_chunks: MissingChunks) -> _Given:
     if isinstance(source, Links):
         check_instances(source.instances, lookup.instances, source.description)
         return _Given(source.description, source.instances, _rows_of(source), None, one_order=True)
-    source = located(source, weights)
+    source = located(source, weights, missing_chunks)
     if isinstance(source, zarr.Group | zarr.Array):
         return _matrix(open_csr(adjacency_group(source), BLOCK_BYTES), lookup)
     if sp.issparse(source):

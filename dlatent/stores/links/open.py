@@ -23,6 +23,7 @@ from dlatent.stores.links.matrices import links_of_list, links_of_matrix
 from dlatent.stores.links.stored import adjacency_group, links_of_dask, links_of_group
 from dlatent.stores.location import local_path
 from dlatent.stores.open import open_node
+from dlatent.stores.strict import MissingChunks, StrictStore, strict
 
 ACCEPTED = (
     "a scipy.sparse or Dask matrix (N × N), an array or table of links, (m, 2) or (m, 3) with weights, a networkx "
@@ -37,6 +38,7 @@ def open_links(
     direction: Direction | None = None,
     weights: npt.ArrayLike | None = None,
     ids: npt.ArrayLike | None = None,
+    missing_chunks: MissingChunks = "raise",
 ) -> Links:
     """Open an undirected graph between instances, whose adjacency matrix A (N, N) any process can load by rows.
 
@@ -59,6 +61,7 @@ def open_links(
         once; weights of repeated links are added.  A matrix is unweighted where all of its entries are 1.
     ids : (N,) labels of the instances, by which lists and networkx graphs name them; without, they are named by
         position from 0.  Rows of matrices and positions in npz files are taken as they are.
+    missing_chunks : of a Zarr store, as for `dlatent.stores.open.open`.
 
     Returns: A, symmetric, finite and not negative, its diagonal zero; `notes` says what was dropped or merged.
     Errors: DataError naming the row and value of an unknown instance, a weight that is no weight, a link without its
@@ -67,7 +70,7 @@ def open_links(
     check_direction(direction)
     if isinstance(links, Links):
         return _opened_before(links, instances, direction)
-    links = located(links, weights)
+    links = located(links, weights, missing_chunks)
     if isinstance(links, zarr.Group | zarr.Array):
         return links_of_group(adjacency_group(links), instances, direction)
     if sp.issparse(links):
@@ -88,13 +91,17 @@ def _opened_before(links: Links, instances: int | None, direction: Direction | N
     return links
 
 
-def located(links: Any, weights: npt.ArrayLike | None) -> Any:
+def located(links: Any, weights: npt.ArrayLike | None, missing_chunks: MissingChunks = "raise") -> Any:
     """What a path or URL names, if it is a matrix: a node of a Zarr store or a scipy.sparse matrix; else the input.
+
+    Nodes are read strictly, as those of `open_node`.
 
     Errors: DataError where weights are given beside anything but an array or a table.
     """
     if weights is not None and not _is_table(links):
         raise DataError("weights= belongs to an array or table of links; other kinds of links carry their own weights")
+    if isinstance(links, zarr.Group | zarr.Array):
+        return links if isinstance(links.store, StrictStore) else strict(links, missing_chunks)
     if not isinstance(links, str | os.PathLike):
         return links
     location = os.fspath(links)
@@ -103,7 +110,7 @@ def located(links: Any, weights: npt.ArrayLike | None) -> Any:
     path = local_path(location)
     if path is not None and path.is_file():
         raise DataError(f"{location}: links are read from {', '.join(FILES)} files and from Zarr stores")
-    return open_node(location)
+    return open_node(location, missing_chunks)
 
 
 def _is_table(links: Any) -> bool:

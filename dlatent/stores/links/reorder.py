@@ -22,6 +22,7 @@ from dlatent.stores.links.ingest import write_links
 from dlatent.stores.links.open import open_links
 from dlatent.stores.links.rows import row_numbers
 from dlatent.stores.open import open, open_node
+from dlatent.stores.strict import MissingChunks
 
 Method = Literal["rcm"]
 """Reverse Cuthill-McKee: breadth first from an instance at the rim, instances with few links first."""
@@ -51,6 +52,7 @@ def reorder(
     *,
     method: Method = "rcm",
     direction: Direction | None = None,
+    missing_chunks: MissingChunks = "raise",
     overwrite: bool = False,
 ) -> ReorderReport:
     """Write data and graph with their instances in an order in which linked ones lie near each other.
@@ -66,7 +68,7 @@ def reorder(
     links : a graph as for `open_links`, which is held in memory; its instances are named by the labels of the data.
     out_data, out_links : paths or fsspec URLs of the new stores.
     method : "rcm", reverse Cuthill-McKee.
-    direction : as for `open_links`.
+    direction, missing_chunks : as for `open_links`.
     overwrite : replace stores at the destinations, once the new ones are complete.
 
     Returns: the report.
@@ -77,9 +79,10 @@ def reorder(
         raise DataError(f"method is {method!r}; expected 'rcm'")
     if os.path.abspath(os.fspath(out_data)) == os.path.abspath(os.fspath(out_links)):
         raise DataError(f"data and links cannot both be written to {out_data}; give two places")
-    node = open_node(data) if isinstance(data, str | os.PathLike) else data
-    source = open(node)
-    graph = open_links(links, instances=source.shape[0], ids=source.labels.instances, direction=direction)
+    node = open_node(data, missing_chunks) if isinstance(data, str | os.PathLike) else data
+    source = open(node, missing_chunks=missing_chunks)
+    ids = source.labels.instances
+    graph = open_links(links, instances=source.shape[0], ids=ids, direction=direction, missing_chunks=missing_chunks)
     before = graph.rows.load(0, graph.instances)
     order = nearest_order(before)
     after = before[order][:, order]

@@ -1,0 +1,167 @@
+"""Stores in which a chunk that is not there is an error.
+
+Zarr reads an absent chunk as the array's fill value.  A store that was removed while a fit runs, that was copied in
+part, or that a worker does not see would be read as zeros.  The wrapper of this module stands between Zarr and every
+store that dlatent reads, in every process.
+
+Laws (tested in tests/stores/test_stores_strict.py):
+1. A chunk that is absent, or shorter than the part of it that was asked for, is a StoreError that names it.
+2. Each process checks once for each opening, before the first chunk, that it sees the metadata that were opened.
+3. Metadata that are no JSON are a StoreError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from socket import gethostname
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+from uuid import uuid4
+
+import zarr
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import FsspecStore, LocalStore, WrapperStore
+
+from dlatent.errors import DataError, StoreError
+
+MissingChunks: TypeAlias = Literal["raise", "fill"]
+"""Whether a chunk that is not there is an error, or holds the fill value because its writer leaves such chunks out."""
+
+ALL_CHUNKS = "all_chunks_written"
+"""Attribute of arrays whose writer wrote every chunk: one that is not there is damage, whatever the reader says."""
+
+Node = TypeVar("Node", bound="zarr.Array[Any] | zarr.Group")
+
+_DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+
+_known: set[str] = set()
+"""Openings whose metadata this process has read or compared."""
+
+
+class StrictStore(WrapperStore[Store]):
+    """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill"."""
+
+    def __init__(self, store: Store, missing_chunks: MissingChunks = "raise") -> None:
+        super().__init__(store)
+        self.missing_chunks: MissingChunks = missing_chunks
+        self._opening, self._opener = uuid4().hex, _this_process()
+        self._digests: dict[str, str] = {}
+        _known.add(self._opening)
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    @property
+    def read_only(self) -> bool:
+        """True: writers open stores by themselves."""
+        return True
+
+    @property
+    def wrapped(self) -> Store:
+        """The store itself."""
+        return self._store
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Metadata, or (a part of) a chunk that is there."""
+        if key.rpartition("/")[2] in _DOCUMENTS:
+            found = await self._store.get(key, prototype, byte_range)
+            if found is not None:
+                self._note(key, found.to_bytes())
+            return found
+        if self._opening not in _known:
+            await self._compare(prototype)
+        chunk = await self._store.get(key, prototype, byte_range)
+        if chunk is None:
+            await self._compare(prototype)
+            if self.missing_chunks == "fill":
+                return None
+            raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {_WAYS_OUT}")
+        if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
+            raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
+        return chunk
+
+    async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:
+        """Several values, each as by `get`."""
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
+    def _note(self, key: str, document: bytes) -> None:
+        """Check metadata that are read, and keep their digest for other processes."""
+        try:
+            json.loads(document)
+        except ValueError as error:
+            raise StoreError(
+                f"{root_of(self)}/{key}: the metadata are damaged: {error}; copy the store again or write it again"
+            ) from error
+        self._digests[key] = _digest(document)
+
+    async def _compare(self, prototype: BufferPrototype) -> None:
+        """Refuse to read where the metadata that were opened are not there, or are others."""
+        place, here = root_of(self), _this_process()
+        mount = f"opened by {self._opener}; mount the same store at the same path for every worker"
+        for key, digest in self._digests.items():
+            found = await self._store.get(key, prototype)
+            if found is None:
+                raise StoreError(
+                    f"{place}/{key} is not there any more, or {here} does not see it: the store was {mount}, and "
+                    "leave it there until the work is done"
+                )
+            if (own := _digest(found.to_bytes())) != digest:
+                raise StoreError(
+                    f"{place}/{key} has the digest {own} for {here}, but had {digest} when it was {mount}, and do not "
+                    "replace it before the work is done"
+                )
+        _known.add(self._opening)
+
+
+_WAYS_OUT = (
+    "the store is damaged or was not copied as a whole: copy it again.  Where its writer leaves out chunks that hold "
+    "nothing but the fill value, as Zarr does unless told otherwise, say so when it is opened: missing_chunks='fill', "
+    "or on the command line --missing-chunks fill"
+)
+
+
+def strict(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
+    """The same node, read through a `StrictStore` of its own (`missing_chunks` None: as before, else "raise")."""
+    before = node.store
+    if missing_chunks is None:
+        missing_chunks = before.missing_chunks if isinstance(before, StrictStore) else "raise"
+    if node.attrs.get(ALL_CHUNKS) is True:
+        missing_chunks = "raise"
+    store = StrictStore(unwrapped(before), missing_chunks)
+    version = node.metadata.zarr_format
+    if isinstance(node, zarr.Array):
+        return cast(Node, zarr.open_array(store, path=node.path, mode="r", zarr_format=version))
+    consolidated = node.metadata.consolidated_metadata is not None
+    group = zarr.open_group(store, path=node.path, mode="r", zarr_format=version, use_consolidated=consolidated)
+    return cast(Node, group)
+
+
+def check_missing_chunks(value: str) -> None:
+    """Refuse other words than those of `MissingChunks`."""
+    if value not in ("raise", "fill"):
+        raise DataError(f"missing_chunks is {value!r}; expected 'raise' or 'fill'")
+
+
+def unwrapped(store: Store) -> Store:
+    """The store that a `StrictStore` stands before, or the store itself."""
+    return store.wrapped if isinstance(store, StrictStore) else store
+
+
+def root_of(store: Store) -> str:
+    """The path or URL of the root of a store, for messages."""
+    store = unwrapped(store)
+    if isinstance(store, LocalStore):
+        return str(store.root)
+    if isinstance(store, FsspecStore):
+        return str(getattr(store.fs, "sync_fs", store.fs).unstrip_protocol(store.path))
+    return str(store)
+
+
+def _digest(document: bytes) -> str:
+    return hashlib.sha256(document).hexdigest()[:16]
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {gethostname()}"

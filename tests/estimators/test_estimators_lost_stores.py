@@ -1,0 +1,208 @@
+"""A store that goes away, or that a worker does not see, is an error of the fit: real processes, a real server."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from distributed import Client, LocalCluster
+
+from dlatent import PPCA, CorrespondencePPCA, KernelPPCA, RelationalPPCA, Watch
+from dlatent.arrays import DataSource
+from dlatent.engine.order import ENOUGH_GROUPS
+from dlatent.errors import StoreError
+from dlatent.stores.atomic import new_store
+from dlatent.stores.links import ingest_links
+from dlatent.stores.open import open as open_data
+from dlatent.stores.sparse import write_csr
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(400, 3)) @ RNG.normal(size=(3, 60)) + 0.3 * RNG.normal(size=(400, 60))
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=["cluster", "threads", "serial"])
+def client(request: pytest.FixtureRequest) -> Any:
+    if request.param == "cluster":
+        return request.getfixturevalue("two_processes")
+    return None if request.param == "threads" else "serial"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And small data make as many tasks as large ones, so that every worker has some."""
+    monkeypatch.setattr("dlatent.fitting.planner.cache_room", lambda *_, **__: 0)
+    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", ENOUGH_GROUPS)
+
+
+def dense(path: Path, values: np.ndarray[Any, Any] = X, chunks: tuple[int, int] = (25, 15)) -> Path:
+    """As other programs write it, with chunks along the columns."""
+    zarr.create_array(path, shape=values.shape, dtype=values.dtype, chunks=chunks)[...] = values
+    return path
+
+
+def sparse(path: Path) -> Path:
+    with new_store(path) as group:
+        write_csr(group, [sp.csr_array(np.where(np.abs(X) > 0.3, X, 0))])
+    return path
+
+
+def away_after(passes: int, path: Path) -> Watch:
+    """What renames the store after so many passes; a later pass then finds nothing."""
+    done = []
+
+    def count(record: object) -> None:
+        done.append(record)
+        if len(done) == passes:
+            # The store of a kernel gets its name only when it is finished.
+            (found,) = path.parent.glob(f"*{path.name}*")
+            found.rename(path.with_name("away"))
+
+    return Watch(on_pass=count)
+
+
+def fit_dense(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    path = dense(folder / "x.zarr")
+    return path, partial(PPCA(3, route="krylov").fit, path)
+
+
+def fit_sparse(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    path = sparse(folder / "x.zarr")
+    return path, partial(PPCA(3, route="krylov").fit, path)
+
+
+def fit_rows(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    path = dense(folder / "x.zarr", np.where(RNG.random(X.shape) < 0.1, np.nan, X))
+    return path, partial(PPCA(3, missing="nan").fit, path)
+
+
+def fit_views(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    path, other = dense(folder / "x.zarr"), dense(folder / "b.zarr", X[:, :20], (40, 20))
+    pairs = np.stack([np.arange(400)] * 2, axis=1)
+    return path, partial(CorrespondencePPCA(3, route="krylov").fit, {"a": path, "b": other}, correspondence=pairs)
+
+
+def fit_links(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    """The links go away, the data stay."""
+    path, data = folder / "links.zarr", dense(folder / "x.zarr")
+    ingest_links(np.stack([np.arange(399), np.arange(1, 400)], axis=1), path, instances=400, direction="undirected")
+    return path, partial(RelationalPPCA(3, route="krylov").fit, data, links=path)
+
+
+def fit_kernel(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    path = folder / "k.zarr"
+    return path, partial(KernelPPCA(3, route="stored", kernel_store=str(path)).fit, dense(folder / "x.zarr"))
+
+
+FITS = {"dense": fit_dense, "sparse": fit_sparse, "rows": fit_rows, "views": fit_views, "links": fit_links}
+FITS |= {"kernel": fit_kernel}
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_a_store_that_goes_away_between_passes(kind: str, client: Any, tmp_path: Path) -> None:
+    path, fit = FITS[kind](tmp_path)
+    with pytest.raises(StoreError, match=rf"{path.name}.* is not there any more"):
+        fit(client=client, watch=away_after(4 if kind == "kernel" else 2, path))
+
+
+def test_foreign_stores_with_chunks_along_columns(client: Any, tmp_path: Path) -> None:
+    path = dense(tmp_path / "x.zarr")
+    (path / "c" / "7" / "2").unlink()
+    with pytest.raises(StoreError, match=r"rows \d+:\d+: the chunk c/7/2 of .*x\.zarr is not there; .*missing_chunks"):
+        PPCA(3, route="moments").fit(path, client=client)
+
+
+@pytest.fixture
+def scattered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """Two worker processes; `/proc/self/cwd` is the folder `here` for the one and this process, `there` for the
+    other."""
+    if not os.path.exists("/proc/self/cwd"):
+        pytest.skip("needs /proc, by which one path is another folder for each process")
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    workers: list[subprocess.Popen[bytes]] = []
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster, set_as_default=False) as client:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny"]
+        command += ["--nthreads", "1", "--no-dashboard", "--death-timeout", "60"]
+        try:
+            for name in ("here", "there"):
+                quiet = subprocess.Popen(command, cwd=tmp_path / name, stderr=subprocess.DEVNULL)
+                workers.append(quiet)
+            client.wait_for_workers(2, timeout=60)
+            yield client
+        finally:
+            for worker in workers:
+                worker.terminate()
+                worker.wait(30)
+
+
+def seen() -> DataSource:
+    return open_data("/proc/self/cwd/x.zarr", block_bytes=10 * 60 * 8)
+
+
+def test_a_worker_that_does_not_see_the_store(scattered: Client, tmp_path: Path) -> None:
+    dense(tmp_path / "here" / "x.zarr", chunks=(10, 60))
+    model = PPCA(3).fit(X)
+    with pytest.raises(StoreError, match=r"process \d+ on .* does not see it: .*opened by process \d+ on .*; mount"):
+        model.transform(seen(), out=tmp_path / "scores.zarr", client=scattered)
+    assert not (tmp_path / "scores.zarr").exists()
+
+
+class _Forgetful(http.server.SimpleHTTPRequestHandler):
+    """A server of files that says of every third chunk that it is not there, once `lost` is set."""
+
+    lost = threading.Event()
+
+    def do_GET(self) -> None:
+        chunk = re.search(r"/c/(\d+)/", self.path)
+        if chunk and int(chunk[1]) % 3 == 1 and self.lost.is_set():
+            self.send_error(404)
+        else:
+            super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    pytest.importorskip("aiohttp", reason="fsspec reads http with aiohttp")
+    handler = partial(_Forgetful, directory=str(tmp_path))
+    _Forgetful.lost.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_an_object_store_that_answers_404(address: str, two_processes: Client, tmp_path: Path) -> None:
+    dense(tmp_path / "x.zarr", chunks=(40, 60))
+    url = f"{address}/x.zarr"
+    model = PPCA(3).fit(url, client=two_processes)
+    assert abs(model.log_likelihood_ - PPCA(3).fit(X).log_likelihood_) < 1e-6 * abs(model.log_likelihood_)
+    _Forgetful.lost.set()
+    with pytest.raises(StoreError, match=rf"{address}/x\.zarr: cannot read rows \d+:\d+: the chunk c/\d/0 of"):
+        PPCA(3).fit(url, client=two_processes)

@@ -1,0 +1,235 @@
+"""A chunk that is not there is an error at every read, in every process, unless the reader says that it is fill."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from zarr.storage import MemoryStore, ZipStore
+
+from dlatent.arrays import DataSource
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.atomic import new_store
+from dlatent.stores.chunked import place_of, process_local
+from dlatent.stores.ingest import ingest
+from dlatent.stores.kernel_tiles import TileSink, open_tiles
+from dlatent.stores.label_files import read_labels
+from dlatent.stores.links import ingest_links, open_links
+from dlatent.stores.open import open as open_data
+from dlatent.stores.open import open_node
+from dlatent.stores.sink import RowSink
+from dlatent.stores.sparse import write_csr
+from dlatent.stores.strict import StrictStore
+
+X = np.random.default_rng(0).normal(size=(60, 12))
+
+
+def foreign(path: Path, values: np.ndarray[Any, Any] = X, **options: Any) -> Path:
+    """A store as other programs write it: no marks, chunks along both axes, no chunk where all is fill."""
+    array = zarr.create_array(path, shape=values.shape, dtype=values.dtype, **({"chunks": (20, 4)} | options))
+    array[...] = values
+    return path
+
+
+def sparse_store(path: Path) -> Path:
+    with new_store(path) as group:
+        write_csr(group, [sp.csr_array(np.where(X > 0.5, X, 0))])
+    return path
+
+
+def loaded(source: DataSource) -> np.ndarray[Any, Any]:
+    rows: list[Any] = [block.load() for block in source.blocks]
+    return np.concatenate([part.toarray() if sp.issparse(part) else part for part in rows])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("kind", ["path", "URL", "array", "group", "reopened elsewhere"])
+def test_a_chunk_lost_after_opening_is_named(kind: str, version: int, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr", zarr_format=version)
+    group.create_array("x", shape=X.shape, dtype=X.dtype, chunks=(20, 4))[...] = X
+    path = tmp_path / "g.zarr" / "x"
+    given: dict[str, Callable[[], Any]] = {
+        "path": lambda: path,
+        "URL": lambda: f"local://{path}",
+        "array": lambda: zarr.open_array(path),
+        "group": lambda: zarr.open_group(tmp_path / "g.zarr"),
+        "reopened elsewhere": lambda: path,
+    }
+    source = open_data(given[kind](), block_bytes=20 * 12 * 8)
+    (path / ("c/1/2" if version == 3 else "1.2")).unlink()
+    if kind == "reopened elsewhere":
+        source = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(source.blocks[0].load(), X[:20])  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match=r"x: cannot read rows 20:40: the chunk .*1.2 of .*missing_chunks='fill'"):
+        source.blocks[1].load()
+
+
+def test_fill_values_are_data_where_the_reader_says_so(tmp_path: Path) -> None:
+    holes = X.copy()
+    holes[20:40, 4:8] = 0
+    source = open_data(foreign(tmp_path / "x", holes), missing_chunks="fill")
+    np.testing.assert_array_equal(loaded(pickle.loads(pickle.dumps(source))), holes)
+    array = zarr.open_array(tmp_path / "x", mode="r")
+    np.testing.assert_array_equal(loaded(open_data(array, missing_chunks="fill")), holes)
+    with pytest.raises(StoreError, match="the chunk c/1/1 of"):
+        loaded(open_data(array))
+    with pytest.raises(DataError, match="missing_chunks is 'zero'; expected 'raise' or 'fill'"):
+        open_data(array, missing_chunks="zero")  # type: ignore[arg-type]
+    shutil.rmtree(tmp_path / "x")
+    with pytest.raises(StoreError, match="is not there any more"):
+        loaded(source)
+
+
+def test_fill_does_not_hide_what_is_lost_of_a_store_of_this_library(tmp_path: Path) -> None:
+    source = open_data(sparse_store(tmp_path / "c.zarr"), missing_chunks="fill")
+    (tmp_path / "c.zarr" / "data" / "c" / "0").unlink()
+    with pytest.raises(StoreError, match="the chunk data/c/0 of"):
+        loaded(source)
+
+
+def test_zeros_are_written_as_chunks(tmp_path: Path) -> None:
+    """What this library writes never needs the option, whatever the values are."""
+    sink = RowSink.create(
+        tmp_path / "s.zarr", (50, 3), starts=[0, 20], coordinates={"instance": np.zeros(50), "component": ["", "", ""]}
+    )  # fmt: skip
+    sink.write(0, np.zeros((20, 3)))
+    sink.write(20, np.zeros((30, 3)))
+    sink.finish()
+    assert not loaded(open_data(tmp_path / "s.zarr")).any()
+    np.save(tmp_path / "x.npy", np.zeros((8, 3)))
+    np.save(tmp_path / "y.npy", np.zeros(8, dtype=int))
+    ingest(tmp_path / "x.npy", tmp_path / "d.zarr", labels=str(tmp_path / "y.npy"), dtype="float32")
+    assert not loaded(open_data(tmp_path / "d.zarr")).any()
+    assert not read_labels(tmp_path / "d.zarr").any()
+    tiles = TileSink.create(tmp_path / "k.zarr", [0, 4, 8], dtype="f8")
+    for start in (0, 4):
+        tiles.write(start, start, np.zeros((4, 8 - start)))
+    tiles.finish()
+    assert not any(block.load().any() for block in open_tiles(tmp_path / "k.zarr").blocks)  # type: ignore[union-attr]
+    for name in ("s", "d", "k"):
+        for _, array in zarr.open_group(tmp_path / f"{name}.zarr", mode="r").members(max_depth=None):
+            assert not isinstance(array, zarr.Array) or array.nchunks_initialized == array.nchunks
+
+
+def graph(path: Path) -> Callable[[], Any]:
+    ingest_links(np.stack([np.arange(59), np.arange(1, 60)], axis=1), path, instances=60, direction="undirected")
+    rows = open_links(path).rows
+    return lambda: rows.load(0, 60)
+
+
+def kernel(path: Path) -> Callable[[], Any]:
+    sink = TileSink.create(path, [0, 60], dtype="f8")
+    sink.write(0, 0, X @ X.T)
+    sink.finish()
+    source = open_tiles(path)
+    return lambda: [block.load() for block in source.blocks]
+
+
+def labels(path: Path) -> Callable[[], Any]:
+    np.save(path.with_suffix(".npy"), X)
+    np.save(path.with_suffix(".y.npy"), np.arange(60) % 4)
+    ingest(path.with_suffix(".npy"), path, labels=str(path.with_suffix(".y.npy")))
+    return lambda: read_labels(path)
+
+
+def sparse(path: Path) -> Callable[[], Any]:
+    source = open_data(sparse_store(path))
+    return lambda: loaded(source)
+
+
+KINDS = [
+    (sparse, "data"),
+    (sparse, "indices"),
+    (sparse, "indptr"),
+    (graph, "data"),
+    (kernel, "rows-0"),
+    (labels, "obs/label"),
+]
+
+
+@pytest.mark.parametrize(("make", "member"), KINDS)
+def test_every_kind_of_store(make: Callable[[Path], Callable[[], Any]], member: str, tmp_path: Path) -> None:
+    read = make(tmp_path / "s.zarr")
+    read()
+    shutil.rmtree(tmp_path / "s.zarr" / member / "c")
+    with pytest.raises(StoreError, match=rf"s\.zarr/{member}: cannot read rows .*the chunk {member}/c/0"):
+        read()
+
+
+def test_shards(tmp_path: Path) -> None:
+    """An inner chunk that a shard's index leaves out is the writer's word; a shard that is not there is none."""
+    holes = X.copy()
+    holes[:10, :4] = 0
+    path = foreign(tmp_path / "x", holes, chunks=(10, 4), shards=(20, 12))
+    source = open_data(path)
+    np.testing.assert_array_equal(loaded(source), holes)
+    (path / "c" / "2" / "0").unlink()
+    with pytest.raises(StoreError, match="the chunk c/2/0 of"):
+        loaded(source)
+
+
+def test_a_shard_that_is_cut_off_is_no_fill(tmp_path: Path) -> None:
+    sharding = zarr.codecs.ShardingCodec(
+        chunk_shape=(10, 4), codecs=[zarr.codecs.BytesCodec(), zarr.codecs.ZstdCodec()], index_location="start"
+    )
+    array = zarr.create(
+        store=tmp_path / "x", shape=X.shape, chunks=(20, 12), dtype=X.dtype, codecs=[sharding], zarr_format=3
+    )
+    array[...] = X
+    shard = tmp_path / "x" / "c" / "0" / "0"
+    whole = shard.read_bytes()
+    source = open_data(tmp_path / "x", block_bytes=10 * 12 * 8)
+    shard.write_bytes(whole[: 16 * 6 + 4 + 10])
+    with pytest.raises(StoreError, match="rows 0:10"):
+        source.blocks[0].load()
+
+
+def test_each_process_compares_the_metadata_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign(tmp_path / "x")
+    source = open_data(tmp_path / "x", block_bytes=1)
+    calls = []
+    compare = StrictStore._compare
+
+    async def counted(self: StrictStore, prototype: Any) -> None:
+        calls.append(self)
+        await compare(self, prototype)
+
+    monkeypatch.setattr(StrictStore, "_compare", counted)
+    loaded(pickle.loads(pickle.dumps(source)))
+    assert not calls  # this process opened it
+    monkeypatch.setattr("dlatent.stores.strict._known", set())
+    for block in source.blocks:
+        pickle.loads(pickle.dumps(block)).load()
+    assert 1 <= len(calls) <= 3  # the chunks of one block are read at the same time
+
+
+def test_stores_of_all_kinds_keep_their_names_and_travel(tmp_path: Path) -> None:
+    with ZipStore(tmp_path / "x.zip", mode="w") as store:
+        zarr.create_array(store, data=X, chunks=(20, 4))
+    zipped = open_data(zarr.open_array(ZipStore(tmp_path / "x.zip", mode="r"), mode="r"))
+    np.testing.assert_array_equal(loaded(pickle.loads(pickle.dumps(zipped))), X)
+    memory = zarr.create_array(MemoryStore(), data=X, chunks=(20, 4))
+    np.testing.assert_array_equal(loaded(pickle.loads(pickle.dumps(open_data(memory)))), X)
+    node = open_node(foreign(tmp_path / "x"))
+    assert place_of(node) == str(tmp_path / "x")
+    assert (process_local(node), process_local(open_node_in_memory())) == (False, True)  # type: ignore[arg-type]
+    assert str(tmp_path / "x") in str(node.store_path)
+
+
+def open_node_in_memory() -> Any:
+    zarr.create_array("memory://strict/x", data=X, overwrite=True)
+    return open_node("memory://strict/x")
+
+
+def test_metadata_that_are_no_json_are_named(tmp_path: Path) -> None:
+    path = sparse_store(tmp_path / "c.zarr")
+    (path / "indices" / "zarr.json").write_text("{")
+    with pytest.raises(StoreError, match=r"indices/zarr\.json: the metadata are damaged"):
+        open_data(path)
