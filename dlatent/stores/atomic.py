@@ -19,6 +19,7 @@ import zarr
 
 from dlatent.errors import StoreError
 from dlatent.stores.location import PARTIAL, STORE_MARKS, local_path, remote_filesystem, zarr_location
+from dlatent.stores.seal import seal
 
 MARKER = "dlatent"
 """Name of the root attribute that holds kind, version and completeness of a store."""
@@ -75,8 +76,11 @@ def begin(target: str | os.PathLike[str], *, kind: str, version: int, overwrite:
 
 def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Mark the store at `location` complete and move it to `target`."""
-    group = zarr.open_group(location, mode="r+", use_consolidated=False)
+    group, mark = zarr.open_group(location, mode="r+", use_consolidated=False), secrets.token_bytes(8)
+    for _, member in group.members(max_depth=None):
+        seal(member, location, mark)
     _mark(group, cast(Mapping[str, Any], group.attrs[MARKER]), complete=True)
+    seal(group, location, mark)
     path = local_path(target)
     if path is not None:
         _move_into_place(Path(location), Path(os.path.abspath(path)), overwrite)

@@ -1,4 +1,4 @@
-"""Arrays as this library writes and reads them: all chunks there, and errors that name them."""
+"""Arrays as this library writes and reads them: all chunks there, each with a checksum, and errors that name them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
 from dlatent.errors import StoreError
@@ -39,7 +39,8 @@ def new_array(
 ) -> ZarrArray:
     """A new array in a group, the only way in which this library makes one; `dtype` str is text of any length.
 
-    Law: every chunk is written, also one of zeros, so that a chunk that was lost later is an error.
+    Law: every chunk is written, also one of zeros, and each has a CRC32C behind its compressed bytes, so that a chunk
+    that was lost or changed later is an error.
 
     Numbers are compressed by Blosc-lz4 with byte shuffle.  Measured on term counts and tf-idf weights: it decodes
     1.6-2.5 GB/s a thread where zstd level 0, which text gets, decodes 1.0, for 14 % more bytes on disk.
@@ -50,7 +51,7 @@ def new_array(
         shape=shape,
         dtype=dtype,
         chunks=chunks,
-        compressors=codec if compress else None,
+        compressors=[codec, Crc32cCodec()] if compress else [Crc32cCodec()],
         dimension_names=dims,
         attributes=dict(attributes or {}),
         overwrite=overwrite,

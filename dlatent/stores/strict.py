@@ -7,13 +7,12 @@ store that dlatent reads, in every process.
 Laws (tested in tests/stores/test_stores_strict.py):
 1. A chunk that is absent, or shorter than the part of it that was asked for, is a StoreError that names it.
 2. Each process checks once for each opening, before the first chunk, that it sees the metadata that were opened.
-3. Metadata that are no JSON are a StoreError.
+3. Metadata that carry a digest (`seal`) and do not fit it are a StoreError, and so are metadata that are no JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -25,6 +24,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError
+from dlatent.stores.seal import intact
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
 """Whether a chunk that is not there is an error, or holds the fill value because its writer leaves such chunks out."""
@@ -88,12 +88,11 @@ class StrictStore(WrapperStore[Store]):
 
     def _note(self, key: str, document: bytes) -> None:
         """Check metadata that are read, and keep their digest for other processes."""
-        try:
-            json.loads(document)
-        except ValueError as error:
+        if not intact(document):
             raise StoreError(
-                f"{root_of(self)}/{key}: the metadata are damaged: {error}; copy the store again or write it again"
-            ) from error
+                f"{root_of(self)}/{key}: the metadata are damaged (no JSON, or not what dlatent wrote); copy the store "
+                "again or write it again, or, where they were edited by hand, remove the white space at their end"
+            )
         self._digests[key] = _digest(document)
 
     async def _compare(self, prototype: BufferPrototype) -> None:

@@ -169,6 +169,14 @@ def test_a_worker_that_does_not_see_the_store(scattered: Client, tmp_path: Path)
     assert not (tmp_path / "scores.zarr").exists()
 
 
+def test_a_worker_that_sees_another_store(scattered: Client, tmp_path: Path) -> None:
+    """An older copy on one machine: the same shape and chunks, other numbers."""
+    sparse(tmp_path / "here" / "x.zarr")
+    sparse(tmp_path / "there" / "x.zarr")
+    with pytest.raises(StoreError, match=r"has the digest \w{16} for process .*but had \w{16} when .*mount the same"):
+        PPCA(3, route="krylov").fit(seen(), client=scattered)
+
+
 class _Forgetful(http.server.SimpleHTTPRequestHandler):
     """A server of files that says of every third chunk that it is not there, once `lost` is set."""
 

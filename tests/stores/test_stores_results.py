@@ -181,7 +181,7 @@ def test_what_is_no_complete_result_of_a_known_version_is_refused(tmp_path: Path
     with pytest.raises(StoreError, match="already exists"):
         save(path, kind="ppca", attributes={}, variables=VARIABLES)
     file = path / "zarr.json"
-    whole = file.read_text()
+    whole = file.read_text().rstrip()  # without the digest, as another program would write it
     for old, new, words in (
         ('"complete": true', '"complete": false', "half-written"),
         (f'"version": {MODEL_VERSION}', '"version": 99', "version 99.*install a newer dlatent"),

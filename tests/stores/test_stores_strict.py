@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,6 +195,20 @@ def test_a_shard_that_is_cut_off_is_no_fill(tmp_path: Path) -> None:
         source.blocks[0].load()
 
 
+def test_another_store_at_the_same_path_is_refused_in_another_process(tmp_path: Path) -> None:
+    """Equal shapes and chunks do not make it the same: every store that this library writes has a mark of its own."""
+    source = open_data(sparse_store(tmp_path / "c.zarr"))
+    (tmp_path / "source").write_bytes(pickle.dumps(source))
+    shutil.rmtree(tmp_path / "c.zarr")
+    sparse_store(tmp_path / "c.zarr")
+    script = "import pickle, sys; [block.load() for block in pickle.load(open(sys.argv[1], 'rb')).blocks]"
+    said = subprocess.run([sys.executable, "-c", script, str(tmp_path / "source")], capture_output=True, text=True)
+    assert said.returncode == 1
+    assert "but had " in said.stderr
+    assert f"opened by process {os.getpid()} on " in said.stderr
+    assert "mount the same store at the same path" in said.stderr
+
+
 def test_each_process_compares_the_metadata_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign(tmp_path / "x")
     source = open_data(tmp_path / "x", block_bytes=1)
@@ -233,3 +251,11 @@ def test_metadata_that_are_no_json_are_named(tmp_path: Path) -> None:
     (path / "indices" / "zarr.json").write_text("{")
     with pytest.raises(StoreError, match=r"indices/zarr\.json: the metadata are damaged"):
         open_data(path)
+
+
+def test_metadata_that_another_program_changed_are_not_refused(tmp_path: Path) -> None:
+    path = sparse_store(tmp_path / "c.zarr")
+    zarr.open_group(path, mode="r+").attrs["note"] = "mine"
+    assert json.loads((path / "zarr.json").read_bytes())["attributes"]["note"] == "mine"
+    zarr.consolidate_metadata(path)
+    assert open_data(path).shape == X.shape

@@ -1,0 +1,167 @@
+"""One flipped bit anywhere in a store or model that this library wrote is an error, or changes no number."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+import dlatent
+from dlatent import (
+    PPCA,
+    CorrespondencePPCA,
+    FactorAnalysis,
+    KernelPPCA,
+    LocallyLinearEmbedding,
+    RelationalPPCA,
+    SupervisedPPCA,
+)
+from dlatent.errors import DlatentError, StoreError
+from dlatent.stores import results
+from dlatent.stores.chunked import read_all
+from dlatent.stores.ingest import ingest
+from dlatent.stores.kernel_tiles import TileSink, open_tiles
+from dlatent.stores.label_files import read_labels
+from dlatent.stores.links import ingest_links, open_links, reorder
+from dlatent.stores.open import open as open_data
+from dlatent.stores.open import open_node
+
+FLIPS = 40
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2)) @ RNG.normal(size=(2, 7)) + 0.1 * RNG.normal(size=(60, 7))
+Y = np.arange(60) % 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store of each kind that this library writes."""
+    root = tmp_path_factory.mktemp("stores")
+    np.save(root / "x.npy", X)
+    np.save(root / "y.npy", Y)
+    np.save(root / "outputs.npy", X[:, :2])
+    sp.save_npz(root / "x.npz", sp.csr_array(np.where(X > 0, X, 0) + np.eye(60, 7)))
+    (root / "y.txt").write_text("\n".join(np.array(["art", "law", "sea"])[Y]))
+    ingest(root / "x.npz", root / "sparse.zarr", labels=str(root / "y.txt"))
+    ingest(root / "x.npy", root / "dense.zarr", labels=str(root / "y.npy"))
+    ingest(root / "x.npy", root / "outputs.zarr", labels=str(root / "outputs.npy"))
+    chain = np.stack([np.arange(59), np.arange(1, 60)], axis=1)
+    ingest_links(chain, root / "links.zarr", instances=60, direction="undirected")
+    reorder(root / "dense.zarr", root / "links.zarr", root / "near.zarr", root / "near_links.zarr")
+    tiles = TileSink.create(root / "tiles.zarr", [0, 30, 60], dtype="f8")
+    for start, stop in ((0, 30), (30, 60)):
+        tiles.write(start, start, (X @ X.T)[start:stop, start:])
+    tiles.finish()
+    PPCA(2).fit(X).save(root / "ppca.zarr")
+    PPCA(2).fit(X).transform(X, out=root / "scores.zarr")
+    FactorAnalysis(2).fit(X).save(root / "factors.zarr")
+    SupervisedPPCA(2).fit(X, Y).save(root / "supervised.zarr")
+    RelationalPPCA(2).fit(X, links=root / "links.zarr").save(root / "relational.zarr")
+    KernelPPCA(2).fit(X).save(root / "kernel.zarr")
+    pairs = np.stack([np.arange(60)] * 2, axis=1)
+    CorrespondencePPCA(2).fit({"a": X[:, :4], "b": X[:, 4:]}, correspondence=pairs).save(root / "views.zarr")
+    LocallyLinearEmbedding(n_components=2).fit(X).save(root / "embedding.zarr")
+    return root
+
+
+def of_data(path: Path) -> list[Any]:
+    source, node = open_data(path), open_node(path)
+    rows: list[Any] = [block.load() for block in source.blocks]
+    found = [source.shape, [part.toarray() if sp.issparse(part) else part for part in rows]]
+    found += [source.labels.instances, source.labels.features]
+    if isinstance(node, zarr.Group) and "obs" in node:
+        columns: Any = node["obs"].attrs["column-order"]
+        found += [read_labels(path, column) for column in columns]
+        found += [read_labels(path, "Y")] if "obsm/Y" in node else []
+        found += [read_all(node["uns/original_position"])] if "uns/original_position" in node else []  # type: ignore[arg-type]
+    return found
+
+
+def of_links(path: Path) -> list[Any]:
+    links = open_links(path)
+    return [links.instances, links.entries, links.notes, links.rows.load(0, links.instances).toarray()]
+
+
+def of_tiles(path: Path) -> list[Any]:
+    return [block.load() for block in open_tiles(path).blocks]
+
+
+def of_model(path: Path) -> list[Any]:
+    stored = results.load(path)
+    dlatent.load(path)
+    named = [(name, variable.dims, variable.values) for name, variable in sorted(stored.variables.items())]
+    return [stored.kind, json.dumps(dict(stored.attributes), sort_keys=True), named]
+
+
+KINDS: dict[str, Callable[[Path], list[Any]]] = dict.fromkeys(("sparse", "dense", "outputs", "near", "scores"), of_data)
+KINDS |= {"links": of_links, "near_links": of_links, "tiles": of_tiles}
+KINDS |= dict.fromkeys(
+    ("ppca", "factors", "supervised", "relational", "kernel", "views", "embedding"), of_model
+)  # fmt: skip
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, np.ndarray):
+        equal = left.dtype == right.dtype and left.shape == right.shape
+        return equal and (
+            left.tolist() == right.tolist() if left.dtype == object else left.tobytes() == right.tobytes()
+        )
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_flipped_bit(kind: str, folder: Path) -> None:
+    path, read, draw = folder / f"{kind}.zarr", KINDS[kind], random.Random(kind)
+    expected = read(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    sizes = [file.stat().st_size for file in files]
+    for number in range(FLIPS):
+        # By turns any file, and any byte of all: small files say what the others are.
+        (file,) = [draw.choice(files)] if number % 2 else draw.choices(files, sizes)
+        whole, at = file.read_bytes(), draw.randrange(8 * file.stat().st_size)
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << at % 8
+        file.write_bytes(damaged)
+        found: Any = None
+        try:
+            found = read(path)
+        except DlatentError as error:
+            found = error
+        finally:
+            file.write_bytes(whole)
+        refused = isinstance(found, DlatentError) and str(path) in str(found)
+        assert refused or same(found, expected), f"bit {at} of {file.relative_to(path)} gives {found}"
+    assert same(read(path), expected)
+
+
+def test_a_flipped_bit_of_a_chunk_names_store_and_chunk(folder: Path) -> None:
+    chunk = folder / "dense.zarr" / "X" / "c" / "0" / "0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(whole[:100] + bytes([whole[100] ^ 4]) + whole[101:])
+    with pytest.raises(StoreError, match=r"dense\.zarr/X: cannot read rows 0:60 \(chunk c/0/0\): .*checksum"):
+        of_data(folder / "dense.zarr")
+    chunk.write_bytes(whole)
+
+
+def test_every_chain_of_codecs_ends_in_a_checksum(folder: Path) -> None:
+    for kind in KINDS:
+        for name, array in zarr.open_group(folder / f"{kind}.zarr", mode="r").members(max_depth=None):
+            if isinstance(array, zarr.Array):
+                assert type(array.metadata.codecs[-1]).__name__ == "Crc32cCodec", f"{kind} {name}"  # type: ignore[union-attr]
+
+
+def test_stores_without_checksums_open(tmp_path: Path) -> None:
+    """As they were written before, and as other programs write them."""
+    group = zarr.create_group(
+        tmp_path / "x.zarr", attributes={"dlatent": {"kind": "matrix", "version": 1, "complete": True}}
+    )
+    group.create_array("x", data=X, chunks=(20, 7), attributes={"all_chunks_written": True})
+    np.testing.assert_array_equal(np.concatenate(of_data(tmp_path / "x.zarr")[1]), X)
