@@ -223,6 +223,26 @@ def test_inspect_reads_a_bare_array(run, tmp_path: Path) -> None:
     assert found["labels"] == []
 
 
+def test_chunks_that_their_writer_left_out(run, tmp_path: Path) -> None:
+    """Zarr leaves out chunks of zeros unless told otherwise; the commands take them as zeros only when told so."""
+    rows = np.random.default_rng(0).normal(size=(90, 6))
+    rows[30:60, :3] = 0
+    zarr.create_array(tmp_path / "x.zarr", data=rows, chunks=(30, 3))
+    said = run("fit", "ppca", tmp_path / "x.zarr", "-k", "2", "-o", tmp_path / "m.zarr", "--quiet")
+    assert said.status != 0
+    assert "the chunk c/1/0" in said.err
+    assert "--missing-chunks fill" in said.err
+    for words in (
+        ("fit", "ppca", tmp_path / "x.zarr", "-k", "2"),
+        ("transform", tmp_path / "m.zarr", tmp_path / "x.zarr"),
+    ):
+        out = tmp_path / ("m.zarr" if words[0] == "fit" else "scores.zarr")
+        assert run(*words, "-o", out, "--missing-chunks", "fill").status == 0
+    expected = dlatent.load(tmp_path / "m.zarr").transform(rows)
+    np.testing.assert_allclose(zarr.open_group(tmp_path / "scores.zarr")["scores"][:], expected)
+    assert run("inspect", tmp_path / "x.zarr", "--missing-chunks", "fill").status == 0
+
+
 @pytest.mark.parametrize(
     "command", ["ingest", "plan ppca", "fit supervised", "fit relational", "transform", "inspect", "demo"]
 )
