@@ -21,6 +21,8 @@ digits would do for eigenvalues (H. Simon, "The Lanczos algorithm with partial r
 Computation 42, 1984)."""
 PROBES = 4
 """Random combinations by which it is estimated, at the cost of as many columns."""
+VANISHED = 1e-6
+"""Squared length of what is left of a unit direction, below which a second projection has found it inside."""
 DEPENDENT = 1e-13
 """New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
 
@@ -54,11 +56,24 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
         overlap = tall.inner(basis, work.T)
         work = tall.without(work, basis, overlap)
         if np.linalg.norm(overlap) > LITTLE:
+            work = _left(work)
+            if not len(work):
+                return np.zeros((len(candidates), 0))
             work = np.asarray(la.qr(work.T, mode="economic")[0].T, dtype=np.float64)
             work = tall.without(work, basis, tall.inner(basis, work.T))
     # Nearly orthonormal by now, so that a Cholesky factor makes them so to rounding, faster than reflections.
     factor = la.cholesky(tall.inner(work.T, work.T), lower=True)
     return tall.product(work.T, la.solve_triangular(factor, np.eye(len(factor)), lower=True).T)
+
+
+def _left(rows: Array) -> Array:
+    """What a projection has left of unit directions (b, D): without the combinations of which nothing but rounding is
+    left, as happens where the basis spans nearly everything."""
+    values, vectors = la.eigh(tall.inner(rows.T, rows.T))
+    if values[0] > VANISHED:
+        return rows
+    used = values > VANISHED
+    return tall.product(rows.T, vectors[:, used] / np.sqrt(values[used])).T
 
 
 def _outside(directions: Array, basis: Array) -> bool:

@@ -146,6 +146,18 @@ def test_directions_inside_the_span_or_doubled_are_dropped():
     assert orthonormal(np.hstack([one, 2 * one, np.zeros((50, 1))]), basis).shape == (50, 1)
 
 
+@pytest.mark.parametrize("left", [1, 7])
+def test_no_more_directions_are_found_than_are_left(left):
+    """Of the others rounding is all that there is, which made spaces wider than the data, or no Cholesky factor."""
+    rng = np.random.default_rng(0)
+    basis = orthonormal(rng.standard_normal((60, 60)))[:, : 60 - left]
+    candidates = basis @ rng.standard_normal((60 - left, 25)) + 1e-9 * rng.standard_normal((60, 25))
+    fresh = orthonormal(candidates, basis)
+    assert fresh.shape == (60, left)
+    assert abs(basis.T @ fresh).max() < 1e-14
+    np.testing.assert_allclose(fresh.T @ fresh, np.eye(left), atol=1e-13)
+
+
 @pytest.mark.parametrize("width", [1, 32, 33, 50])
 @pytest.mark.parametrize("numbers", [1, 30 * 16, 10**6], ids=["one column", "sixteen columns", "all columns"])
 def test_sparse_products_by_slabs_have_the_bits_of_the_product_at_once(width, numbers, monkeypatch):
