@@ -15,12 +15,31 @@ from dlatent.operators.eigen import top_eigenpairs
 
 LITTLE_NOISE = 1e-2
 """Part of a view's mean variance that counts as little noise for a start."""
+LEAST_NOISE = 1e-3
+"""The same of another start, where there would be less."""
 
 
 def starting_points(moments: Moments, specification: Specification) -> list[Parameters]:
     """Starts in different basins, from moments about the means: the principal components of the instances of a view,
     for each view that appears without others; those of all these views, turned towards each other; and two from the
-    complete instances."""
+    complete instances.
+
+    All have some noise in every view: where K reaches a view's features its principal components leave none, and the
+    likelihood is nearly flat there, far below its maximum.
+    """
+    variances = view_variances(moments, specification.sizes, specification.patterns)
+    starts = _in_basins(moments, specification)
+    found = [_noisier(start, LITTLE_NOISE * variances) for start in starts]
+    least = LEAST_NOISE * variances
+    return found + [_noisier(start, least) for start in starts if (start.noise_variance < least).any()]
+
+
+def _noisier(start: Parameters, least: Array) -> Parameters:
+    return start._replace(noise_variance=np.maximum(start.noise_variance, least))
+
+
+def _in_basins(moments: Moments, specification: Specification) -> list[Parameters]:
+    """The starts with the noise that they come with."""
     views = range(len(specification.views))
     alone = [v for v in views if any(v in p and len(p) < len(views) for p in specification.patterns)]
     if len(alone) < 2:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate, settle
+from dlatent.fitting.ascent import ascend
 from dlatent.fitting.basins import starting_points
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
@@ -21,7 +22,10 @@ LEAST_SQUARES = 1e-11
 """The same where there is no noise: a relative change of the residual."""
 COARSE = 1e-8
 """The same while the subspace is still far from its end, where more would be wasted."""
+ROUNDS = ((100, 300), (200, 1000), (800, 1000))
+"""EM steps and quasi-Newton steps of each round, until either settles."""
 MAX_EVALUATIONS = 3000
+"""EM steps where there is no noise."""
 STILL = 1e-13
 """Relative length of an EM step at which the parameters stand still."""
 MAX_SETTLING = 200
@@ -34,11 +38,13 @@ NOISY_FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class Warm:
-    """What the last solve leaves for the next: its parameters (about the shift) and the noises of its best maxima."""
+    """What the last solve leaves for the next: its parameters (about the shift) and the noises of its best maxima;
+    `searched` where it came from all starts, and there is nothing to find for them again in the same space."""
 
     parameters: Parameters
     noises: tuple[Array, ...]
     converged: bool
+    searched: bool = False
 
 
 def solve(
@@ -59,6 +65,7 @@ def solve(
     """
     middle = centred(moments, specification.sizes, specification.patterns)
     offset = middle.shift - moments.shift
+    searched = warm is not None and warm.searched and not any(ranks_grown or ())
     if len(specification.patterns) == 1:
         starts = () if warm is None or thorough else warm.noises
         found = complete(middle, specification, starts)
@@ -68,7 +75,8 @@ def solve(
         if warm is not None:
             grown = ranks_grown or (0,) * len(specification.views)
             candidates = [_moved(_widened(warm.parameters, specification, grown), -offset)]
-        if warm is None or thorough:
+        if warm is None or (thorough and not searched):
+            searched = tolerance <= TOLERANCE
             candidates += (
                 _noisy(middle, specification) if specification.fixed else starting_points(middle, specification)
             )
@@ -79,7 +87,7 @@ def solve(
         found[0] = _settled(found[0], middle, specification)
     best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
     noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
-    return best, Warm(best.parameters, noises, converged)
+    return best, Warm(best.parameters, noises, converged, searched)
 
 
 def _moved(parameters: Parameters, offset: Array) -> Parameters:
@@ -104,15 +112,30 @@ def _noisy(moments: Moments, specification: Specification) -> list[Parameters]:
 def _climb(
     start: Parameters, moments: Moments, specification: Specification, tolerance: float
 ) -> tuple[Solution, bool]:
-    floors = specification.floors
-    run = accelerate(
-        lambda p: em_step(p, moments, specification),
-        start,
-        tolerance=max(tolerance, LEAST_SQUARES) if specification.fixed else tolerance,
-        max_evaluations=MAX_EVALUATIONS,
-        project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
-    )
-    return Solution(run.point, run.value), run.converged
+    """The maximum that a start leads to, by accelerated EM, and where that creeps by quasi-Newton steps in turn with
+    it; without noise by EM alone, which does not leave the start's neighbourhood."""
+    floors, fixed = specification.floors, specification.fixed
+    best, settled = Solution(start, -np.inf), False
+    for steps, further in ((MAX_EVALUATIONS, 0),) if fixed else ROUNDS:
+        run = accelerate(
+            lambda p: em_step(p, moments, specification),
+            best.parameters,
+            tolerance=max(tolerance, LEAST_SQUARES) if fixed else tolerance,
+            max_evaluations=steps,
+            project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
+        )
+        settled = run.converged
+        if run.value >= best.log_likelihood:
+            best = Solution(run.point, run.value)
+        if settled or not further:
+            break
+        found = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further)
+        if found.log_likelihood >= best.log_likelihood:
+            best = Solution(found.parameters, found.log_likelihood)
+        settled = found.converged
+        if settled:
+            break
+    return best, settled
 
 
 def _settled(solution: Solution, moments: Moments, specification: Specification) -> Solution:
