@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from dlatent.errors import (
     ConvergenceWarning,
     DataError,
     DataWarning,
+    DlatentError,
     MisfitWarning,
     NoiseFloorWarning,
     NotFittedError,
@@ -42,6 +44,8 @@ from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 
+NOT_FINITE = "array must not contain infs or NaNs"
+"""What scipy says of them, in a plain ValueError."""
 MAX_PASSES = 60
 BYTES_PER_ENTRY = 12
 MAX_EM_ITERATIONS = 2000
@@ -248,7 +252,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         )
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
-        with engine, pinned():
+        with engine, pinned(), sound_algebra():
             if plan.route == "dual":
                 targets = None if rows is None else rows(0, source.shape[0])
                 outcome = fit_linear(
@@ -379,6 +383,23 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+@contextmanager
+def sound_algebra() -> Iterator[None]:
+    """Turns the last word of LAPACK into one that says what to do."""
+    try:
+        yield
+    except DlatentError:
+        raise
+    except ValueError as error:
+        if not isinstance(error, np.linalg.LinAlgError) and str(error) != NOT_FINITE:
+            raise
+        raise DataError(
+            f"the fit's linear algebra has no result in double precision ({error}): some numbers are too large, too "
+            "small or too nearly dependent beside others; bring features and targets to like scales, take out features "
+            "that repeat others, ask for fewer components, or raise noise_floor"
+        ) from error
 
 
 PILOT = "pilot"

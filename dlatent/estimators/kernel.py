@@ -13,7 +13,7 @@ from dlatent.arrays import Array, DataSource, Links
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
-from dlatent.estimators.base import Fitted, Watch
+from dlatent.estimators.base import Fitted, Watch, sound_algebra
 from dlatent.estimators.kernel_fit import KernelTask, fitted_given, fitted_kernel, fitted_landmarks
 from dlatent.estimators.kernel_map import KernelMap, KernelRows, feature_likelihood_rows
 from dlatent.estimators.ppca import PPCA
@@ -249,7 +249,7 @@ class KernelPPCA(PPCA):
             watch.on_iteration,
             {"on_pass": watch.on_pass, "on_progress": watch.on_group},
         )
-        with pinned():
+        with pinned(), sound_algebra():
             if self.kernel == "precomputed":
                 outcome, features = fitted_given(task)
             elif self.landmarks is not None:

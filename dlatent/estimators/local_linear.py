@@ -21,7 +21,7 @@ from dlatent.engine.connect import connect
 from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import groups
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
-from dlatent.estimators.base import PILOT, Watch, history_dataset, pilot_shift
+from dlatent.estimators.base import PILOT, Watch, history_dataset, pilot_shift, sound_algebra
 from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
@@ -117,7 +117,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             recalls.append(recall)
             passes += found
         self._views, self._table = views, table
-        with pinned():
+        with pinned(), sound_algebra():
             embedded = embed(
                 graphs,
                 places_of(table, [source.shape[0] for source in sources]),
@@ -154,7 +154,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return found
 
         others = approximate if self.neighbors == "approximate" else None
-        with engine, pinned():
+        with engine, pinned(), sound_algebra():
             graph = make_graph(engine.gather, engine.gather_pairs, shift, plan, float(self.reg), others)
             return graph, passes + tuple(engine.passes), recalls[0], engine.resources.driver_memory
 

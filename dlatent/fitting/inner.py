@@ -11,7 +11,7 @@ from dlatent.fitting.acceleration import accelerate, settle
 from dlatent.fitting.ascent import ascend
 from dlatent.fitting.basins import starting_points
 from dlatent.linear_gaussian.maximisation import em_step
-from dlatent.linear_gaussian.moments import Moments, centred, view_variances
+from dlatent.linear_gaussian.moments import Moments, PatternMoments, centred, view_counts, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import Solution, complete
@@ -65,29 +65,64 @@ def solve(
     """
     middle = centred(moments, specification.sizes, specification.patterns)
     offset = middle.shift - moments.shift
-    searched = warm is not None and warm.searched and not any(ranks_grown or ())
     if len(specification.patterns) == 1:
         starts = () if warm is None or thorough else warm.noises
         found = complete(middle, specification, starts)
-        converged = True
-    else:
-        candidates = []
-        if warm is not None:
-            grown = ranks_grown or (0,) * len(specification.views)
-            candidates = [_moved(_widened(warm.parameters, specification, grown), -offset)]
-        if warm is None or (thorough and not searched):
-            searched = tolerance <= TOLERANCE
-            candidates += (
-                _noisy(middle, specification) if specification.fixed else starting_points(middle, specification)
-            )
-        runs = [_climb(start, middle, specification, tolerance) for start in candidates]
-        runs.sort(key=lambda run: -run[0].log_likelihood)
-        found, converged = [run[0] for run in runs], runs[0][1]
-    if thorough and converged and len(specification.views) > 1 and not specification.fixed:
-        found[0] = _settled(found[0], middle, specification)
-    best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
-    noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
-    return best, Warm(best.parameters, noises, converged, searched)
+        if thorough and len(specification.views) > 1 and not specification.fixed:
+            found[0] = _settled(found[0], middle, specification)
+        noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
+        best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
+        return best, Warm(best.parameters, noises, converged=True)
+    units = _units(middle, specification)
+    scaled, standard = _in_units(middle, specification, units)
+    searched = warm is not None and warm.searched and not any(ranks_grown or ())
+    candidates = []
+    if warm is not None:
+        grown = ranks_grown or (0,) * len(specification.views)
+        last = _moved(_widened(warm.parameters, specification, grown), -offset)
+        candidates = [_times(last, specification, 1.0 / units)]
+    if warm is None or (thorough and not searched):
+        searched = tolerance <= TOLERANCE
+        candidates += _noisy(scaled, standard) if standard.fixed else starting_points(scaled, standard)
+    runs = [_climb(start, scaled, standard, tolerance) for start in candidates]
+    run, converged = max(runs, key=lambda run: run[0].log_likelihood)
+    if thorough and converged and not standard.fixed:
+        run = _settled(run, scaled, standard)
+    parameters = _moved(_times(run.parameters, specification, units), offset)
+    value = run.log_likelihood - _jacobian(scaled, specification, units)
+    return Solution(parameters, value), Warm(parameters, (), converged, searched)
+
+
+def _units(moments: Moments, specification: Specification) -> Array:
+    """The power of two nearest to the spread of each view: extrapolations mix the numbers of all views, and where those
+    of one are far smaller they would be rounding."""
+    variances = view_variances(moments, specification.sizes, specification.patterns)
+    return np.exp2(np.round(0.5 * np.log2(np.where(variances > 0.0, variances, 1.0))))
+
+
+def _in_units(moments: Moments, specification: Specification, units: Array) -> tuple[Moments, Specification]:
+    """Moments about the means and the model with each view in its unit."""
+    inverse = np.repeat(1.0 / units, specification.sizes)
+    found = []
+    for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
+        own = inverse[specification.features_of(pattern)]
+        found.append(PatternMoments(part.instances, part.total * own, part.gram * own * own[:, None]))
+    energy = moments.spare_energy / units / units
+    floors = specification.floors / units / units
+    return moments._replace(patterns=tuple(found), spare_energy=energy), specification.with_floors(floors)
+
+
+def _times(parameters: Parameters, specification: Specification, units: Array) -> Parameters:
+    """Parameters with each view in units so many times smaller."""
+    each = np.repeat(units, specification.sizes)
+    noise = parameters.noise_variance * units * units
+    return Parameters(parameters.loadings * each[:, None], parameters.mean * each, noise)
+
+
+def _jacobian(moments: Moments, specification: Specification, units: Array) -> float:
+    """What the log-likelihood in units is more than that of the data."""
+    counts = view_counts(moments, specification.patterns, len(units))
+    return float((counts * (np.array(specification.sizes) + moments.spare_size)) @ np.log(units))
 
 
 def _moved(parameters: Parameters, offset: Array) -> Parameters:

@@ -9,6 +9,8 @@ from dlatent.arrays import Array
 from dlatent.operators import tall
 from dlatent.operators.eigen import top_eigenpairs
 
+TINY = 1e-60
+"""Numbers outside of this and its inverse are brought to one before they are squared."""
 DROP = 1e-10
 """A new direction shorter than this part of its length before projection holds nothing but rounding."""
 ROUNDING = 1e-13
@@ -35,6 +37,11 @@ def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | N
     still inside; without that Q decays silently and the likelihood becomes nonsense.  Known coefficients leave so
     little inside that the second time is needed after every second or third pass.
     """
+    largest = max(float(candidates.max(initial=0.0)), -float(candidates.min(initial=0.0)))
+    if largest and not TINY < largest < 1.0 / TINY:
+        # Their squares would be zero or infinite; a power of two changes nothing else.
+        power = -int(np.frexp(largest)[1])
+        candidates, inside = np.ldexp(candidates, power), None if inside is None else np.ldexp(inside, power)
     # Directions are rows here: columns of the basis lie one after the other.
     rows, known = candidates.T, inside is not None
     before, work = np.einsum("ij,ij->i", rows, rows), rows

@@ -21,6 +21,8 @@ from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_patte
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
+SMALLEST_SQUARES = 1e-28
+"""Sums of squares of float32 numbers below which some of them may have lost digits, or everything."""
 
 
 class PatternMoments(NamedTuple):
@@ -139,15 +141,35 @@ def require_nonzero_rows(block: Block) -> None:
 def _dense_moments(parts: Sequence[Dense], shifts: Sequence[Array]) -> tuple[list[Array], dict[tuple[int, int], Array]]:
     """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows: products in the dtype of the
     data, sums in float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _dense_products(parts, shifts, [x.dtype for x in parts])
+    if any(_out_of_range(found[1][v, v], x, shifts[v]) for v, x in enumerate(parts)):
+        found = _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts))
+    return found
+
+
+def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
+    """Whether squares of float32 are too large for it, or vanish though their numbers do not."""
+    if x.dtype != np.float32:
+        return False
+    squares = np.diag(gram)
+    low = np.flatnonzero(squares < SMALLEST_SQUARES)
+    return bool(not np.isfinite(squares).all() or (len(low) and (x[:, low] != shift[low].astype(x.dtype)).any()))
+
+
+def _dense_products(
+    parts: Sequence[Dense], shifts: Sequence[Array], kinds: Sequence[np.dtype[Any]]
+) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+    """The same with the products of each view in a given dtype."""
     rows, widths = parts[0].shape[0], [x.shape[1] for x in parts]
     pairs = [(v, w) for v in range(len(parts)) for w in range(v, len(parts))]
     total = [np.zeros(width) for width in widths]
     gram = {(v, w): np.zeros((widths[v], widths[w])) for v, w in pairs}
-    near = [shift.astype(x.dtype) for x, shift in zip(parts, shifts, strict=True)]
+    near = [shift.astype(kind) for kind, shift in zip(kinds, shifts, strict=True)]
     # One buffer for all chunks: fresh pages cost as much as the subtraction.
     height = min(rows, CHUNK_ROWS)
-    buffers = [np.empty((height, x.shape[1]), dtype=x.dtype) for x in parts]
-    squares = [np.empty((width, width), dtype=x.dtype) for x, width in zip(parts, widths, strict=True)]
+    buffers = [np.empty((height, width), dtype=kind) for kind, width in zip(kinds, widths, strict=True)]
+    squares = [np.empty((width, width), dtype=kind) for kind, width in zip(kinds, widths, strict=True)]
     for start in range(0, rows, CHUNK_ROWS):
         chunks = [x[start : start + CHUNK_ROWS] for x in parts]
         centred = [np.subtract(c, s, out=b[: len(c)]) for c, s, b in zip(chunks, near, buffers, strict=True)]

@@ -282,6 +282,6 @@ def test_bad_values_are_named_with_their_place(kind, bad):
 
 
 def test_an_overflowing_sum_is_told_from_bad_values():
-    x = np.full((4, 2), 3e38, dtype=np.float32)
-    with pytest.raises(DataError, match=r"overflows float32 in block 0 \(rows 0–3\)"):
+    x = np.full((4, 2), 1e308)
+    with pytest.raises(DataError, match=r"overflows float64 in block 0 \(rows 0–3\)"):
         block_moments(Block(0, 0, x), MomentRequest(np.zeros(2), ((0,),), False))
