@@ -54,8 +54,8 @@ def variance_rows(
 class SupervisedPPCA(PPCA):
     """Supervised PPCA: x = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y share the latent z; unlabelled rows welcome.
 
-    With every row labelled this is SPPCA, whose best maximum over loadings and noises is found from eigenvectors and a
-    search over the two noise variances; with unlabelled rows it is S²PPCA, fitted by Rayleigh–Ritz EM.
+    With every row labelled this is SPPCA, whose best maximum over loadings and noises is sought with eigenvectors and a
+    scan of the two noise variances; with unlabelled rows it is S²PPCA, fitted by Rayleigh–Ritz EM.
 
     Parameters
     ----------

@@ -25,6 +25,10 @@ from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
 RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many
 combinations of ratios."""
+HALVINGS = 4
+"""Times that an interval between two ratios is halved where a better maximum could be inside."""
+BETTER = 1e-12
+"""Relative difference of log-likelihoods from which a maximum is another one."""
 SMALLEST_PART = 1e-12
 """Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
@@ -144,19 +148,25 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
         return [profile.solution(np.log(specification.floors))]
     upper = np.log(profile.energies / profile.sizes)
     lower = np.minimum(np.log(np.maximum(specification.floors, SMALLEST_PART * np.exp(upper))), upper)
-    guesses = [np.clip(np.log(s), lower, upper) for s in starts] or _basins(profile, lower, upper)
-    found = []
-    for guess in guesses:
-        best = opt.minimize(
-            profile,
-            guess,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(lower, upper, strict=True)),
-            options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200},
-        )
-        found.append(profile.solution(best.x))
+    scan = None if starts else _scan(profile, lower, upper)
+    guesses = [np.clip(np.log(s), lower, upper) for s in starts] if scan is None else _basins(scan)
+    found = [_top(profile, guess, lower, upper) for guess in guesses]
+    if scan is not None and scan.ndim == 2:
+        found += _hidden(profile, scan, found, lower, upper)
     return _distinct(sorted(found, key=lambda s: -s.log_likelihood))
+
+
+def _top(profile: Profile, guess: Array, lower: Array, upper: Array) -> Solution:
+    """The maximum near log noise variances, between the bounds."""
+    best = opt.minimize(
+        profile,
+        guess,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(lower, upper, strict=True)),
+        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200},
+    )
+    return profile.solution(best.x)
 
 
 def _distinct(solutions: list[Solution]) -> list[Solution]:
@@ -169,19 +179,48 @@ def _distinct(solutions: list[Solution]) -> list[Solution]:
     return kept
 
 
-def _basins(profile: Profile, lower: Array, upper: Array) -> list[Array]:
+def _scan(profile: Profile, lower: Array, upper: Array) -> Array:
+    """The best log noise variances at a grid of their ratios, and the log-likelihoods (…, views + 1)."""
+    each = max(3, round(RATIOS ** (1.0 / (len(lower) - 1))))
+    axes = [np.linspace(a - upper[0], b - lower[0], each) for a, b in zip(lower[1:], upper[1:], strict=True)]
+    ratios = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    return np.asarray(np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios))
+
+
+def _basins(scan: Array) -> list[Array]:
     """Log noise variances at those ratios whose likelihood is not below that of any neighbour, and at the neighbours.
 
     Where eigenvalues cross, maxima lie on both sides of a kink, and may be closer than two points of the scan.
     """
-    each = max(3, round(RATIOS ** (1.0 / (len(lower) - 1))))
-    axes = [np.linspace(a - upper[0], b - lower[0], each) for a, b in zip(lower[1:], upper[1:], strict=True)]
-    ratios = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    found = np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios)
-    points, heights = found[..., :-1], found[..., -1]
+    points, heights = scan[..., :-1], scan[..., -1]
     near = np.zeros(heights.shape, dtype=bool)
     for index in np.ndindex(heights.shape):
         around = tuple(slice(max(i - 1, 0), i + 2) for i in index)
         if heights[index] >= heights[around].max():
             near[around] = True
     return list(points[near])
+
+
+def _hidden(profile: Profile, scan: Array, found: list[Solution], lower: Array, upper: Array) -> list[Solution]:
+    """Better maxima of two views between two points of the scan, which sees one where it sees its slopes.
+
+    Intervals whose ends are so high, and beside such slopes, that a better maximum could be inside, are halved again
+    and again; what then is a maximum in a place of its own is climbed.
+    """
+    best = max(solution.log_likelihood for solution in found)
+    ratios = np.linspace(lower[1] - upper[0], upper[1] - lower[0], len(scan))
+    for _ in range(HALVINGS):
+        heights = scan[:, -1]
+        rises = np.pad(np.abs(np.diff(heights)), 1)
+        above = np.maximum(heights[:-1], heights[1:]) + np.maximum(rises[:-2], rises[2:])
+        inside = np.flatnonzero(above >= best)
+        middle = (ratios[inside] + ratios[inside + 1]) / 2.0
+        fresh = [profile.at_ratios(np.array([r]), lower, upper) for r in middle]
+        scan, ratios = np.insert(scan, inside + 1, fresh, axis=0), np.insert(ratios, inside + 1, middle)
+    padded = np.pad(scan[:, -1], 1, constant_values=-np.inf)
+    tops = np.flatnonzero((scan[:, -1] >= padded[:-2]) & (scan[:, -1] >= padded[2:]))
+    known = np.array([np.diff(np.log(solution.parameters.noise_variance))[0] for solution in found])
+    steps = np.gradient(ratios)
+    own = [i for i in tops if np.abs(ratios[i] - known).min() > 2.0 * steps[i]]
+    more = [_top(profile, scan[i, :-1], lower, upper) for i in own]
+    return [solution for solution in more if solution.log_likelihood > best + BETTER * abs(best)]

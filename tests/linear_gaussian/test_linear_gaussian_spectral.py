@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlatent.fitting.acceleration import accelerate
+from dlatent.linear_gaussian import spectral
 from dlatent.linear_gaussian.canonical import canonical, column_signs
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
@@ -159,3 +160,43 @@ def test_parameters_survive_flattening():
     assert isinstance(again, Parameters)
     for a, b in zip(again, parameters, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-15)
+
+
+def two_view_case(seed):
+    """Views of a few shared and private directions, the model with the floors that supervised fits have."""
+    rng = np.random.default_rng(seed)
+    d, outputs = int(rng.integers(3, 13)), int(rng.integers(1, 8))
+    k, n, shared = int(rng.integers(1, min(d - 1, 8) + 1)), int(rng.integers(12, 150)), int(rng.integers(1, 5))
+    z = rng.normal(size=(n, shared))
+    x = z @ rng.normal(size=(shared, d)) * rng.uniform(0.3, 2)
+    x += 10 ** rng.uniform(-1.3, 0.4) * rng.normal(size=(n, d))
+    if rng.random() < 0.4:
+        z = np.column_stack([z, rng.normal(size=(n, 2))])
+    y = z @ rng.normal(size=(z.shape[1], outputs)) * rng.uniform(0.3, 2)
+    y += 10 ** rng.uniform(-2, 0.5) * rng.normal(size=(n, outputs))
+    rows = np.hstack([x, y])
+    spread = [x.var(axis=0).mean(), y.var(axis=0).mean()]
+    whole = specification_of((d, outputs), k, unlabelled=False)
+    return moments_of(rows, 2), whole, np.array(spread) * [1e-6, 1e-3]
+
+
+@pytest.mark.parametrize("ratios", [9, 13])
+def test_a_maximum_between_two_points_of_the_scan_is_found(ratios, monkeypatch):
+    """Of a coarse scan the maximum, which lies in a basin between two of its points."""
+    moments, whole, floors = two_view_case(7028)
+    specification = whole.with_floors(floors)
+    expected = complete(moments, specification)[0].log_likelihood
+    monkeypatch.setattr(spectral, "RATIOS", ratios)
+    assert complete(moments, specification)[0].log_likelihood == pytest.approx(expected, rel=1e-12)
+    monkeypatch.setattr(spectral, "_hidden", lambda *scanned: [])
+    assert complete(moments, specification)[0].log_likelihood < expected - 1e-6
+
+
+@pytest.mark.parametrize("seed", range(7000, 7020))
+def test_a_lower_floor_of_the_targets_never_lowers_the_maximum(seed):
+    """The admissible noises are then more, and among them are those of before."""
+    moments, whole, floors = two_view_case(seed)
+    found = [
+        complete(moments, whole.with_floors(floors * [1.0, part]))[0].log_likelihood for part in (10, 1, 0.1, 0.01)
+    ]
+    assert (np.diff(found) > -1e-8).all()
