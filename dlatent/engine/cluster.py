@@ -32,6 +32,7 @@ from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share, memory
+from dlatent.engine.nested import aside
 from dlatent.engine.order import FAN_IN, branches, reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, meetings, walk_pairs
 from dlatent.engine.part import (
@@ -196,7 +197,7 @@ class ClusterRunner:
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group the rows of each group have links to."""
         if self._survey is None:
-            with translated(self._client), _quiet():
+            with translated(self._client), _quiet(), aside():
                 self._survey = persistently(self._surveyed)
         return self._survey
 
@@ -220,7 +221,7 @@ class ClusterRunner:
         return traffic_of(survey, [part.stop - part.start for part in self._parts], self._homes)
 
     def _finish(self, work: Work, progress: Progress | None, draw: Draw, take: Take | None = None) -> tuple[Share, int]:
-        with translated(self._client), _quiet():
+        with translated(self._client), _quiet(), aside():
             return persistently(lambda: self._attempt(replace(work, token=uuid4().hex), progress, draw, take))
 
     def _attempt(self, work: Work, progress: Progress | None, draw: Draw, take: Take | None) -> tuple[Share, int]:

@@ -1,4 +1,5 @@
-"""What this machine grants this process: processors and bytes of memory, containers included."""
+"""What this machine grants this process: processors and bytes of memory, containers included; inside a task of a Dask
+worker, what the worker has."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from dask.system import cpu_count
 
+from dlatent.engine.nested import own_worker
+
 CACHE_SHARE = 0.4
 """Share of a worker's memory that cached blocks may fill; the rest is for statistics and blocks in flight."""
 NO_LIMIT = 2**60
@@ -17,13 +20,17 @@ NO_LIMIT = 2**60
 
 def processors() -> int:
     """Processors that this process may use (affinity and container limits respected)."""
-    return max(1, int(cpu_count()))
+    worker = own_worker()
+    return max(1, int(cpu_count() if worker is None else worker.state.nthreads))
 
 
 def memory() -> int:
     """Bytes of memory that this process may use: of the machine, or of its container where that is less."""
     from distributed.system import memory_limit  # imported late: it costs a third of a second
 
+    worker = own_worker()
+    if worker is not None and worker.memory_manager.memory_limit:
+        return int(worker.memory_manager.memory_limit)
     # Dask looks at the root of the control groups alone, which is that of the process in some containers only.
     return min(int(memory_limit()), control_group_limit(Path("/proc/self")) or NO_LIMIT)
 
