@@ -255,20 +255,18 @@ class ClusterRunner:
 
     def _release(self) -> None:
         """Release the results of passes that the driver has."""
-        for future in self._spent:
-            future.release()
+        _release(self._spent)
         self._spent, self._spent_bytes = [], 0.0
 
     def _abandon(self) -> None:
         """Forget the homes and what was sent there, so that the next pass begins anew."""
-        self._client.cancel(self._staged, force=True)
+        _release(self._staged)
         self._staged, self._homes = [], []
 
     def close(self) -> None:
         """Release the descriptions of the groups, the last result, and the cached blocks on every worker."""
         self._release()
-        for future in self._staged:
-            future.release()
+        _release(self._staged)
         self._staged = []
         ended(self._keys)
         self._everywhere(ended, self._keys)
@@ -431,8 +429,7 @@ class ClusterRunner:
 
     def _stop(self, work: Work, running: _Pass) -> None:
         """Withdraw a failed pass: waiting tasks are forgotten, running ones stop before their next block."""
-        with suppress(Exception):  # the failure itself is what the caller must see
-            self._client.cancel([*running.last, *running.watched], force=True)
+        _release([*running.last, *running.watched])
         self._everywhere(halt, work.token)
 
     def _everywhere(self, function: Callable[[Any], None], value: Any) -> None:
@@ -552,6 +549,15 @@ def _held(graph: Graph, key: Key, part: Key, chunks: list[Chunks], home: str) ->
     cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
     inputs = [name for block in chunks for name in block.keys]
     return graph.add(key, tasks.hold, cuts, inputs=[part, *inputs], home=home)
+
+
+def _release(futures: Iterable[Future]) -> None:
+    """Give up futures; what nobody else wants is forgotten, with the tasks that wait for it.
+
+    Dask's way to cancel them ends the connection of the client where a task depends on them that it did not ask for.
+    """
+    for future in futures:
+        future.release()
 
 
 def _count(progress: Progress | None, groups: int) -> None:

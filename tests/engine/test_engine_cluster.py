@@ -273,6 +273,50 @@ def test_a_failed_pass_stops_on_the_workers(two_processes):
         assert time.monotonic() - started < 3
 
 
+@pytest.mark.parametrize("at", [0, 10, 20, 30])
+def test_a_failed_pass_whose_progress_is_shown_leaves_the_client_connected(two_processes, at):
+    """Other groups are done then, and forgotten; joins that nobody asks for wait for them."""
+    connection = two_processes.scheduler_comm
+    with DaskEngine(drawn(SIZES), client=two_processes, on_progress=lambda *_: None) as engine:
+        with pytest.raises(DataError, match="column 0 is NaN"):
+            engine.gather(refuse_at, at)
+        assert engine.gather(refuse_at, -1) == ROWS
+    until(lambda: two_processes.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0)
+    assert two_processes.scheduler_comm is connection, "the client had to connect again"
+
+
+def test_an_interrupted_pass_leaves_no_running_tasks(two_processes):
+    source = drawn([1] * 400)
+    with DaskEngine(source, client=two_processes) as engine:
+        engine.on_progress = lambda done, total: done == 1 and signal.pthread_kill(main, signal.SIGINT)
+        main = threading.main_thread().ident
+        with pytest.raises(KeyboardInterrupt):
+            engine.gather(paused_gram, (parameters(), 0.01))
+        engine.on_progress = None
+        until(lambda: two_processes.run_on_scheduler(running_tasks) == 0)
+        assert same(engine.gather(gram, parameters()), serial(source))
+
+
+def running_tasks(dask_scheduler):
+    return sum(len(worker.processing) for worker in dask_scheduler.workers.values())
+
+
+def test_engines_in_several_threads_share_a_client(two_processes):
+    found = {}
+
+    def fitted(key):
+        with DaskEngine(drawn(SIZES, key=key), client=two_processes) as engine:
+            found[key] = [engine.gather(gram, parameters()) for _ in range(4)]
+
+    threads = [threading.Thread(target=fitted, args=(key,), daemon=True) for key in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    expected = serial(drawn(SIZES))
+    assert all(same(one, expected) for key in range(4) for one in found[key])
+
+
 def test_damaged_chunks_fail_alike_and_are_tried_again(two_processes):
     blocks = (DrawnRows(0, 4, delayed=True), ShortRows(4, 8, delayed=True))
     source = DataSource((8, COLUMNS), np.dtype(np.float32), blocks, "damaged")
@@ -449,7 +493,8 @@ def kill_both(block, at):
     return gram(block, weights)
 
 
-def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch):
+@pytest.mark.parametrize("shown", [False, True], ids=["quiet", "progress shown"])
+def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, shown):
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
     source = drawn(SIZES, key="all lost")
     with (
@@ -457,10 +502,12 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch):
         Client(cluster, set_as_default=False) as client,
         DaskEngine(source, client=client) as engine,
     ):
-        workers = list(client.run(os.getpid).values())
+        workers, connection = list(client.run(os.getpid).values()), client.scheduler_comm
+        engine.on_progress = (lambda *_: None) if shown else None
         for _ in range(2):
             assert same(engine.gather(kill_both, (tmp_path, workers, parameters())), serial(source))
         assert not set(workers) & set(client.run(os.getpid).values())
+        assert client.scheduler_comm is connection
 
 
 @pytest.fixture
