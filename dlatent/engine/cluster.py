@@ -264,12 +264,13 @@ class ClusterRunner:
         self._staged, self._homes = [], []
 
     def close(self) -> None:
-        """Release the descriptions of the groups, the last result, and the cached blocks on every worker."""
+        """Release the descriptions of the groups, the last result, and on every worker the cached blocks and the last
+        parameters."""
         self._release()
         _release(self._staged)
         self._staged = []
         ended(self._keys)
-        self._everywhere(ended, self._keys)
+        self._everywhere(tasks.forget, self._keys)
 
     def _settle(self) -> int:
         """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""

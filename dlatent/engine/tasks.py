@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from threading import Lock
@@ -22,7 +22,7 @@ from dlatent.engine.exchange import (
 )
 from dlatent.engine.order import reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork
-from dlatent.engine.part import Part, Sealed, Share, Work, join, lent, owned, run_part, settled, step, unsealed
+from dlatent.engine.part import Part, Sealed, Share, Work, ended, join, lent, owned, run_part, settled, step, unsealed
 
 
 class Package:
@@ -57,6 +57,12 @@ def opened(package: Package) -> Work:
     """The pass inside a package, unpacked once per process."""
     with _opening:
         return _unpacked(package)
+
+
+def forget(keys: Iterable[Hashable]) -> None:
+    """Give up what a fit leaves in a worker: as `ended`, and its last parameters."""
+    _unpacked.cache_clear()
+    ended(keys)
 
 
 def run_group(part: Part, package: Package) -> Share:

@@ -181,6 +181,32 @@ def test_close_frees_the_workers(two_processes):
     assert two_processes.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_nothing_of_a_fit_lies_on_the_workers_after_it(two_processes, failed):
+    """Heavy parameters, whose package is a task's result, and parts: also after a pass that failed."""
+    wide = np.random.default_rng(2).normal(size=(COLUMNS, 20_000))
+    with DaskEngine(drawn(SIZES, key="left"), client=two_processes) as engine:
+        for _ in range(2):
+            engine.gather(product, wide)
+        assert sum(two_processes.run(left_of_fits).values()) > 0
+        if failed:
+            with pytest.raises(DataError):
+                engine.gather(refuse_at, 4)
+    until(lambda: sum(two_processes.run(left_of_fits).values()) == 0)
+
+
+def left_of_fits():
+    """Objects of fits in this process, and bytes of its cache."""
+    import gc
+
+    from dlatent.engine.cache import CACHE
+    from dlatent.engine.part import Part, Work
+    from dlatent.engine.tasks import Package
+
+    gc.collect()
+    return CACHE.nbytes + sum(isinstance(one, Part | Work | Package) for one in gc.get_objects())
+
+
 def cached_blocks(key):
     from dlatent.engine.cache import CACHE
 
