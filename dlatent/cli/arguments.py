@@ -229,6 +229,9 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
     where = group.add_mutually_exclusive_group()
     where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for instance tcp://host:8786")
+    group.add_argument(
+        "--wait", metavar="TIME", help="how long to wait for a worker of --scheduler, for instance 2h (default 10m)"
+    )
     where.add_argument("--workers", type=positive, metavar="N", help="start N worker processes on this machine")
     group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for instance 4GiB")

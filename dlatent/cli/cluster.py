@@ -29,10 +29,21 @@ def connected(arguments: argparse.Namespace) -> Iterator[Any]:
         with _local(arguments) as client:
             yield client
     elif arguments.scheduler is not None:
-        with _remote(arguments.scheduler) as client:
+        with _patient(arguments.wait), _remote(arguments.scheduler) as client:
             yield client
     else:
         yield None
+
+
+@contextmanager
+def _patient(wait: str | None) -> Iterator[None]:
+    """Wait so long for workers, where the user says it."""
+    import dask
+
+    from dlatent.engine.failures import WAIT
+
+    with dask.config.set({} if wait is None else {WAIT: wait}):
+        yield
 
 
 @contextmanager

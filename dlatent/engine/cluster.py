@@ -277,6 +277,8 @@ class ClusterRunner:
         known = bool(self._homes) and monotonic() - self._asked < KNOWN_SECONDS and self._client.status == "running"
         if not known:
             self._threads, self._asked = threads_of(self._client), monotonic()
+            if not self._threads.keys() & set(self._homes):
+                self._abandon()  # what was sent waits for workers that are all gone, as Dask keeps it for them
             self._homes = place(self.groups, self._threads, self._homes)
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar
+from uuid import uuid4
 
+import dask
+from dask.utils import parse_timedelta
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -21,25 +25,66 @@ ATTEMPTS = 3
 POLL_SECONDS = 5.0
 """How often a waiting pass looks whether any worker is left and works."""
 PATIENCE_SECONDS = 60.0
-"""How long a pass waits for a worker to come (back), or to work again, before it gives up."""
+"""How long a pass waits for paused workers to work again before it gives up."""
+WAIT = "dlatent.wait-for-workers"
+"""The key of Dask's configuration that says how long a pass waits for a worker to come (back): a time, such as "2
+hours", or None, which waits as long as the scheduler lives."""
+WAIT_DEFAULT = "10 minutes"
+LOOK_SECONDS = 1.0
+"""How often it looks meanwhile."""
+LOG = logging.getLogger("dlatent.engine")
 
 
 def threads_of(client: Any) -> dict[str, int]:
-    """Address and number of threads of every worker; waits a minute for the first.
+    """Address and number of threads of every worker; waits for the first as long as `WAIT` says.
 
     Errors: EngineError where none comes, or where the scheduler is gone.
     """
-    threads = _threads(client)
-    if not threads:
-        with suppress(TimeoutError):
-            client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
-        threads = _threads(client)
-    if not threads:
+    return _threads(client) or _awaited(client)
+
+
+def _awaited(client: Any) -> dict[str, int]:
+    """The same when the first worker has come.  A task waits for it, too: a cluster that grows with its work would not
+    grow for a client that only looks."""
+    limit, started = _patience(), monotonic()
+    said = "until one comes" if limit is None else f"for at most {limit:.0f} s"
+    LOG.warning(
+        "The cluster %s has no worker: waiting %s (see %s in Dask's configuration)", _address(client), said, WAIT
+    )
+    probe = _probe(client)
+    try:
+        while limit is None or monotonic() - started < limit:
+            with suppress(TimeoutError):
+                probe.exception(timeout=LOOK_SECONDS if limit is None else min(LOOK_SECONDS, limit))
+            threads = _threads(client)
+            if threads:
+                return threads
+            if probe.done():  # by a worker that went again
+                probe.release()
+                probe = _probe(client)
+    finally:
+        probe.release()
+    raise EngineError(
+        f"The cluster {_address(client)} has had no worker for {limit:g} s. Start workers (`dask worker ADDRESS`), "
+        f"look in their logs why they ended, or wait longer for those that are to come (`--wait`, or {WAIT!r} in "
+        "Dask's configuration); then run again."
+    )
+
+
+def _probe(client: Any) -> Any:
+    """The future of a task that does nothing."""
+    return client.submit(int, key=f"wait-for-workers-{uuid4().hex}")
+
+
+def _patience() -> float | None:
+    """How many seconds to wait for a worker; None: as long as it takes."""
+    given = dask.config.get(WAIT, WAIT_DEFAULT)
+    try:
+        return None if given is None else float(parse_timedelta(given))
+    except (ValueError, TypeError, KeyError) as error:
         raise EngineError(
-            f"The cluster {_address(client)} has had no worker for {PATIENCE_SECONDS:.0f} s. Start workers "
-            "(`dask worker ADDRESS`), or look in their logs why they ended; then run again."
-        )
-    return threads
+            f"{WAIT!r} in Dask's configuration is {given!r}; give a time such as '2 hours', or None to wait for ever."
+        ) from error
 
 
 def _threads(client: Any) -> dict[str, int]:
@@ -47,7 +92,7 @@ def _threads(client: Any) -> dict[str, int]:
         raise _lost(client, f"its client is {client.status}")
     try:
         return dict(client.nthreads())
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the second of a client that is being closed
         raise _lost(client, type(error).__name__) from error
 
 

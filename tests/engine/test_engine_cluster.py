@@ -537,6 +537,64 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, shown):
 
 
 @pytest.fixture
+def no_workers():
+    """A cluster without a worker, and its client."""
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "1GiB"}
+    with LocalCluster(n_workers=0, **options) as cluster, Client(cluster, set_as_default=False) as client:
+        yield cluster, client
+
+
+@pytest.mark.parametrize("cache_bytes", [0, None], ids=["nothing kept", "kept"])
+def test_a_cluster_that_grows_with_its_work_grows_for_a_fit(no_workers, cache_bytes):
+    """Also where it has shrunk to nothing after a pass: the blocks and descriptions on its workers are gone then."""
+    cluster, client = no_workers
+    source = drawn(SIZES)
+    for passes in range(3):
+        adaptive = cluster.adapt(minimum=0, maximum=2, interval="200ms")
+        if not passes:
+            engine = DaskEngine(source, client=client, cache_bytes=cache_bytes)
+        assert same(engine.gather(gram, parameters()), serial(source))
+        adaptive.stop()
+        cluster.scale(0)
+        until(lambda: not client.nthreads(), 60)
+    engine.close()
+
+
+def test_a_pass_waits_for_a_worker_that_comes_late_and_says_so(no_workers, caplog):
+    cluster, client = no_workers
+    later = threading.Timer(3.0, cluster.scale, [1])
+    later.start()
+    with DaskEngine(drawn(SIZES), client=client) as engine:
+        assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+    later.join()
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "dlatent.engine"]
+    assert said.startswith(f"The cluster {cluster.scheduler_address} has no worker: waiting for at most 600 s")
+
+
+def test_a_pass_waits_for_workers_as_long_as_it_is_told(no_workers):
+    _, client = no_workers
+    with (
+        dask.config.set({"dlatent.wait-for-workers": "500ms"}),
+        pytest.raises(EngineError, match=r"no worker for 0\.5 s.*dlatent.wait-for-workers"),
+    ):
+        DaskEngine(drawn(SIZES), client=client)
+    with (
+        dask.config.set({"dlatent.wait-for-workers": "a while"}),
+        pytest.raises(EngineError, match="'a while'; give a time such as '2 hours'"),
+    ):
+        DaskEngine(drawn(SIZES), client=client)
+
+
+def test_waiting_for_workers_ends_with_the_scheduler(no_workers):
+    cluster, client = no_workers
+    ending = threading.Timer(1.0, cluster.close)
+    ending.start()
+    with dask.config.set({"dlatent.wait-for-workers": None}), pytest.raises(EngineError, match="Start a cluster"):
+        DaskEngine(drawn(SIZES), client=client)
+    ending.join()
+
+
+@pytest.fixture
 def paused(monkeypatch):
     """The client of two workers in this process, paused, as it is larger than they may be; and what resumes them."""
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.2)
