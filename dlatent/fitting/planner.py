@@ -111,16 +111,17 @@ def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
 
 
 def cache_room(problem: Problem, machine: Machine, held: int, driver: int, *, pairs: bool = False) -> int:
-    """Bytes of blocks that a worker may keep beside what it and, in the same process, the driver need: its share, or in
-    passes over `pairs`, in which two blocks meet once, all that it meets."""
-    if problem.in_memory:
+    """Bytes of blocks and links that a worker may keep beside what it and, in the same process, the driver need: its
+    share, or in passes over `pairs`, in which two blocks meet once, all that it meets.  Of data in memory only links,
+    which are cut from the graph."""
+    if problem.in_memory and not problem.links:
         return 0
     room = machine.cache_bytes
     if machine.worker_memory:
         beside = driver - BASE_MEMORY if _shares_driver(machine) else 0
         room = min(room, int(FILL * machine.worker_memory) - held - beside)
-    wanted = problem.nbytes + _links_bytes(problem)
-    group = max(problem.largest_block, wanted // group_number(problem))
+    wanted = _links_bytes(problem) + (0 if problem.in_memory else problem.nbytes)
+    group = max(0 if problem.in_memory else problem.largest_block, wanted // group_number(problem))
     share = -(-wanted // machine.workers) + group
     return max(0, min(room, min(_shares_met(machine) * share, wanted + group) if pairs else share))
 

@@ -10,6 +10,7 @@ import xarray as xr
 from scipy.stats import multivariate_normal
 
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
+from dlatent.engine import exchange
 from dlatent.errors import DataError
 from dlatent.estimators import linked
 from dlatent.stores.links import open_links
@@ -226,3 +227,15 @@ def test_open_links_are_taken_as_they_are():
     opened = open_links(LINKS)
     first, second = RelationalPPCA(2).fit(X, links=opened), RelationalPPCA(2).fit(X, links=LINKS)
     np.testing.assert_array_equal(first.components_, second.components_)
+
+
+def test_links_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):
+    """And not again in every hop of every pass."""
+    random = np.random.default_rng(3)
+    X, links = random.normal(size=(400, 12)), power_law_graph(400, 900, random_state=3)
+    cut = []
+    split = exchange.split_columns
+    monkeypatch.setattr(exchange, "split_columns", lambda rows, edges: cut.append(edges) or split(rows, edges))
+    model = RelationalPPCA(2, route="krylov").fit(X, links=links, client="serial")
+    assert len(cut) == len(cut[0]) - 1, "of each group"
+    assert model.n_passes_ > 1
