@@ -31,7 +31,7 @@ from dlatent.engine.failures import Stranded, persistently, results_of, threads_
 from dlatent.engine.gather import Resources
 from dlatent.engine.graph import Chunks, Given, Graph, Key, chunks_of
 from dlatent.engine.held import shell
-from dlatent.engine.machine import cache_share, memory
+from dlatent.engine.machine import cache_share, granted
 from dlatent.engine.nested import aside
 from dlatent.engine.order import FAN_IN, branches, reduce_tree
 from dlatent.engine.pairs import PairWork, TileWork, meetings, walk_pairs
@@ -583,7 +583,7 @@ def _resources(client: Any, cache_bytes: int | None) -> Resources:
     near = sum(urlsplit(address).hostname in HERE for address in workers)
     if near:
         # Workers are told the memory of the machine, not that of its container, which they share.
-        limits.append(memory() // near)
+        limits.append(granted() // near)
     limit = min(limits, default=None)
     cap = cache_share(limit) if cache_bytes is None else cache_bytes
     return Resources("cluster", len(threads), max(threads.values()), limit, cap)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlatent.engine.heap import worker_environment
-from dlatent.engine.machine import memory
+from dlatent.engine.machine import granted
 
 NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 12) else {"distributed.worker.profile.enabled": False}
 """Settings of Dask without which a worker can hang for ever on CPython 3.11, when Dask's profiler looks at all threads
@@ -49,7 +49,7 @@ def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") ->
             cluster = start(
                 n_workers=workers,
                 threads_per_worker=threads,
-                memory_limit=memory() // workers if memory_limit == "auto" else memory_limit,
+                memory_limit=granted() // workers if memory_limit == "auto" else memory_limit,
                 dashboard_address=":0",  # any free port, so that two clusters do not meet
                 local_directory=scratch,
                 silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError

@@ -26,11 +26,16 @@ def processors() -> int:
 
 def memory() -> int:
     """Bytes of memory that this process may use: of the machine, or of its container where that is less."""
-    from distributed.system import memory_limit  # imported late: it costs a third of a second
-
     worker = own_worker()
     if worker is not None and worker.memory_manager.memory_limit:
         return int(worker.memory_manager.memory_limit)
+    return granted()
+
+
+def granted() -> int:
+    """Bytes of memory of the machine, or of the container, for all workers in it."""
+    from distributed.system import memory_limit  # imported late: it costs a third of a second
+
     # Dask looks at the root of the control groups alone, which is that of the process in some containers only.
     return min(int(memory_limit()), control_group_limit(Path("/proc/self")) or NO_LIMIT)
 

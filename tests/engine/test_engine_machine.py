@@ -119,7 +119,7 @@ def test_the_limit_of_a_real_group_is_the_memory_of_its_processes():
 
 
 def test_local_workers_share_the_memory_of_the_process(monkeypatch):
-    monkeypatch.setattr("dlatent.engine.local.memory", lambda: 2 * GIB)
+    monkeypatch.setattr("dlatent.engine.local.granted", lambda: 2 * GIB)
     with local_workers(2) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         assert [info["memory_limit"] for info in workers] == [GIB, GIB]
@@ -128,7 +128,7 @@ def test_local_workers_share_the_memory_of_the_process(monkeypatch):
 @pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", GIB), ("10.0.0.7", 12 * GIB)])
 def test_workers_on_this_machine_have_no_more_than_their_share_of_it(monkeypatch, host, expected):
     """Dask tells workers the memory of the machine where it does not see the limit of the container."""
-    monkeypatch.setattr(cluster, "memory", lambda: 2 * GIB)
+    monkeypatch.setattr(cluster, "granted", lambda: 2 * GIB)
     workers = {f"tcp://{host}:{port}": {"memory_limit": 12 * GIB, "nthreads": 1} for port in (4001, 4002)}
     client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers}, nthreads=dict, status="running")
     monkeypatch.setattr(cluster, "threads_of", lambda client: dict.fromkeys(workers, 1))

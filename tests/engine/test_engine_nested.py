@@ -18,6 +18,7 @@ from dlatent import PPCA
 from dlatent.engine.connect import connect
 from dlatent.engine.serial import SerialEngine
 from dlatent.errors import DataError
+from dlatent.stores.open import open as open_source
 
 SOON = 60
 """Seconds after which a fit hangs."""
@@ -73,10 +74,8 @@ def test_a_thread_of_a_task_does_not_take_the_client_that_the_worker_made(client
     assert np.array_equal(found, loadings(rows, 2, "serial"))
 
 
-def resources(data):
-    from dlatent.stores.open import open as open_source
-
-    with connect(open_source(data)) as engine:
+def resources(data, explicit=False):
+    with connect(open_source(data), client=get_client() if explicit else None) as engine:
         return engine.resources
 
 
@@ -122,6 +121,10 @@ def test_a_grid_search_on_joblibs_dask_backend_ends(client, rows):
 def test_a_task_has_the_threads_and_the_memory_of_its_worker(client, rows):
     found = client.submit(resources, rows).result(timeout=SOON)
     assert (found.kind, found.workers, found.threads, found.worker_memory) == ("threads", 1, 1, 2 * 2**30)
+    found = client.submit(resources, rows, explicit=True).result(timeout=SOON)
+    assert (found.kind, found.workers, found.threads) == ("cluster", 2, 1)
+    with connect(open_source(rows), client=client) as engine:
+        assert found == engine.resources
     assert client.submit(lambda: found.driver_memory).result(timeout=SOON) == 2 * 2**30
 
 
