@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlatent.engine.heap import worker_environment
-from dlatent.engine.machine import granted
 
 NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 12) else {"distributed.worker.profile.enabled": False}
 """Settings of Dask without which a worker can hang for ever on CPython 3.11, when Dask's profiler looks at all threads
@@ -41,6 +40,8 @@ def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") ->
     """
     import dask
     import distributed
+
+    from dlatent.engine.machine import granted  # imported late, as it imports Dask
 
     start: Any = distributed.LocalCluster  # neither has types
     connect: Any = distributed.Client

@@ -119,7 +119,7 @@ def test_the_limit_of_a_real_group_is_the_memory_of_its_processes():
 
 
 def test_local_workers_share_the_memory_of_the_process(monkeypatch):
-    monkeypatch.setattr("dlatent.engine.local.granted", lambda: 2 * GIB)
+    monkeypatch.setattr("dlatent.engine.machine.granted", lambda: 2 * GIB)
     with local_workers(2) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         assert [info["memory_limit"] for info in workers] == [GIB, GIB]
