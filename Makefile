@@ -8,6 +8,7 @@ PY := $(VENV)/bin/python
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 DEMO_ARGS ?=
 LOCK_FLAGS ?=
 
@@ -18,11 +19,12 @@ PIP_INSTALL := $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test check lint types contracts docs lock clean
+.PHONY: help demo test fuzz check lint types contracts docs lock clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
 	@echo "make test    install the tools of development into $(VENV) and run the tests"
+	@echo "make fuzz    read 20000 damaged inputs (FUZZ_ARGS='--count 500 --only csv'); about half an hour"
 	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
 	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
 	@echo "make clean   remove $(VENV) and everything that the commands above have made"
@@ -34,6 +36,10 @@ demo: $(DEMO_READY)
 test: $(DEV_READY)
 	@echo "==> Tests"
 	$(PY) -m pytest $(PYTEST_ARGS)
+
+fuzz: $(DEV_READY)
+	@echo "==> Damaged inputs to every reader"
+	$(PY) -W ignore -m tests.fuzz $(FUZZ_ARGS)
 
 check: lint types contracts docs
 

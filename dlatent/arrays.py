@@ -84,12 +84,27 @@ class BlockSource(Protocol):
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where the instances of a store lay before: `ingest` left rows out on the way, or `reorder` moved them.
+
+    `rows`, how many there were; `load` reads the position before (N,) of each instance.
+    """
+
+    rows: int
+    load: Callable[[], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
 class AxisLabels:
-    """Dimension names and coordinates of the two axes, as the input carried them (None where it had none)."""
+    """Dimension names and coordinates of the two axes, as the input carried them (None where it had none).
+
+    `origin` is None where the instances lie as they came.
+    """
 
     dims: tuple[str, str] = ("instance", "feature")
     instances: npt.NDArray[Any] | None = None
     features: npt.NDArray[Any] | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)

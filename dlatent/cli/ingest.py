@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, byte_count
+from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, byte_count, positive
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import IngestProgress, Screen
 from dlatent.cli.status import OK
@@ -47,6 +47,11 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--block-size", type=byte_count, default="32MiB", metavar="SIZE", help="bytes of a block of rows (32MiB)"
     )
+    parser.add_argument("--max-features", type=positive, metavar="N", help="refuse files with more (10000000)")
+    parser.add_argument("--max-line-bytes", type=byte_count, metavar="SIZE", help="refuse longer lines of text (64MiB)")
+    parser.add_argument(
+        "--max-expansion", type=positive, metavar="N", help="refuse files that unpack to N times their size (200)"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_overwrite(parser)
     add_json(parser)
@@ -58,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     require_free(arguments.destination, overwrite=arguments.overwrite)
     from dlatent.stores.ingest import ingest
 
+    names = ("max_features", "max_line_bytes", "max_expansion")
+    limits = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     bases: dict[str, Any] = {"auto": "auto", "0": 0, "1": 1}
     with Screen(quiet=arguments.quiet) as screen:
         report = ingest(
@@ -77,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             missing_chunks=arguments.missing_chunks,
             overwrite=arguments.overwrite,
             progress=IngestProgress(screen),
+            **limits,
         )
     found = asdict(report)
     if arguments.json:

@@ -18,7 +18,28 @@ def labels_of(arguments: argparse.Namespace) -> npt.NDArray[Any]:
 
     path, column = ("", None) if arguments.labels is None else split(arguments.labels)
     values = read_labels(path or arguments.data, column, missing_chunks=arguments.missing_chunks)
+    if path and path != arguments.data:
+        values = _of_rows(values, arguments, path)
     return values if arguments.unlabelled is None else without(values, arguments.unlabelled)
+
+
+def _of_rows(values: npt.NDArray[Any], arguments: argparse.Namespace, path: str) -> npt.NDArray[Any]:
+    """Labels from elsewhere, one for each row of the data: without those of rows that ingest has dropped.
+
+    Errors: DataError where the rows of the data were reordered.
+    """
+    from dlatent.stores.open import open as open_source
+
+    source = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
+    origin = source.labels.origin
+    if origin is None or (len(values) == source.shape[0] != origin.rows):
+        return values
+    if origin.rows == source.shape[0]:
+        raise DataError(
+            f"the rows of {arguments.data} were moved by reorder, so that it is not clear which of them the labels in "
+            f"{path} belong to; ingest labels with the data, they come along and are named #COLUMN"
+        )
+    return values[origin.load()] if len(values) == origin.rows else values
 
 
 def split(wanted: str) -> tuple[str, str | None]:

@@ -80,6 +80,7 @@ def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
             ids=data.labels.instances,
             direction=arguments.direction,
             missing_chunks=arguments.missing_chunks,
+            origin=data.labels.origin,
         )
     if taken.views:
         found["on"] = arguments.on

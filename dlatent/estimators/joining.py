@@ -44,6 +44,8 @@ def joined_rows(correspondence: Any, on: Any, data: Mapping[str, Any], sources: 
             "the labels that the views share)"
         )
     names, lengths = list(sources), [source.shape[0] for source in sources.values()]
+    if on is None:
+        _check_places(sources)
     listed = _by_labels(on, data, sources) if on is not None else _as_table(correspondence, names)
     _check_table(listed, names, lengths)
     rest = []
@@ -57,6 +59,18 @@ def joined_rows(correspondence: Any, on: Any, data: Mapping[str, Any], sources: 
     table = np.vstack([listed, *rest])
     _check_connected(table, names)
     return table
+
+
+def _check_places(sources: Mapping[str, DataSource]) -> None:
+    """Refuse numbers of rows where the rows of a view no longer lie as they came, so that there are two for each."""
+    for name, source in sources.items():
+        if (origin := source.labels.origin) is not None:
+            how = "dropped when its store was ingested" if origin.rows > source.shape[0] else "moved by reorder"
+            raise DataError(
+                f"rows of view {name!r} were {how}, so that it is not clear which rows the numbers of a correspondence "
+                "name; use on='index', the names of rows in the stores (where they have no others, the numbers they "
+                "had in the file), or on={name: labels, …}"
+            )
 
 
 def _as_table(correspondence: Any, names: list[str]) -> Table:

@@ -66,7 +66,7 @@ class LinkedModel(PPCA):
     def _open_links(self, links: Any, source: DataSource) -> Links:
         if links is None:
             raise DataError("links are missing; give the graph between the instances as links=…, or use PPCA without")
-        found = open_links(links, instances=source.shape[0], ids=source.labels.instances)
+        found = open_links(links, instances=source.shape[0], ids=source.labels.instances, origin=source.labels.origin)
         if not found.entries and not self.alpha and not self.gamma:
             raise DataError("alpha and gamma are 0 and there is no link, so that Δ is zero; give alpha > 0")
         return found

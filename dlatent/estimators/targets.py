@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
 
-from dlatent.arrays import Array, Integers
+from dlatent.arrays import Array, DataSource, Integers
 from dlatent.engine.targets import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.canonical import column_signs
@@ -105,6 +105,17 @@ class EncodedTargets:
     def complete(self) -> bool:
         """Whether every instance has its targets."""
         return bool(self.labelled.all())
+
+
+def check_rows(targets: Any, source: DataSource) -> None:
+    """Refuse targets of the rows that the data had before some were dropped, with that reason."""
+    origin, rows = source.labels.origin, len(targets) if hasattr(targets, "__len__") else None
+    if origin is not None and rows == origin.rows != source.shape[0]:
+        raise DataError(
+            f"y has {rows} rows; the data have {source.shape[0]}, because rows of zeros were dropped when they were "
+            "ingested: uns/position_before of the store says which were kept, so give y[kept], or ingest the labels "
+            "with the data"
+        )
 
 
 def encode_targets(

@@ -8,11 +8,14 @@ from typing import Any
 from uuid import uuid4
 
 from dlatent.arrays import AxisLabels, DataSource, Features
-from dlatent.errors import DataError
+from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, place_of, process_local, read_rows
 from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.strict import strict
+
+MOST_BYTES = 1 << 50
+"""No matrix is larger; the list of its blocks alone would fill the memory."""
 
 
 @dataclass(eq=False)
@@ -50,6 +53,10 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
     array = strict(array)
     dtype = loaded_dtype(array.dtype)
     row_bytes = columns * dtype.itemsize
+    if rows * row_bytes > MOST_BYTES or row_bytes > MOST_BYTES >> 14:
+        raise StoreError(
+            f"{place} announces {rows:,} rows of {row_bytes:,} bytes, over 1,024 TiB, or 64 GiB a row; it is damaged"
+        )
     wanted = wanted_bytes(block_bytes, rows * row_bytes)
     edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, wanted), wanted)
     blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in edges.pairs())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,10 +13,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
-from dlatent.errors import DataError
-from dlatent.stores.chunked import read_all
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.chunked import place_of, read_all
+from dlatent.stores.guard import guarded
+from dlatent.stores.ingest.limits import DEFAULT
+from dlatent.stores.ingest.member_stream import MemberStream
+from dlatent.stores.ingest.source import directory_size, text_lines
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import is_node, local_path, zarr_location
+from dlatent.stores.numbers import numbers_of
 from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.strict import MissingChunks
 
@@ -34,7 +41,8 @@ def read_labels(
     """
     location = os.fspath(path)
     if is_node(zarr_location(location)):
-        return _from_store(location, column, missing_chunks)
+        with guarded(location, StoreError):
+            return _from_store(location, column, missing_chunks)
     suffix = Path(location).suffix.lower()
     readers = {".npy": _from_npy, ".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table, ".txt": _from_text}
     if suffix not in readers:
@@ -42,21 +50,22 @@ def read_labels(
     local = local_path(location)
     if local is None or not local.is_file():
         raise DataError(f"{location} does not exist or is no file on this machine; check the path")
-    values = readers[suffix](local, column)
+    with guarded(location):
+        values = readers[suffix](local, column)
     if values.ndim not in (1, 2) or not len(values):
         raise DataError(f"{location} holds labels of shape {values.shape}; expected one row for each instance")
     return values
 
 
 def as_numbers(texts: list[str]) -> npt.NDArray[Any]:
-    """Texts as integers or floats where all of them are numbers (empty: NaN), else as text (empty: None)."""
-    empty = [not text for text in texts]
-    try:
-        numbers = np.array([float(text) if text else np.nan for text in texts])
-    except ValueError:
-        return np.array([text or None for text in texts], dtype=object) if any(empty) else np.array(texts)
-    whole = np.all(np.isfinite(numbers)) and np.all(numbers == np.floor(numbers))
-    return numbers.astype(np.int64) if whole else numbers
+    """Texts as integers or floats where all of them are numbers (empty: NaN), else as text (empty: None).
+
+    Integers that neither int64 nor float64 holds are text, too, so that they stay what they are.
+    """
+    numbers = numbers_of(texts)
+    if numbers is not None:
+        return numbers
+    return np.array([text or None for text in texts], dtype=object) if "" in texts else np.array(texts)
 
 
 def column_names(frame: zarr.Group) -> list[str]:
@@ -67,6 +76,7 @@ def column_names(frame: zarr.Group) -> list[str]:
 def _from_store(location: str, column: str | None, missing_chunks: MissingChunks) -> npt.NDArray[Any]:
     root = open_node(location, missing_chunks)
     check_complete(root)
+    _check_size(root, location)
     if not isinstance(root, zarr.Group):
         return read_all(root)
     obs, obsm = root.get("obs"), root.get("obsm")
@@ -83,11 +93,24 @@ def _from_store(location: str, column: str | None, missing_chunks: MissingChunks
     raise DataError(f"{location} {wanted}; it has {given}")
 
 
+def _check_size(root: Any, location: str) -> None:
+    """Refuse a store whose labels announce far more than it has bytes."""
+    size = directory_size(location)
+    places = [root] if isinstance(root, zarr.Array) else [root[name] for name in ("obs", "obsm") if name in root]
+    for place in places:
+        members = [place] if isinstance(place, zarr.Array) else [node for _, node in place.members(max_depth=None)]
+        for member in members:
+            if isinstance(member, zarr.Array):
+                DEFAULT.check_size(member.nbytes, size, place_of(member))
+
+
 def _column(stored: Any, description: str) -> npt.NDArray[Any]:
     if isinstance(stored, zarr.Array):
         return read_text(stored)
     if "categories" in stored:
         codes, names = read_all(stored["codes"]), read_text(stored["categories"])
+        if codes.dtype.kind not in "iu" or int(codes.min(initial=-1)) < -1 or int(codes.max(initial=-1)) >= len(names):
+            raise StoreError(f"{description} has codes of classes that are not there; the store is damaged")
         if np.all(codes >= 0):
             return np.asarray(names[codes])
         if names.dtype.kind in "biuf":
@@ -107,31 +130,37 @@ def _matrix(stored: Any) -> npt.NDArray[Any]:
     parts = (read_all(stored["data"]), read_all(stored["indices"]), read_all(stored["indptr"]))
     kind = sp.csc_array if stored.attrs.get("encoding-type") == "csc_matrix" else sp.csr_array
     matrix = kind(parts, shape=tuple(stored.attrs["shape"]))
+    matrix.check_format(full_check=True)
+    DEFAULT.check_size(math.prod(matrix.shape), matrix.data.nbytes + matrix.indptr.nbytes, "the table of outputs")
     binary = bool(np.all((matrix.data == 0) | (matrix.data == 1)))
     return np.asarray((matrix.astype(np.uint8) if binary else matrix).toarray())
 
 
 def _from_npy(path: Path, column: str | None) -> npt.NDArray[Any]:
-    return np.asarray(_load(path))
+    return np.array(_load(path))
 
 
 def _from_npz(path: Path, column: str | None) -> npt.NDArray[Any]:
-    with _load(path) as archive:
-        key = column or next((name for name in ("y", MULTI) if name in archive.files), None)
-        if key is None and len(archive.files) == 1:
-            key = archive.files[0]
-        if key not in archive.files:
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        key = column or next((name for name in ("y", MULTI) if name in names), None)
+        if key is None and len(names) == 1:
+            key = names[0]
+        if key is None or key not in names:
             wanted = "needs a key for the labels" if key is None else f"has no key {key!r}"
-            raise DataError(f"{path} {wanted}; it has {', '.join(archive.files)}")
+            raise DataError(f"{path} {wanted}; it has {', '.join(names)}")
         try:
-            return np.asarray(archive[key])
-        except ValueError as error:
-            raise DataError(f"{path} key {key!r} cannot be read ({error}); save it with array.astype(str)") from error
+            with MemberStream(archive, key, str(path)) as member:
+                values = member.read(math.prod(member.shape))
+                return values.reshape(member.shape, order="F" if member.fortran_order else "C")
+        except DataError as error:
+            raise DataError(f"{path} key {key!r} cannot be read ({error})") from error
 
 
 def _load(path: Path) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
+        # Mapped, so that a header which announces more than there is takes no memory.
+        return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise DataError(
             f"{path} is no readable NumPy file ({error}); save labels as numbers or fixed-width text"
@@ -157,4 +186,4 @@ def _from_table(path: Path, column: str | None) -> npt.NDArray[Any]:
 
 
 def _from_text(path: Path, column: str | None) -> npt.NDArray[Any]:
-    return as_numbers([line.strip() for line in path.read_text(encoding="utf-8").splitlines()])
+    return as_numbers([line.strip() for line in text_lines(path)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,10 +12,17 @@ import numpy.typing as npt
 import zarr
 from zarr.storage import FsspecStore, LocalStore
 
-from dlatent.arrays import AxisLabels
+from dlatent.arrays import AxisLabels, Origin
 from dlatent.errors import StoreError
 from dlatent.stores.chunked import ZarrArray, read_all
 from dlatent.stores.strict import StrictStore, unwrapped
+
+ORIGINAL = "original_position"
+"""Vector (N,) in `uns` that says at which position each row lay before `reorder`."""
+
+BEFORE, ROWS_BEFORE = "position_before", "rows"
+"""Vector (N,) in `uns` of the position of each row in the file, of which `ingest` dropped rows, and its attribute with
+the number of rows there."""
 
 MOST_LABELS = 5_000_000
 """Coordinates of a longer axis are not read, as they would fill the driver's memory."""
@@ -44,7 +52,7 @@ def array_labels(array: ZarrArray, dims: tuple[str, str] | None) -> AxisLabels:
     above = list(ancestors(array))
     index = _anndata_index(above)
     if index is not None:
-        return AxisLabels(names, *_fitting(index, array.shape))
+        return AxisLabels(names, *_fitting(index, array.shape), origin=_origin(above, array.shape[0]))
     coordinates = [_coordinate(above[:1], name) for name in found or names]
     return AxisLabels(names, *_fitting(coordinates, array.shape))
 
@@ -58,7 +66,7 @@ def csr_labels(group: zarr.Group, shape: tuple[int, int], dims: tuple[str, str] 
     index = _anndata_index(above)
     if index is None:
         index = [_coordinate([group, *above[:1]], name) for name in found or names]
-    return AxisLabels(names, *_fitting(index, shape))
+    return AxisLabels(names, *_fitting(index, shape), origin=_origin(above, shape[0]))
 
 
 def read_text(array: ZarrArray) -> npt.NDArray[Any]:
@@ -90,17 +98,38 @@ def _anndata_index(above: list[zarr.Group]) -> list[ZarrArray | None] | None:
     return None
 
 
+def _origin(above: list[zarr.Group], instances: int) -> Origin | None:
+    """Where the rows of the nearest AnnData store lay before."""
+    root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
+    uns = None if root is None else root.get("uns")
+    if not isinstance(uns, zarr.Group):
+        return None
+    for name in (BEFORE, ORIGINAL):
+        stored = uns.get(name)
+        if isinstance(stored, zarr.Array) and stored.shape == (instances,) and stored.dtype.kind in "iu":
+            rows = stored.attrs.get(ROWS_BEFORE, instances)
+            return Origin(rows if isinstance(rows, int) else instances, partial(_positions, stored))
+    return None
+
+
+def _positions(stored: ZarrArray) -> npt.NDArray[np.int64]:
+    return read_all(stored).astype(np.int64)
+
+
 def _frame_index(frame: Any) -> ZarrArray | None:
     if not isinstance(frame, zarr.Group):
         return None
     return _coordinate([frame], str(frame.attrs.get("_index", "_index")))
 
 
-def _fitting(arrays: list[ZarrArray | None], shape: tuple[Any, ...]) -> list[npt.NDArray[Any] | None]:
-    return [
+def _fitting(
+    arrays: list[ZarrArray | None], shape: tuple[Any, ...]
+) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
+    first, second = (
         read_text(array) if array is not None and array.shape == (length,) and length <= MOST_LABELS else None
         for array, length in zip(arrays, shape, strict=True)
-    ]
+    )
+    return first, second
 
 
 def _group(store: Any, path: str) -> zarr.Group | None:

@@ -21,6 +21,7 @@ from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.chunked import ZarrArray, place_of
 from dlatent.stores.csr import open_csr
 from dlatent.stores.dense import open_zarr_array
+from dlatent.stores.guard import guarded
 from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.location import PARTIAL, local_path, zarr_location
@@ -62,12 +63,12 @@ def open(
     elif isinstance(data, zarr.Array | zarr.Group) and not isinstance(data.store, StrictStore):
         check_missing_chunks(missing_chunks)
         data = strict(data, missing_chunks)
-    if isinstance(data, zarr.Array):
-        check_complete(data)
-        return open_zarr_array(data, block_bytes, array_labels(data, dims))
-    if isinstance(data, zarr.Group):
-        check_complete(data)
-        return _open_group(data, block_bytes, dims)
+    if isinstance(data, (zarr.Array, zarr.Group)):
+        with guarded(place_of(data), StoreError):
+            check_complete(data)
+            if isinstance(data, zarr.Group):
+                return _open_group(data, block_bytes, dims)
+            return open_zarr_array(data, block_bytes, array_labels(data, dims))
     labels = AxisLabels() if dims is None else AxisLabels(dims)
     if isinstance(data, np.ndarray):
         return open_numpy(data, block_bytes, labels)

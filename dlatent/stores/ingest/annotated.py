@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import read_rows
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SliceStream, SparseParts, sorted_once
 from dlatent.stores.ingest.spill import dense_cuts
@@ -20,7 +22,10 @@ from dlatent.stores.strict import MissingChunks, strict
 
 
 class AnnotatedReader(Reader):
-    """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`."""
+    """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`.
+
+    `alive` is called before everything that is read.
+    """
 
     def __init__(
         self,
@@ -30,17 +35,23 @@ class AnnotatedReader(Reader):
         zarr_store: bool,
         labels: str | None = None,
         missing_chunks: MissingChunks = "raise",
+        name: str | None = None,
+        limits: Limits = DEFAULT,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         size = directory_size(location) if zarr_store else file_size(location)
-        super().__init__(file_name(location), size)
+        super().__init__(name or file_name(location), size)
+        self._limits, self._alive = limits, alive
         self._location = location
         self._zarr_store, self._missing_chunks = zarr_store, missing_chunks
         self._directory = directory
+        alive()
         self._root = self._open_zarr() if zarr_store else self._open_h5ad()
         if "X" not in self._root:
             raise DataError(f"{self.description} holds no matrix X; it has {', '.join(self._root.keys())}")
         shape, self._read = self._layout(self._root["X"])
-        self.columns = shape[1]
+        self.rows, self.columns = shape
+        self._limits.check_size(self.least_bytes, size, self.description)
         self._rows = RowColumns(
             shape[0], labels=self._labels(labels), ids=self._index("obs"), source=f"{self.description} obs"
         )
@@ -49,8 +60,8 @@ class AnnotatedReader(Reader):
     def batches(self, batch_bytes: int) -> Iterator[Batch]:
         """The rows in order."""
         for start, features in self._read(batch_bytes):
-            yield self._rows.batch(features, start, numbered(self.description, start))
             self.bytes_done = int((self.total_bytes or 0) * (start + features.shape[0]) / max(self._rows.rows, 1))
+            yield self._rows.batch(features, start, numbered(self.description, start))
 
     def close(self) -> None:
         """Close the HDF5 file."""
@@ -59,13 +70,18 @@ class AnnotatedReader(Reader):
 
     def _layout(self, stored: Any) -> tuple[tuple[int, int], BatchFunction]:
         if hasattr(stored, "shape"):
-            return _dense(_sliceable(stored), self.description)
+            self.least_bytes = math.prod(stored.shape) * stored.dtype.itemsize
+            return _dense(_sliceable(stored), self.description, self._alive)
         kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
         sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
         if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
             raise DataError(f"{self.description}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
         shape = (int(sizes[0]), int(sizes[1]))
-        parts = SparseParts(f"{self.description}: X", shape, lambda part: SliceStream(_sliceable(stored[part])))
+        if min(shape) < 0:
+            raise DataError(f"{self.description}: X has the shape {shape}; the file is damaged")
+        self.least_bytes = 8 * shape[0] + sum(self._size(stored[part]) for part in ("data", "indices", "indptr"))
+        name = f"{self.description}: X"
+        parts = SparseParts(name, shape, lambda part: SliceStream(_sliceable(stored[part]), self._alive))
         if kind == "csr_matrix":
             return shape, parts.csr_batches
         return shape, sorted_once(lambda: parts.sort_columns(self._directory))
@@ -80,20 +96,33 @@ class AnnotatedReader(Reader):
         self.label_name = column
         return plain_values(self._element(obs[column]))
 
+    def _element(self, stored: Any) -> Any:
+        """A column or an index, as anndata reads it."""
+        self._alive()
+        self._limits.check_size(self._size(stored), self.total_bytes, self.description)
+        try:
+            if hasattr(stored, "shape") and stored.attrs.get("encoding-type", "array") in ("array", "string-array"):
+                return stored.asstr()[:] if hasattr(stored, "asstr") and stored.dtype.kind == "O" else stored[:]
+            return needed("anndata.io", self.description).read_elem(stored)
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(f"{self.description}: {stored.name} cannot be read: {error}") from error
+
+    def _size(self, stored: Any) -> int:
+        """Bytes of an array, or of all arrays of a group, as their shapes say."""
+        if hasattr(stored, "shape"):
+            return int(math.prod(stored.shape) * max(stored.dtype.itemsize, 1))
+        return sum(self._size(stored[name]) for name in stored)
+
     def _index(self, frame: str) -> Values | None:
         if frame not in self._root or "_index" not in self._root[frame].attrs:
             return None
         stored = self._root[frame][self._root[frame].attrs["_index"]]
+        if len(getattr(stored, "shape", ())) != 1:
+            raise DataError(f"{self.description}: the names in {frame} are no list; the file is damaged")
         # By way of objects: NumPy does not turn its own variable-length strings into fixed-width text directly.
         return np.asarray(self._element(stored)).astype(object).astype(str)
-
-    def _element(self, stored: Any) -> Any:
-        """A column or an index, as anndata reads it."""
-        read = needed("anndata.io", self.description).read_elem
-        try:
-            return read(stored)
-        except Exception as error:
-            raise DataError(f"{self.description}: {stored.name} cannot be read: {error}") from error
 
     def _open_h5ad(self) -> Any:
         try:
@@ -145,7 +174,7 @@ def plain_values(values: Any) -> Values:
     return np.asarray(made.astype(object).where(made.notna(), None).to_numpy(dtype=object))
 
 
-def _dense(stored: Any, description: str) -> tuple[tuple[int, int], BatchFunction]:
+def _dense(stored: Any, description: str, alive: Callable[[], None]) -> tuple[tuple[int, int], BatchFunction]:
     if len(stored.shape) != 2:
         raise DataError(f"{description}: X has {len(stored.shape)} dimension(s), expected instances × features")
     shape = (int(stored.shape[0]), int(stored.shape[1]))
@@ -156,6 +185,7 @@ def _dense(stored: Any, description: str) -> tuple[tuple[int, int], BatchFunctio
         # Whole chunks where they fit, so that none is decoded twice.
         step = max(step // chunk * chunk, 1) if step >= chunk else step
         for start in range(0, shape[0], step):
+            alive()
             yield start, np.asarray(stored[start : start + step])
 
     return shape, read

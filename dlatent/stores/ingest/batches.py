@@ -54,7 +54,8 @@ class Batch:
 class Reader(ABC):
     """One input, read from its beginning to its end.
 
-    `description` names the input in messages; `columns` is None where only reading tells; `label_name` is the column
+    `description` names the input in messages; `columns` is None where only reading tells; `least_bytes`, what the rows
+    take in memory or on disk at least, as far as the beginning of the file tells; `label_name` is the column
     in which single labels are stored; `categories` names the classes 0, 1, … of integer labels or the columns of
     `targets`; `numeric_text` says that labels come as text and are numbers where all of them look like numbers.
     """
@@ -66,6 +67,7 @@ class Reader(ABC):
         self.total_bytes = total_bytes
         self.bytes_done = 0
         self.columns: int | None = None
+        self.least_bytes = 0
         self.column_names: Values | None = None
         self.label_name = "label"
         self.categories: Values | None = None
@@ -97,7 +99,13 @@ class RowColumns:
     source: str = "labels"
 
     def __post_init__(self) -> None:
-        for name, values in (("labels", self.labels), ("targets", self.targets), ("identifiers", self.ids)):
+        for name, values, dimensions in (
+            ("labels", self.labels, 1),
+            ("targets", self.targets, 2),
+            ("identifiers", self.ids, 1),
+        ):
+            if values is not None and values.ndim != dimensions:
+                raise DataError(f"{self.source}: {name} of shape {values.shape}; expected {dimensions} dimension(s)")
             if values is not None and values.shape[0] != self.rows:
                 raise DataError(
                     f"{self.source}: {values.shape[0]} {name} for {self.rows} rows; give exactly one for each row"

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, Values, is_sparse
+from dlatent.stores.numbers import INEXACT, inexact
 
 
 @dataclass
@@ -35,6 +36,7 @@ def clean(batch: Batch, reader: Reader, repairs: Repairs, *, holes: bool = False
             "ingested, convert them first"
         )
     if is_sparse(features):
+        refuse(inexact(features.data), batch, reader, features, INEXACT)
         # Not csr.astype: it adds up repeated entries on the way, unseen and in the old type.
         features.data = features.data.astype(_sparse_dtype(features.dtype), copy=False)
         made = _canonical(features, repairs)

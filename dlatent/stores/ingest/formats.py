@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from dlatent.errors import DataError
+from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.annotated import AnnotatedReader
+from dlatent.stores.ingest.apart import Hdf5Reader
 from dlatent.stores.ingest.batches import Reader, Values
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.matrix_market import MatrixMarketReader
 from dlatent.stores.ingest.npy import NpyReader
 from dlatent.stores.ingest.npz import NpzReader
 from dlatent.stores.ingest.qrels import ENDINGS
-from dlatent.stores.ingest.source import plain_suffix
+from dlatent.stores.ingest.source import plain_suffix, text_lines
 from dlatent.stores.ingest.svmlight import IndexBase, SvmlightReader
 from dlatent.stores.ingest.tables import CsvReader, ParquetReader
 from dlatent.stores.location import is_node, local_path, zarr_location
@@ -52,6 +55,7 @@ class Wanted:
     ids: str | None
     index_base: IndexBase
     missing_chunks: MissingChunks = "raise"
+    limits: Limits = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -97,17 +101,22 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
     location = locations[0]
     if format == "svmlight":
         ids_first = label_file is not None and label_file.lower().endswith(ENDINGS)
-        reader: Reader = SvmlightReader(locations, index_base=wanted.index_base, ids_first=ids_first)
+        reader: Reader = SvmlightReader(
+            locations, index_base=wanted.index_base, ids_first=ids_first, limits=wanted.limits
+        )
     elif format == "matrixmarket":
-        reader = MatrixMarketReader(location, directory)
+        reader = MatrixMarketReader(location, directory, limits=wanted.limits)
     elif format == "npz":
         terms = wanted.features if names is None and isinstance(wanted.features, str) else None
-        reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms)
+        reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms, limits=wanted.limits)
     elif format == "npy":
         reader = NpyReader(location)
+    elif format == "h5ad":
+        reader = Hdf5Reader(location, directory, labels=inside, limits=wanted.limits)
     else:
+        chunks = wanted.missing_chunks
         reader = AnnotatedReader(
-            location, directory, zarr_store=format == "zarr", labels=inside, missing_chunks=wanted.missing_chunks
+            location, directory, zarr_store=True, labels=inside, missing_chunks=chunks, limits=wanted.limits
         )
     return Opened(reader, label_file, names, columns if names is None else len(names))
 
@@ -119,7 +128,8 @@ def _open_table(locations: Sequence[str], format: str, wanted: Wanted) -> Opened
     label_file = wanted.labels if isinstance(wanted.labels, str) and _is_there(wanted.labels) else None
     kind = CsvReader if format == "csv" else ParquetReader
     labels = None if label_file else wanted.labels
-    return Opened(kind(locations, labels=labels, features=features, ids=wanted.ids), label_file)
+    reader = kind(locations, labels=labels, features=features, ids=wanted.ids, limits=wanted.limits)
+    return Opened(reader, label_file)
 
 
 def _detect_one(location: str) -> str:
@@ -152,4 +162,5 @@ def _names(features: str | Sequence[str] | int | None) -> Values | None:
     path = local_path(features)
     if path is None or not path.is_file():
         raise DataError(f"features {features!r} is no file; give a text file with one name per line, names or a number")
-    return np.array(path.read_text(encoding="utf-8").splitlines(), dtype=str)
+    with guarded(features):
+        return np.array(text_lines(path), dtype=str)

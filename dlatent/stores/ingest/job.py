@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import zarr
 
 from dlatent.errors import DataError
+from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.batches import Batch, Values, is_sparse
-from dlatent.stores.ingest.cleaning import Repairs, clean, refuse
+from dlatent.stores.ingest.cleaning import Repairs, clean, entry_row, refuse
 from dlatent.stores.ingest.formats import Opened
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.qrels import ENDINGS, Topics
 from dlatent.stores.ingest.spill import BatchSpill
 from dlatent.stores.ingest.targets import Column, LabelCollector, Outputs
@@ -23,12 +26,12 @@ from dlatent.stores.ingest.writer import (
     NameWriter,
     SparseWriter,
     start_layout,
+    write_before,
     write_column,
     write_feature_names,
     write_numbers,
     write_outputs,
 )
-from dlatent.stores.label_files import read_labels
 
 Progress = Callable[[int, int | None, int], None]
 """Called after every batch with bytes done, bytes in all (None: unknown) and rows done."""
@@ -50,6 +53,7 @@ class Job:
         progress: Progress | None,
         *,
         holes: bool = False,
+        limits: Limits = DEFAULT,
     ) -> None:
         self._root, self._opened, self._reader = root, opened, opened.reader
         self._tfidf, self._unit_norm = weighting == "tfidf", unit_norm
@@ -59,6 +63,12 @@ class Job:
         self._spill = BatchSpill(directory)
         self._frequencies = DocumentFrequencies()
         self._columns = self._reader.columns if self._reader.columns is not None else opened.columns
+        self._limits = (
+            limits if opened.columns is None else replace(limits, features=max(limits.features, opened.columns))
+        )
+        self._limits.check_features(self._reader.columns or 0, self._reader.description)
+        self._limits.check_size(self._reader.least_bytes, self._reader.total_bytes, self._reader.description)
+        self._unpacked = 0
         self._writer: DenseWriter | SparseWriter | None = None
         start_layout(root)
         self._names = NameWriter(_group(root, "obs"), "_index")
@@ -67,6 +77,7 @@ class Job:
         self._collector: LabelCollector
         self.labels: Column | Outputs | None = None
         self.repairs = Repairs()
+        self._left_out: list[npt.NDArray[np.int64]] = []
         self.seen = self.dropped = 0
         self.shape = (0, 0)
         self.stored_dtype = self._first_dtype = np.dtype(np.float64)
@@ -80,18 +91,26 @@ class Job:
 
     def run(self) -> None:
         """Write everything."""
-        labelled = self._labelled()
+        name = self._reader.description
+        with guarded(self._opened.label_file or name):
+            labelled = self._labelled()
         # A quarter: a batch is held as read, as cleaned and as weighted, beside the chunk that fills up.
-        for batch in self._reader.batches(max(self._block_bytes // 4, 1)):
+        for batch in guarded_each(self._reader.batches(max(self._block_bytes // 4, 1)), name):
             if batch.rows:
-                self._take(labelled(batch))
+                with guarded(name):
+                    features, keep = self._prepared(labelled(batch))
+                self._take(features, batch, keep)
         if self._tfidf:
             idf = self._frequencies.inverse()
             for features in self._spill.batches():
                 self._write(weigh(features, idf, unit_norm=self._unit_norm))
         self.shape = self.writer.close()
         self._check_shape()
-        self._finish_names()
+        with guarded(name):  # text that is none shows where it is written
+            self._finish_names()
+            self._finish_labels()
+
+    def _finish_labels(self) -> None:
         self.labels = self._collector.finish()
         if isinstance(self.labels, Column):
             self.labels = replace(self.labels, name=_safe_name(self.labels.name))
@@ -121,6 +140,8 @@ class Job:
         if path is None:
             self._collector = LabelCollector(reader.label_name, reader.categories, numeric_text=reader.numeric_text)
             return lambda batch: batch
+        from dlatent.stores.label_files import read_labels  # which imports this package
+
         values = read_labels(path)
         self._collector = LabelCollector("label", None, numeric_text=False)
         self._label_rows = len(values)
@@ -136,8 +157,9 @@ class Job:
         single = values.ndim == 1
         return replace(batch, labels=part if single else None, targets=None if single else part, label_sets=None)
 
-    def _take(self, batch: Batch) -> None:
-        """Clean, weigh and pass on one batch."""
+    def _prepared(self, batch: Batch) -> tuple[Any, npt.NDArray[np.bool_] | None]:
+        """The clean rows of one batch that are kept, and which those are (None: all); takes their labels."""
+        self._check_limits(batch)
         features = self._fit_width(clean(batch, self._reader, self.repairs, holes=self._holes), batch)
         self._check_range(features, batch)
         if self._tfidf:
@@ -146,9 +168,15 @@ class Job:
         if keep is not None:
             features = features[keep]
             self.dropped += batch.rows - int(keep.sum())
+            self._left_out.append(self.seen + np.flatnonzero(~keep))
         self._collector.add(batch, keep)
+        return features, keep
+
+    def _take(self, features: Any, batch: Batch, keep: npt.NDArray[np.bool_] | None) -> None:
+        """Weigh and pass on the clean rows of one batch."""
         if batch.ids is not None:
-            self._names.append(batch.ids if keep is None else batch.ids[keep])
+            with guarded(self._reader.description):
+                self._names.append(batch.ids if keep is None else batch.ids[keep])
         self._has_ids = batch.ids is not None
         self._open_writer(features)
         if self._tfidf:
@@ -159,6 +187,15 @@ class Job:
         self.seen += batch.rows
         if self._progress is not None:
             self._progress(self._reader.bytes_done, self._reader.total_bytes, self.seen)
+
+    def _check_limits(self, batch: Batch) -> None:
+        features, name = batch.features, self._reader.description
+        if self._reader.columns is None:
+            wide = int(features.shape[1]) > self._limits.features and is_sparse(features)
+            place = batch.place(entry_row(features, int(np.argmax(features.indices)))) if wide else name
+            self._limits.check_features(int(features.shape[1]), place)
+        self._unpacked += int(features.data.nbytes) + 16 * batch.rows  # row pointers and labels
+        self._limits.check_size(self._unpacked, self._reader.total_bytes, name)
 
     def _fit_width(self, features: Any, batch: Batch) -> Any:
         """Sparse rows as wide as the number of features that was given or announced."""
@@ -212,8 +249,12 @@ class Job:
             )
 
     def _finish_names(self) -> None:
+        if self.dropped:
+            # Rows keep the numbers that they have in the file, so that what names rows by these still finds them.
+            kept = np.delete(np.arange(self.seen), np.concatenate(self._left_out))
+            write_before(self._root, kept, self.seen)
         if not self._has_ids:
-            write_numbers(self._names, self.shape[0])
+            write_numbers(self._names, kept if self.dropped else np.arange(self.shape[0]))
         self._names.close()
         names = self._opened.names if self._opened.names is not None else self._reader.column_names
         write_feature_names(self._root, names, self.shape[1])

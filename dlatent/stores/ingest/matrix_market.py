@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill, dense_cuts
+from dlatent.stores.numbers import EXACT, LONGEST, is_real, real, shown
 
 FIELDS = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
@@ -41,12 +43,13 @@ class Header:
 class MatrixMarketReader(Reader):
     """Reads the text once, sorts it on disk in `directory`, and gives its rows in order as often as asked."""
 
-    def __init__(self, location: str, directory: Path) -> None:
-        self._source = ByteSource(location)
+    def __init__(self, location: str, directory: Path, *, limits: Limits = DEFAULT) -> None:
+        self._source = ByteSource(location, limits)
         super().__init__(self._source.name, self._source.size)
         self._directory = directory
         self.header = read_header(self._source)
         self.columns = self.header.columns
+        self.least_bytes = 8 * self.header.rows * (self.header.columns if self.header.layout == "array" else 1)
         self._sorted: TripleSpill | ColumnMajor | None = None
 
     def batches(self, batch_bytes: int) -> Iterator[Batch]:
@@ -71,14 +74,17 @@ class MatrixMarketReader(Reader):
             skipped = max(min(self.header.lines - line + 1, text.count(b"\n")), 0)
             for _ in range(skipped):
                 body = body[body.index(b"\n") + 1 :]
-            numbers = parse_lines(body, width, self.description, line + skipped)
-            yield numbers, line + skipped
+            numbers = parse_lines(body, width, self.description, line + skipped, whole=self.header.field == "integer")
+            # What is too much is found out when the next piece is asked for.
+            yield numbers[: self.header.entries - seen], line + skipped
             line += text.count(b"\n")
             seen += len(numbers)
+            if seen > self.header.entries:
+                break
         if seen != self.header.entries:
             raise DataError(
                 f"{self.description} announces {self.header.entries} entries in line {self.header.lines} but has "
-                f"{seen}; the file is cut short or damaged"
+                f"{'more' if seen > self.header.entries else seen}; the file is cut short or damaged"
             )
 
     def _sort_coordinates(self, batch_bytes: int) -> TripleSpill:
@@ -145,14 +151,23 @@ def packed_positions(start: int, count: int, header: Header) -> tuple[Values, Va
     return position - (ends - lengths)[columns] + columns + skip, columns
 
 
-def parse_lines(text: bytes, width: int, name: str, first_line: int) -> npt.NDArray[np.float64]:
-    """The numbers of whole lines with `width` numbers each; blank lines are skipped."""
-    with contextlib.suppress(ValueError):
-        numbers = np.fromstring(text, sep=" ") if text.strip() else np.empty(0)
-        lines = text.count(b"\n")
-        if len(numbers) == width * lines and (width == 1 or not _ragged(text, width)):
-            return numbers.reshape(-1, width)
-    return _parse_strict(text, width, name, first_line)
+def parse_lines(text: bytes, width: int, name: str, first_line: int, *, whole: bool = False) -> npt.NDArray[np.float64]:
+    """The numbers of whole lines with `width` numbers each, the last of them `whole`; blank lines are skipped."""
+    tokens = text[-(1 << 12) :].split()[-1:]
+    # NumPy reads 1-2 as two numbers, and older ones end without a word at what is no number.
+    plain = max(map(len, text.split(b"\n"))) < LONGEST and not text.translate(None, _PLAIN)
+    if plain and all(is_real(token.decode("ascii")) for token in tokens):
+        with contextlib.suppress(ValueError, DeprecationWarning), warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)
+            numbers = np.fromstring(text, sep=" ") if tokens else np.empty(0)
+            fine = len(numbers) == width * text.count(b"\n") and not _ragged(text, width)
+            if fine and np.all(np.abs(numbers) < EXACT):
+                return numbers.reshape(-1, width)
+    return _parse_strict(text, width, name, first_line, whole=whole)
+
+
+_PLAIN = b"0123456789+-.eE \t\r\n"
+"""The characters of decimal numbers and between them."""
 
 
 def _ragged(text: bytes, width: int) -> bool:
@@ -164,19 +179,21 @@ def _ragged(text: bytes, width: int) -> bool:
     return bool(np.any(np.diff(np.searchsorted(starts, ends), prepend=0) != width))
 
 
-def _parse_strict(text: bytes, width: int, name: str, first_line: int) -> npt.NDArray[np.float64]:
+def _parse_strict(text: bytes, width: int, name: str, first_line: int, *, whole: bool) -> npt.NDArray[np.float64]:
     rows: list[list[float]] = []
     for offset, line in enumerate(text.split(b"\n")):
-        tokens: list[Any] = line.split()
+        tokens = line.decode("ascii", "replace").split()
         if not tokens:
             continue
+        place = f"{name} line {first_line + offset}"
+        if len(tokens) != width or not all(map(is_real, tokens)):
+            raise DataError(f"{place}: {shown(' '.join(tokens))} is not {width} number(s)")
         try:
-            numbers = [float(token) for token in tokens]
-        except ValueError:
-            numbers = []
-        if len(numbers) != width:
-            shown = line.decode(errors="replace").strip()
-            raise DataError(f"{name} line {first_line + offset}: {shown!r} is not {width} number(s)")
+            numbers = [real(token) for token in tokens]
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+        if whole and abs(numbers[-1]) >= EXACT and not -(2**63) <= numbers[-1] < 2**63:
+            raise DataError(f"{place}: {shown(tokens[-1])} does not fit 64 bits; write 'real' for 'integer' in line 1")
         rows.append(numbers)
     return np.array(rows, dtype=np.float64).reshape(-1, width)
 
@@ -203,6 +220,8 @@ def _sizes(line: bytes, lines: int, kind: tuple[str, str, str], name: str) -> He
     tokens = line.split()
     if len(tokens) != (2 if layout == "array" else 3) or not all(token.isdigit() for token in tokens):
         raise DataError(f"{name} line {lines}: {line.decode(errors='replace').strip()!r} is no matrix size")
+    if max(map(len, tokens)) > 18:
+        raise DataError(f"{name} line {lines}: the size does not fit 64 bits; the file is damaged")
     rows, columns = int(tokens[0]), int(tokens[1])
     if symmetry != "general" and rows != columns:
         raise DataError(f"{name} line {lines}: a {symmetry} matrix must be square, not {rows} x {columns}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from types import TracebackType
@@ -11,21 +12,29 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.guard import guarded
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 
 
 class MemberStream:
     """The array `key` of an npz archive: `shape`, `dtype`, `fortran_order`, and its elements in storage order."""
 
-    def __init__(self, archive: zipfile.ZipFile, key: str, description: str) -> None:
+    def __init__(self, archive: zipfile.ZipFile, key: str, description: str, limits: Limits = DEFAULT) -> None:
         self._key = key
         self._description = description
-        self._stream = archive.open(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
-        try:
+        with guarded(f"{description}: {key!r}"):
+            member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
+            self._stream = archive.open(member)
             version = np.lib.format.read_magic(self._stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, self.fortran_order, self.dtype = read(self._stream)
-        except (ValueError, *_DAMAGED) as error:
-            raise DataError(f"{description}: {key!r} is no NumPy array ({error}); the file is damaged") from error
+            announced = math.prod(self.shape) * self.dtype.itemsize
+            if min(self.shape, default=0) < 0 or announced > member.file_size:
+                raise DataError(
+                    f"{description}: {key!r} announces the shape {self.shape} of {self.dtype}, more than it has bytes; "
+                    "the file is damaged"
+                )
+            limits.check_size(member.file_size, member.compress_size, f"{description}: {key!r}")
         if self.dtype.hasobject:
             raise DataError(
                 f"{description}: {key!r} holds pickled Python objects, which are never loaded; save it as numbers or "

@@ -16,6 +16,7 @@ import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.member_stream import MemberStream
 from dlatent.stores.ingest.source import file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SparseParts, sorted_once
@@ -35,9 +36,11 @@ class NpzReader(Reader):
         labels: str | None = None,
         ids: str | None = None,
         terms: str | None = None,
+        limits: Limits = DEFAULT,
     ) -> None:
         super().__init__(file_name(location), file_size(location))
         self._directory = directory
+        self._limits = limits
         try:
             self._archive = zipfile.ZipFile(path_or_stream(location))
         except zipfile.BadZipFile:
@@ -79,6 +82,9 @@ class NpzReader(Reader):
         if len(sizes) != 2:
             raise DataError(f"{self.description}: {prefix}shape is {sizes.tolist()}, expected two numbers")
         shape = (int(sizes[0]), int(sizes[1]))
+        if min(shape) < 0:
+            raise DataError(f"{self.description}: {prefix}shape is {sizes.tolist()}; the file is damaged")
+        self.least_bytes = 8 * shape[0]
         self.columns = shape[1]
         parts = SparseParts(self.description, shape, lambda part: self._open(prefix + part))
         if layout == "csr":
@@ -119,6 +125,10 @@ class NpzReader(Reader):
     def _row_columns(self, rows: int, labels: str | None, ids: str | None) -> RowColumns:
         found = self._first([labels] if labels else ["y", "Y"], required=labels is not None)
         values = self._whole(found) if found else None
+        if values is not None and values.ndim not in (1, 2):
+            raise DataError(
+                f"{self.description}: {found} has shape {values.shape}; expected one label or row for each row"
+            )
         self._class_names(values)
         named = self._first([ids] if ids else ["ids"], required=ids is not None)
         return RowColumns(
@@ -160,4 +170,4 @@ class NpzReader(Reader):
     def _open(self, key: str) -> MemberStream:
         if key not in self.keys:
             raise DataError(f"{self.description} has no key {key!r}; it has {', '.join(self.keys)}")
-        return MemberStream(self._archive, key, self.description)
+        return MemberStream(self._archive, key, self.description, self._limits)

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.batches import Batch, LabelSets, Values
 from dlatent.stores.ingest.source import ByteSource, file_name
+from dlatent.stores.numbers import shown
 
 ENDINGS = (".qrels", ".qrels.gz", ".qrels.bz2", ".qrels.xz")
 
@@ -22,11 +24,13 @@ class Topics:
         found: dict[str, list[str]] = {}
         line = 0
         for text in source.line_chunks(1 << 20):
-            for row in text.decode(errors="replace").splitlines():
+            for row in text.removesuffix(b"\n").split(b"\n"):
                 line += 1
-                words = row.split()
+                with guarded(f"{source.name} line {line}"):
+                    words = row.decode().split()
                 if len(words) not in (0, 3):
-                    raise DataError(f"{source.name} line {line}: {row!r} is not of the form 'TOPIC DOCUMENT 1'")
+                    shape = shown(" ".join(words))
+                    raise DataError(f"{source.name} line {line}: {shape} is not of the form 'TOPIC DOCUMENT 1'")
                 if words and words[2] != "0":
                     found.setdefault(words[1], []).append(words[0])
         self._name = file_name(location)

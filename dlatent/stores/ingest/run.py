@@ -15,8 +15,10 @@ import numpy as np
 
 from dlatent.errors import DataError
 from dlatent.stores.atomic import MARKER, new_store
+from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.formats import Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.source import directory_size, file_name
 from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
@@ -63,6 +65,9 @@ def ingest(
     index_base: IndexBase = "auto",
     missing: Literal["refuse", "nan"] = "refuse",
     missing_chunks: MissingChunks = "raise",
+    max_features: int = DEFAULT.features,
+    max_line_bytes: int = DEFAULT.line_bytes,
+    max_expansion: int = DEFAULT.expansion,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> IngestReport:
@@ -90,6 +95,9 @@ def ingest(
     index_base : number of the first feature in svmlight files; "auto" looks for an index 0.
     missing : "nan" keeps missing values of dense data (empty fields, NaN) as NaN, for models with missing="nan".
     missing_chunks : of Zarr stores, as for `dlatent.stores.open.open`.
+    max_features : largest number of features that a file may name or announce, unless `features` says their number.
+    max_line_bytes : largest length in bytes of a line of text.
+    max_expansion : how many times its own size a file may unpack to (up to 256 MiB are always unpacked).
     overwrite : replace a store at the destination, once the new one is complete.
     progress : called after every batch with bytes done, bytes in all (None: unknown) and rows done.
 
@@ -104,12 +112,14 @@ def ingest(
     if not locations:
         raise DataError("there is no source file; give at least one")
     found = detect(locations, format)
-    wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks)
+    limits = Limits(max_features, max_line_bytes, max_expansion)
+    wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
     with new_store(destination, kind="data", overwrite=overwrite) as root, scratch(destination) as directory:
-        opened = open_reader(locations, found, wanted, directory)
+        with guarded(", ".join(locations)):
+            opened = open_reader(locations, found, wanted, directory)
         with contextlib.closing(opened.reader):
             options = (weighting, unit_norm, zero_rows, block_bytes, dtype, progress)
-            job = Job(root, opened, directory, *options, holes=missing == "nan")
+            job = Job(root, opened, directory, *options, holes=missing == "nan", limits=limits)
             job.run()
             marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
             root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": found}

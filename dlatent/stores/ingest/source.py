@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import zlib
@@ -15,6 +16,7 @@ from typing import IO, Any, cast
 import fsspec
 
 from dlatent.errors import DataError
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -25,8 +27,9 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 class ByteSource:
     """One file, read as a stream; `position` is the number of bytes of the (compressed) file read so far."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, limits: Limits = DEFAULT) -> None:
         self.location = location
+        self._limits = limits
         self.name = file_name(location)
         self.position = 0
         self.size = file_size(location)
@@ -41,10 +44,10 @@ class ByteSource:
             self._raw = raw
             try:
                 if opener is None:
-                    yield raw
+                    yield self._by_lines(raw)
                 else:
                     with opener(raw, "rb") as stream:
-                        yield stream
+                        yield self._by_lines(stream)
             except DAMAGED as error:
                 raise DataError(f"{self.location} is damaged or cut short ({error}); fetch the file again") from error
             except OSError as error:
@@ -57,10 +60,40 @@ class ByteSource:
         with self.open() as stream:
             yield from whole_lines(stream, chunk_bytes, self)
 
+    def _by_lines(self, stream: IO[bytes]) -> IO[bytes]:
+        return io.BufferedReader(_Lines(stream, self._limits.line_bytes, self.location), 1 << 16)
+
     def mark(self) -> None:
         """Take note of how far the file was read."""
         with contextlib.suppress(OSError, ValueError):
             self.position = int(self._raw.tell())
+
+
+class _Lines(io.RawIOBase):
+    """A stream of text, of which no line is much longer than `limit`: what is read by lines would fill the memory."""
+
+    def __init__(self, stream: IO[bytes], limit: int, location: str) -> None:
+        self._stream, self._limit, self._location = cast(Any, stream), limit, location
+        self._lines = self._length = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """The next bytes."""
+        count = int(self._stream.readinto(buffer))
+        text = bytes(memoryview(buffer)[:count])
+        ends = text.count(b"\n")
+        self._lines += ends
+        self._length = count - text.rfind(b"\n") - 1 if ends else self._length + count
+        inside = ends and count > self._limit and max(map(len, text.split(b"\n"))) > self._limit
+        if inside or self._length > self._limit:
+            raise DataError(
+                f"{self._location} line {self._lines + 1} has more than {self._limit:,} bytes; if it is no damage, "
+                "raise the limit with max_line_bytes (--max-line-bytes)"
+            )
+        return count
 
 
 def whole_lines(stream: IO[bytes], chunk_bytes: int, source: ByteSource) -> Iterator[bytes]:
@@ -76,6 +109,12 @@ def whole_lines(stream: IO[bytes], chunk_bytes: int, source: ByteSource) -> Iter
         rest = [piece[cut:]] if cut < len(piece) else []
     if rest:
         yield b"".join(rest) + b"\n"
+
+
+def text_lines(path: Path) -> list[str]:
+    """The lines of a small text file; they end at line ends only, not at the other breaks that `splitlines` knows."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def text_chunk_bytes(batch_bytes: int) -> int:

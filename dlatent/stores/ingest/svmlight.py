@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, LabelSets, Reader, csr
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.source import ByteSource, text_chunk_bytes
+from dlatent.stores.numbers import EXACT, is_real, real, shown
 
 IndexBase = Literal["auto", 0, 1]
 
@@ -29,8 +31,15 @@ class SvmlightReader(Reader):
     `ids_first` says that the identifier of the row stands before the features, not its labels.
     """
 
-    def __init__(self, locations: Sequence[str], *, index_base: IndexBase = "auto", ids_first: bool = False) -> None:
-        self._sources = [ByteSource(location) for location in locations]
+    def __init__(
+        self,
+        locations: Sequence[str],
+        *,
+        index_base: IndexBase = "auto",
+        ids_first: bool = False,
+        limits: Limits = DEFAULT,
+    ) -> None:
+        self._sources = [ByteSource(location, limits) for location in locations]
         super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
         self._ids_first = ids_first
         self._base = (0 if any(map(_has_index_zero, self._sources)) else 1) if index_base == "auto" else index_base
@@ -53,6 +62,8 @@ class SvmlightReader(Reader):
     def _parse(self, text: bytes, name: str, first_line: int) -> Batch:
         try:
             features, sets = parse_fast(text, self._base)
+            if not (_all_exact(features.data) and _all_exact(sets.values)):
+                raise ValueError("a number may have changed")
         except (ValueError, OverflowError):
             features, sets = parse_strict(text, self._base, name, first_line)
         place = _line_namer(text, name, first_line)
@@ -61,10 +72,12 @@ class SvmlightReader(Reader):
         return Batch(features, place, ids=_identifiers(sets, place))
 
 
-def parse_fast(text: bytes, base: int) -> tuple[object, LabelSets]:
+def parse_fast(text: bytes, base: int) -> tuple[Any, LabelSets]:
     """Whole lines by scikit-learn's compiled parser; ValueError where a line needs `parse_strict`."""
     from sklearn.datasets import load_svmlight_file  # a second of imports that opening links, say, has no need of
 
+    if b"_" in text or not text.isascii():
+        raise ValueError("Python reads some of this as numbers that are none")
     matrix, labels = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=True)
     if len(matrix.indices) and not base <= int(matrix.indices.min()) <= int(matrix.indices.max()) <= LARGEST_INDEX:
         raise ValueError("an index is out of range")
@@ -98,27 +111,37 @@ def parse_strict(text: bytes, base: int, name: str, first_line: int) -> tuple[ob
     return matrix, LabelSets(np.array(labels, dtype=np.float64), np.array(counts, dtype=np.int64))
 
 
+def _all_exact(values: npt.NDArray[np.float64]) -> bool:
+    """Whether no value can be an integer that was rounded, or no number."""
+    return not len(values) or bool(np.max(np.abs(values)) < EXACT)
+
+
 def _row_labels(token: bytes) -> list[float]:
-    try:
-        return sorted(float(part) for part in token.split(b","))
-    except ValueError:
+    parts = token.decode(errors="replace").split(",")
+    if not all(map(is_real, parts)):
         raise DataError(
-            f"the label {token.decode(errors='replace')!r} is no number or comma-separated numbers; replace class "
-            "names by numbers"
-        ) from None
+            f"the label {shown(','.join(parts))} is no number or comma-separated numbers; replace class names by "
+            "numbers"
+        )
+    try:
+        return sorted(map(real, parts))
+    except ValueError as error:
+        raise DataError(f"the label {error}") from None
 
 
 def _pair(token: bytes, base: int) -> tuple[int, float]:
     index, colon, value = token.partition(b":")
-    shown = token.decode(errors="replace")
+    pair, text = shown(token.decode(errors="replace")), value.decode(errors="replace")
     if not colon or not index.isdigit():
-        raise DataError(f"{shown!r} is not of the form index:value")
+        raise DataError(f"{pair} is not of the form index:value")
+    if not is_real(text):
+        raise DataError(f"the value of {pair} is no number")
     try:
-        number = float(value)
-    except ValueError:
-        raise DataError(f"the value of {shown!r} is no number") from None
-    if not base <= int(index) <= LARGEST_INDEX:
-        raise DataError(f"the index of {shown!r} is out of the range {base} to {LARGEST_INDEX}; see index_base")
+        number = real(text)
+    except ValueError as error:
+        raise DataError(f"the value {error}") from None
+    if len(index) > 18 or not base <= int(index) <= LARGEST_INDEX:
+        raise DataError(f"the index of {pair} is out of the range {base} to {LARGEST_INDEX}; see index_base")
     return int(index) - base, number
 
 

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, numbered
+from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.source import ByteSource, path_or_stream
+from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
 
 
 class TableReader(Reader):
@@ -25,8 +27,9 @@ class TableReader(Reader):
         labels: str | Sequence[str] | None = None,
         features: Sequence[str] | None = None,
         ids: str | None = None,
+        limits: Limits = DEFAULT,
     ) -> None:
-        self._sources = [ByteSource(location) for location in locations]
+        self._sources = [ByteSource(location, limits) for location in locations]
         super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
         self._labels = [labels] if isinstance(labels, str) else list(labels or ())
         self._ids = ids
@@ -95,7 +98,7 @@ class CsvReader(TableReader):
 
     def _column_names(self, source: ByteSource) -> list[str]:
         names = [str(name) for name in next(self._parse(source, nrows=0)).columns]
-        if all(_is_number(name) for name in names):
+        if all(is_real(name) for name in names):
             raise DataError(f"{source.name} line 1 holds numbers, not the names of the columns; add a header line")
         return names
 
@@ -138,7 +141,16 @@ class ParquetReader(TableReader):
             for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=wanted, use_threads=False):
                 seen += batch.num_rows
                 source.position = source.size * seen // total
+                self._check_exact(batch, source.name, seen - batch.num_rows)
                 yield batch.to_pandas(ignore_metadata=True)
+
+    def _check_exact(self, batch: Any, name: str, start: int) -> None:
+        """Refuse integers that change where a column has missing values, because all of it then becomes float64."""
+        aside = {self._ids, *(self._labels if len(self._labels) == 1 else ())}
+        for column, values in zip(batch.schema.names, batch.columns, strict=True):
+            if str(values.type) in ("int64", "uint64") and values.null_count and column not in aside:
+                whole = np.asarray(values.fill_null(0))
+                _refuse_inexact(whole, name, start, column)
 
     def _stored_index(self, source: ByteSource) -> str | None:
         stored = (self._file(source).schema_arrow.pandas_metadata or {}).get("index_columns", [])
@@ -168,6 +180,8 @@ def _numbers(column: Any, name: str, start: int, what: str = "feature") -> npt.N
     import pandas
 
     if pandas.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
+        if column.dtype.kind in "iu":
+            _refuse_inexact(column.to_numpy(), name, start, str(column.name))
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     numbers = pandas.to_numeric(column, errors="coerce")
     wrong = np.flatnonzero(numbers.isna().to_numpy() & column.notna().to_numpy())
@@ -177,12 +191,22 @@ def _numbers(column: Any, name: str, start: int, what: str = "feature") -> npt.N
             f"{name} row {start + first + 1}, column {column.name!r}: {str(column.iloc[first])!r} is not a number; "
             f"name the columns to use as {what}s, or encode this one as numbers"
         )
+    if numbers.dtype.kind in "iuf" and column.dtype == object:  # of integers beyond 64 bits, pandas makes no numbers
+        for row, value in enumerate(column):
+            if isinstance(value, str) or (isinstance(value, int) and abs(value) > EXACT):
+                _check_text(str(value), f"{name} row {start + row + 1}, column {column.name!r}")
     return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def _is_number(text: str) -> bool:
+def _refuse_inexact(values: npt.NDArray[Any], name: str, start: int, column: str) -> None:
+    wrong = np.flatnonzero(inexact(values))
+    if len(wrong):
+        text = INEXACT.format(value=values[wrong[0]])
+        raise DataError(f"{name} row {start + int(wrong[0]) + 1}, column {column!r}: {text}")
+
+
+def _check_text(text: str, place: str) -> None:
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        real(text.strip())
+    except ValueError as error:
+        raise DataError(f"{place}: {error}") from None

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, LabelSets, Values
+from dlatent.stores.numbers import numbers_of
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class LabelCollector:
     def _finish_text(self) -> Column:
         codes = np.concatenate(self._codes)
         names = np.array(list(self._known), dtype=str)
-        numbers = _as_numbers(names) if self._numeric_text else None
+        numbers = numbers_of(self._known) if self._numeric_text and self._known else None
         if numbers is None:
             order = np.argsort(names)
             rank = np.empty(len(names) + 1, dtype=np.int32)
@@ -119,13 +120,6 @@ class LabelCollector:
         matrix.sum_duplicates()
         matrix.data[:] = 1
         return Outputs(matrix, classes.astype(str))
-
-
-def _as_numbers(names: Values) -> Values | None:
-    try:
-        return _whole(names.astype(np.float64)) if len(names) else None
-    except ValueError:
-        return None
 
 
 def _whole(values: Values) -> Values:

@@ -14,6 +14,7 @@ from dlatent.errors import DataError
 from dlatent.stores.chunked import ALL_WRITTEN, new_array
 from dlatent.stores.ingest.batches import Values, is_sparse
 from dlatent.stores.ingest.targets import Column, Outputs
+from dlatent.stores.labels import BEFORE, ROWS_BEFORE
 from dlatent.stores.sparse import ARRAY_ENCODING, CHUNK_ELEMENTS, CsrWriter
 
 NAMES_PER_CHUNK = 1 << 14
@@ -129,17 +130,24 @@ def start_layout(root: zarr.Group) -> None:
         root.create_group(name, attributes=_frame([]))
 
 
-def write_numbers(writer: NameWriter, count: int) -> None:
-    """Names "0", "1", … for what has none."""
-    for start in range(0, count, NAMES_PER_CHUNK):
-        writer.append(np.arange(start, min(start + NAMES_PER_CHUNK, count)).astype(str))
+def write_numbers(writer: NameWriter, numbers: npt.NDArray[np.int64]) -> None:
+    """Numbers as names for what has none."""
+    for start in range(0, len(numbers), NAMES_PER_CHUNK):
+        writer.append(numbers[start : start + NAMES_PER_CHUNK].astype(str))
+
+
+def write_before(root: zarr.Group, kept: npt.NDArray[np.int64], rows: int) -> None:
+    """Which of so many `rows` of the file were `kept` (N,), in `uns`."""
+    uns = _child(root, "uns")
+    write_vector(uns, BEFORE, kept)
+    uns[BEFORE].attrs[ROWS_BEFORE] = rows
 
 
 def write_feature_names(root: zarr.Group, names: Values | None, columns: int) -> None:
     """The index of `var`: the names given, or numbers."""
     writer = NameWriter(_child(root, "var"), "_index")
     if names is None:
-        write_numbers(writer, columns)
+        write_numbers(writer, np.arange(columns))
     elif len(names) != columns:
         raise DataError(f"there are {len(names)} feature names for {columns} features; give exactly one for each")
     else:

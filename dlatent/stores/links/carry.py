@@ -23,7 +23,7 @@ from dlatent.stores.ingest.writer import (
     write_feature_names,
     write_vector,
 )
-from dlatent.stores.labels import DIMENSIONS
+from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL, ROWS_BEFORE
 from dlatent.stores.links.rows import row_numbers
 from dlatent.stores.open import open
 from dlatent.stores.sparse import canonical
@@ -35,9 +35,6 @@ BY_ROW = ("obs", "obsm", "layers")
 """Groups of an AnnData store that have one row for each instance."""
 
 SPARSE = ("csr_matrix", "csc_matrix")
-
-ORIGINAL = "original_position"
-"""Name of the vector (N,) that says at which position each row lay before."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,11 @@ def carry(node: Any, source: DataSource, root: zarr.Group, new: Reordering) -> l
     annotated = isinstance(node, zarr.Group) and node.attrs.get("encoding-type") == "anndata"
     _write_matrix(source, root, "X", _stored_dtype(node["X"] if annotated else node, source), new)
     notes = _carry_annotations(node, root, new) if annotated else _write_labels(source, root, new)
-    write_vector(cast(zarr.Group, root["uns"]), ORIGINAL, new.order)
+    uns = cast(zarr.Group, root["uns"])
+    write_vector(uns, ORIGINAL, new.order)
+    if (origin := source.labels.origin) is not None:
+        write_vector(uns, BEFORE, origin.load()[new.order])
+        uns[BEFORE].attrs[ROWS_BEFORE] = origin.rows
     return notes
 
 
@@ -77,7 +78,8 @@ def _carry_annotations(old: zarr.Group, root: zarr.Group, new: Reordering) -> li
         made = root.require_group(name)
         made.attrs.update(dict(member.attrs))
         for key, value in member.members():
-            _copy(value, made, key, new if name in BY_ROW else None)
+            if name != "uns" or key not in (ORIGINAL, BEFORE):
+                _copy(value, made, key, new if name in BY_ROW else None)
     left_out = sorted(name for name, _ in cast(zarr.Group, old["obsp"]).members()) if "obsp" in old else []
     return [f"obsp ({', '.join(left_out)}) was left out; the graph is in the store of links"] if left_out else []
 

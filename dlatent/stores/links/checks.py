@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlatent.arrays import Origin
 from dlatent.errors import DataError
+from dlatent.stores.labels import BEFORE
 
 
 def check_square(shape: tuple[int, ...], dtype: np.dtype[Any], place: str) -> None:
@@ -19,12 +22,36 @@ def check_square(shape: tuple[int, ...], dtype: np.dtype[Any], place: str) -> No
         raise DataError(f"{place} has dtype {dtype}; weights of links are real numbers, convert it with astype(float)")
 
 
+class WrongSizeError(DataError):
+    """A graph has another number of instances than the data; `found` is its number."""
+
+    def __init__(self, text: str, found: int) -> None:
+        super().__init__(text)
+        self.found = found
+
+
+@contextlib.contextmanager
+def explained(origin: Origin | None) -> Iterator[None]:
+    """A context in which a graph of the size that the data had before rows were dropped is refused with that reason."""
+    try:
+        yield
+    except WrongSizeError as error:
+        if origin is None or error.found != origin.rows:
+            raise
+        raise DataError(
+            f"{error}; the data had {origin.rows:,} rows when they were ingested, of which rows of zeros were dropped: "
+            f"the position of each of the others is in uns/{BEFORE} of the store, so take A[kept][:, kept] for these, "
+            "or ingest with zero_rows='keep'"
+        ) from error
+
+
 def check_instances(found: int, instances: int | None, place: str) -> None:
     """Refuse a graph of another number of instances than the data have."""
     if instances is not None and found != instances:
-        raise DataError(
+        raise WrongSizeError(
             f"{place} is a graph of {found:,} instances, but the data have {instances:,}; take the rows and columns of "
-            "those in the data, in their order (A[rows][:, rows]), or give a list of links with labels of instances"
+            "those in the data, in their order (A[rows][:, rows]), or give a list of links with labels of instances",
+            found,
         )
 
 

@@ -13,6 +13,7 @@ from dlatent.errors import DataError
 from dlatent.stores.links.checks import check_instances, check_weights
 from dlatent.stores.links.counts import Counts
 from dlatent.stores.links.lookup import Lookup
+from dlatent.stores.numbers import INEXACT, inexact, is_real, real
 
 
 class Piece(NamedTuple):
@@ -30,6 +31,9 @@ class Placed(NamedTuple):
     targets: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float64]
 
+
+MOST_INSTANCES = 10_000_000
+"""Each instance costs about 50 bytes of memory: more of them are not believed of a list that is all there is."""
 
 NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 """No links."""
@@ -59,7 +63,7 @@ class EdgeList:
 
         Errors: DataError naming the row of the first name that is unknown, or of the first weight that is no weight.
         """
-        row, lookup = self.first, Lookup(lookup.instances) if self.by_position else lookup
+        row, lookup = self.first, lookup.by_position(self.instances) if self.by_position else lookup
         for piece in self.pieces():
             yield self._place(piece, lookup, row)
             row += len(piece.sources)
@@ -80,13 +84,25 @@ def resolve(edges: EdgeList, lookup: Lookup) -> tuple[Lookup, tuple[str, ...]]:
 
     Errors: DataError where the list says another number than the data, or nothing says any.
     """
+    if edges.instances is not None and lookup.instances is None and edges.instances > MOST_INSTANCES:
+        raise DataError(
+            f"{edges.place} announces {edges.instances:,} instances; if it is no damage, give "
+            f"instances={edges.instances}, the number of rows of the data"
+        )
     if edges.instances is not None and (edges.by_position or lookup.instances is None):
-        check_instances(edges.instances, lookup.instances, edges.place)
+        before = None if lookup.origin is None else lookup.origin.rows
+        if before is None or edges.instances != before:
+            check_instances(edges.instances, lookup.instances, edges.place)
         return (lookup if lookup.instances is not None else Lookup(edges.instances)), ()
     if lookup.instances is not None:
         return lookup, ()
     largest = max((max(p.sources.max(initial=-1), p.targets.max(initial=-1)) for p in edges.placed(lookup)), default=-1)
     instances = max(edges.least, int(largest) + 1)
+    if instances > MOST_INSTANCES:
+        raise DataError(
+            f"{edges.place} names position {instances - 1:,}, and nothing else says how many instances there are; if "
+            f"it is no mistake, give instances={instances}, the number of rows of the data"
+        )
     if not instances:
         raise DataError(f"{edges.place} holds no links; give instances=, the number of rows of the data")
     return Lookup(instances), (
@@ -152,13 +168,16 @@ def _objects(values: list[Any]) -> npt.NDArray[Any]:
 
 
 def _numbers(weights: npt.NDArray[Any], where: Callable[[int], str]) -> npt.NDArray[np.float64]:
-    try:
+    if weights.dtype.kind in "biuf":
+        wrong = np.flatnonzero(inexact(weights))
+        if len(wrong):
+            raise DataError(f"{where(int(wrong[0]))}: {INEXACT.format(value=weights[wrong[0]])}")
         return np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        pass
+    found = np.empty(len(weights))
     for at, weight in enumerate(weights.tolist()):
         try:
-            float(weight)
-        except (TypeError, ValueError):
-            raise DataError(f"{where(at)} has weight {weight!r}; weights are numbers") from None
-    raise DataError(f"{where(0)}: weights of type {weights.dtype} are no real numbers")
+            found[at] = real(weight.strip()) if isinstance(weight, str) else float(weight)
+        except (TypeError, ValueError, OverflowError) as error:
+            why = f" ({error})" if isinstance(weight, str) and is_real(weight.strip()) else ""
+            raise DataError(f"{where(at)} has weight {weight!r}; weights are numbers{why}") from None
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.member_stream import MemberStream
@@ -17,6 +18,7 @@ from dlatent.stores.ingest.source import ByteSource, file_name, path_or_stream, 
 from dlatent.stores.ingest.tables import needed
 from dlatent.stores.links.edges import EdgeList, Piece
 from dlatent.stores.links.lookup import Lookup
+from dlatent.stores.numbers import is_real
 
 ROWS = 1 << 18
 """Links that are read at once."""
@@ -28,6 +30,18 @@ def is_matrix_archive(location: str) -> bool:
         return False
     with _archive(location) as archive:
         return "edges.npy" not in archive.namelist()
+
+
+def matrix_of_archive(location: str) -> Any:
+    """The matrix of `scipy.sparse.save_npz`, whose members are checked before and whose indices after reading."""
+    with _archive(location) as archive:
+        for member in archive.namelist():
+            with MemberStream(archive, member.removesuffix(".npy"), file_name(location)):
+                pass
+    matrix: Any = sp.load_npz(path_or_stream(location))
+    if matrix.format in ("csr", "csc", "bsr"):
+        matrix.check_format(full_check=True)
+    return matrix
 
 
 def edges_of_file(location: str, lookup: Lookup) -> EdgeList:
@@ -92,7 +106,7 @@ def _csv(location: str, lookup: Lookup) -> EdgeList:
         line = next(iter(stream)).decode("utf-8-sig", "replace")
     fields = next(csv.reader([line.strip("\r\n")], delimiter=separator))
     _check_columns(fields, location)
-    named = not all(_is_number(field) or lookup.knows(field) for field in fields[:2])
+    named = not all(is_real(field) or lookup.knows(field) for field in fields[:2])
 
     def pieces() -> Iterator[Piece]:
         options = (
@@ -159,14 +173,6 @@ def _check_columns(columns: list[str], location: str) -> None:
             f"{location} has the columns {', '.join(map(repr, columns))}{index}; a list of links has two, from and "
             "to, or three with weights"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 FILES = {".npz": _npz, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet, ".pq": _parquet}

@@ -17,17 +17,18 @@ import zarr
 from dlatent.arrays import AxisLabels, DataSource, Links
 from dlatent.stores.atomic import new_store
 from dlatent.stores.csr import open_csr
+from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.source import directory_size
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array, open_dask
-from dlatent.stores.links.checks import check_instances, check_square
+from dlatent.stores.links.checks import check_instances, check_square, explained
 from dlatent.stores.links.co_links import Halves, co_linked_rows
 from dlatent.stores.links.counts import Counts
 from dlatent.stores.links.direction import Direction, check_direction, undirected
 from dlatent.stores.links.edges import Placed, kept, resolve
 from dlatent.stores.links.lookup import Lookup
-from dlatent.stores.links.open import list_of, located
+from dlatent.stores.links.open import list_of, located, named
 from dlatent.stores.links.rows import row_numbers
 from dlatent.stores.links.stored import BLOCK_BYTES, CHECKED, adjacency_group
 from dlatent.stores.links.symmetry import block_links
@@ -97,12 +98,16 @@ def ingest_links(
     """
     started = time.perf_counter()
     check_direction(direction)
+    origin = None
     if data is not None:
         opened = open(data, missing_chunks=missing_chunks)
         check_instances(opened.shape[0], instances, opened.description)
         instances, ids = opened.shape[0], opened.labels.instances if ids is None else ids
+        origin = opened.labels.origin
     with new_store(out, kind="links", overwrite=overwrite) as root, scratch(out) as directory:
-        given, counts = _given(source, Lookup(instances, ids), weights, missing_chunks), Counts()
+        with guarded(named(source)), explained(origin):
+            given, counts = _given(source, Lookup(instances, ids, origin), weights, missing_chunks), Counts()
+        given = given._replace(placed=guarded_each(given.placed, given.place))
         spill, weighted = _spilled(given, directory, counts)
         halves = _halves(spill, given, weighted, counts)
         if direction == "co_links":

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlatent.arrays import Origin
 from dlatent.errors import DataError
+from dlatent.stores.numbers import EXACT
 
 Name = Callable[[int], str]
 """Says where element i of an array stands, for messages."""
@@ -17,12 +19,17 @@ Name = Callable[[int], str]
 class Lookup:
     """Finds the position of an instance by its number from 0, or by its label where `ids` (N,) are given.
 
-    `instances` is N, or None where neither labels nor a number say it; every number from 0 is then accepted.
+    `instances` is N, or None where neither labels nor a number say it; every number from 0 is then accepted.  With an
+    `origin` numbers are the positions that the instances had before; those that were dropped on the way are unknown.
     Errors: DataError for labels that are missing or occur twice, or that are not as many as `instances`.
     """
 
-    def __init__(self, instances: int | None = None, ids: npt.ArrayLike | None = None) -> None:
+    def __init__(
+        self, instances: int | None = None, ids: npt.ArrayLike | None = None, origin: Origin | None = None
+    ) -> None:
         self.instances = instances
+        self.origin = origin
+        self._moved: npt.NDArray[np.int64] | None = None
         self._labels: npt.NDArray[Any] | None = None
         self._ranks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] = {}
         if ids is None:
@@ -44,6 +51,11 @@ class Lookup:
                 f"ids[{first}] and ids[{second}] are both {ranked[twice[0]].item()!r}; links need "
                 "a label of its own for each instance, or positions"
             )
+
+    def by_position(self, announced: int | None) -> Lookup:
+        """The same instances by number; `announced` of them say that they are counted as they lie now."""
+        here = self.origin is not None and announced == self.instances != self.origin.rows
+        return Lookup(self.instances, origin=None if here else self.origin)
 
     @property
     def size(self) -> int:
@@ -75,7 +87,14 @@ class Lookup:
     def _by_number(self, numbers: npt.NDArray[Any], where: Name) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         numbers = _numbers(numbers, where) if numbers.dtype.kind == "U" else numbers
         below = np.inf if self.instances is None else self.instances
-        return numbers, (numbers >= 0) & (numbers < below)
+        if self.origin is None:
+            return numbers, (numbers >= 0) & (numbers < below)
+        if self._moved is None:
+            self._moved = np.full(self.origin.rows + 1, -1, dtype=np.int64)
+            self._moved[self.origin.load()] = np.arange(self.instances or 0)
+        inside = (numbers >= 0) & (numbers < self.origin.rows)
+        found = self._moved[np.where(inside, numbers, self.origin.rows)]
+        return found, found >= 0
 
     def _by_label(self, names: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         names = names.astype(str) if self.textual else names
@@ -95,21 +114,29 @@ class Lookup:
     def _expected(self, wrong: int) -> str:
         many = f"({wrong:,} such names)"
         if self._labels is not None:
-            return f"which is the label of no instance {many}; the labels are like {self._labels[0].item()!r}"
+            dropped = 0 if self.origin is None else self.origin.rows - len(self._labels)
+            why = f"; {dropped:,} rows of zeros were dropped when the data were ingested" if dropped else ""
+            return f"which is the label of no instance {many}; the labels are like {self._labels[0].item()!r}{why}"
+        if self.origin is not None:
+            return (
+                f"but the data have no such row {many}: of {self.origin.rows:,} rows that were ingested, "
+                f"{self.origin.rows - (self.instances or 0):,} rows of zeros were dropped; leave out links to them, or "
+                "ingest with zero_rows='keep'"
+            )
         if self.instances is None:
             return f"but positions count from 0 {many}"
         return f"but the positions of the {self.instances:,} instances are 0 to {self.instances - 1} {many}"
 
 
 def _numbers(texts: npt.NDArray[Any], where: Name) -> npt.NDArray[np.int64]:
-    words = np.flatnonzero(~np.char.isdecimal(texts))
-    if len(words):
-        at = int(words[0])
+    at = next((at for at, text in enumerate(texts.tolist()) if not (text.isascii() and text.isdigit())), None)
+    if at is not None:
         raise DataError(
             f"{where(at)} names {texts[at].item()!r}, which is no position; give ids=, the label of each row of "
             "the data in their order, or name the instances by their positions"
         )
-    return texts.astype(np.int64)
+    # What does not fit is the position of no instance either.
+    return np.array([int(text) if len(text) < 19 else -1 for text in texts.tolist()], dtype=np.int64)
 
 
 def _are_positions(labels: npt.NDArray[Any]) -> bool:
@@ -128,11 +155,22 @@ def _plain(names: npt.NDArray[Any], where: Name) -> npt.NDArray[Any]:
     else:
         missing = ~np.isfinite(names) if names.dtype.kind == "f" else np.zeros(len(names), dtype=bool)
         whole = names.dtype.kind in "biu" or (names.dtype.kind == "f" and bool(np.all(names == np.floor(names))))
-    made = names.astype(np.int64 if whole and not missing.any() else str)
+    whole = whole and not missing.any()
+    if whole and not _fit(names):
+        names = np.array([str(int(name)) if abs(name) <= EXACT else str(name) for name in names.tolist()])
+    made = names.astype(np.int64 if whole and names.dtype.kind != "U" else str)
     missing |= made == "" if made.dtype.kind == "U" else False
     if missing.any():
         raise DataError(f"{where(int(np.flatnonzero(missing)[0]))} names no instance ({int(missing.sum()):,} do not)")
     return made
+
+
+def _fit(names: npt.NDArray[Any]) -> bool:
+    """Whether whole numbers keep their values as int64."""
+    if not len(names) or names.dtype.kind == "b":
+        return True
+    limit = EXACT if names.dtype.kind == "f" else 2**63 - 1
+    return -limit <= int(names.min()) and int(names.max()) <= limit
 
 
 _MISSING = ("None", "nan", "<NA>", "NaT")

@@ -10,14 +10,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
-from dlatent.arrays import Links
+from dlatent.arrays import Links, Origin
 from dlatent.errors import DataError
-from dlatent.stores.ingest.source import path_or_stream, plain_suffix
+from dlatent.stores.guard import guarded
+from dlatent.stores.ingest.source import plain_suffix
 from dlatent.stores.lazy import is_dask_array
-from dlatent.stores.links.checks import check_instances
+from dlatent.stores.links.checks import check_instances, explained
 from dlatent.stores.links.direction import Direction, check_direction
 from dlatent.stores.links.edges import EdgeList, edges_of_array, edges_of_networkx, is_networkx
-from dlatent.stores.links.files import FILES, edges_of_file, is_matrix_archive
+from dlatent.stores.links.files import FILES, edges_of_file, is_matrix_archive, matrix_of_archive
 from dlatent.stores.links.lookup import Lookup
 from dlatent.stores.links.matrices import links_of_list, links_of_matrix
 from dlatent.stores.links.stored import adjacency_group, links_of_dask, links_of_group
@@ -39,6 +40,7 @@ def open_links(
     weights: npt.ArrayLike | None = None,
     ids: npt.ArrayLike | None = None,
     missing_chunks: MissingChunks = "raise",
+    origin: Origin | None = None,
 ) -> Links:
     """Open an undirected graph between instances, whose adjacency matrix A (N, N) any process can load by rows.
 
@@ -62,6 +64,8 @@ def open_links(
     ids : (N,) labels of the instances, by which lists and networkx graphs name them; without, they are named by
         position from 0.  Rows of matrices and positions in npz files are taken as they are.
     missing_chunks : of a Zarr store, as for `dlatent.stores.open.open`.
+    origin : where the instances lay before rows of the data were dropped or reordered (`source.labels.origin`);
+        positions in lists are then those before.
 
     Returns: A, symmetric, finite and not negative, its diagonal zero; `notes` says what was dropped or merged.
     Errors: DataError naming the row and value of an unknown instance, a weight that is no weight, a link without its
@@ -70,14 +74,23 @@ def open_links(
     check_direction(direction)
     if isinstance(links, Links):
         return _opened_before(links, instances, direction)
-    links = located(links, weights, missing_chunks)
+    with guarded(named(links)), explained(origin):
+        return _open(located(links, weights, missing_chunks), Lookup(instances, ids, origin), direction, weights)
+
+
+def named(links: Any) -> str:
+    """What links are called in messages before they are open."""
+    return os.fspath(links) if isinstance(links, str | os.PathLike) else f"links of type {type(links).__qualname__}"
+
+
+def _open(links: Any, lookup: Lookup, direction: Direction | None, weights: npt.ArrayLike | None) -> Links:
+    instances = lookup.instances
     if isinstance(links, zarr.Group | zarr.Array):
         return links_of_group(adjacency_group(links), instances, direction)
     if sp.issparse(links):
         return links_of_matrix(links, instances, direction, f"scipy.sparse {cast(Any, links).format} matrix")
     if is_dask_array(links):
         return links_of_dask(links, instances, direction)
-    lookup = Lookup(instances, ids)
     return links_of_list(list_of(links, lookup, weights), lookup, direction)
 
 
@@ -106,7 +119,7 @@ def located(links: Any, weights: npt.ArrayLike | None, missing_chunks: MissingCh
         return links
     location = os.fspath(links)
     if plain_suffix(location) in FILES:
-        return sp.load_npz(path_or_stream(location)) if is_matrix_archive(location) else location
+        return matrix_of_archive(location) if is_matrix_archive(location) else location
     path = local_path(location)
     if path is not None and path.is_file():
         raise DataError(f"{location}: links are read from {', '.join(FILES)} files and from Zarr stores")

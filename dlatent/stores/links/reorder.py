@@ -16,7 +16,8 @@ from dlatent.errors import DataError
 from dlatent.stores.atomic import new_store
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
-from dlatent.stores.links.carry import ORIGINAL, Reordering, carry
+from dlatent.stores.labels import ORIGINAL
+from dlatent.stores.links.carry import Reordering, carry
 from dlatent.stores.links.direction import Direction
 from dlatent.stores.links.ingest import write_links
 from dlatent.stores.links.open import open_links
@@ -81,8 +82,14 @@ def reorder(
         raise DataError(f"data and links cannot both be written to {out_data}; give two places")
     node = open_node(data, missing_chunks) if isinstance(data, str | os.PathLike) else data
     source = open(node, missing_chunks=missing_chunks)
-    ids = source.labels.instances
-    graph = open_links(links, instances=source.shape[0], ids=ids, direction=direction, missing_chunks=missing_chunks)
+    graph = open_links(
+        links,
+        instances=source.shape[0],
+        ids=source.labels.instances,
+        direction=direction,
+        missing_chunks=missing_chunks,
+        origin=source.labels.origin,
+    )
     before = graph.rows.load(0, graph.instances)
     order = nearest_order(before)
     after = before[order][:, order]

@@ -1,0 +1,88 @@
+"""Numbers in text, strictly: plain ASCII decimals, and none that would be stored as another number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+EXACT = 2**53
+"""Every integer up to here is a float64."""
+
+LONGEST = 1000
+"""Characters of the longest number that is read; the time for it grows with their square."""
+
+_REAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_WORDS = re.compile(r"[+-]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+
+
+def real(text: str) -> float:
+    """A number as float64: decimals, nan and inf.  Decimal fractions are rounded to the nearest float64, integers not.
+
+    Errors: ValueError for what Python alone reads as a number (1_0, digits of other scripts), for numbers beyond
+    float64, and for integers that float64 cannot hold exactly.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"{shown(text)} has {len(text):,} characters, which no number needs")
+    if not _REAL.fullmatch(text):
+        if _WORDS.fullmatch(text):
+            return float(text)
+        raise ValueError(f"{shown(text)} is no number")
+    number = float(text)
+    if not np.isfinite(number):
+        raise ValueError(f"{shown(text)} is beyond float64")
+    if abs(number) >= EXACT and _WHOLE.fullmatch(text) and not int(text) == number:
+        raise ValueError(
+            f"{shown(text)} is an integer that float64 cannot hold exactly; write it with a decimal point to have it "
+            "rounded"
+        )
+    return number
+
+
+def is_real(text: str) -> bool:
+    """Whether a text is a number; of any size."""
+    return bool(_REAL.fullmatch(text) or _WORDS.fullmatch(text))
+
+
+def shown(text: str) -> str:
+    """A token as it is shown in messages."""
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+
+
+def numbers_of(texts: Iterable[str]) -> npt.NDArray[Any] | None:
+    """Texts as int64 where all are whole numbers, as float64 where all are numbers, else None; empty ones are NaN.
+
+    Also None where a number would change, so that it stays text.
+    """
+    found = list(texts)
+    if all(_WHOLE.fullmatch(text) for text in found):
+        whole = [int(text) if len(text) < 20 else EXACT**2 for text in found]
+        return np.array(whole, dtype=np.int64) if all(-(2**63) <= number < 2**63 for number in whole) else None
+    try:
+        numbers = np.array([real(text) if text else np.nan for text in found])
+    except ValueError:
+        return None
+    with np.errstate(invalid="ignore"):
+        whole_numbers = np.all(np.isfinite(numbers)) and np.all(numbers == np.floor(numbers))
+    fits = whole_numbers and np.all(np.abs(numbers) <= EXACT)
+    return numbers.astype(np.int64) if fits else numbers
+
+
+def inexact(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which integers float64 cannot hold exactly; none of other numbers."""
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return np.zeros(values.shape, dtype=bool)
+    if int(values.min()) >= -EXACT and int(values.max()) <= EXACT:
+        return np.zeros(values.shape, dtype=bool)
+    limit = 2.0**63 if values.dtype.kind == "i" else 2.0**64
+    rounded = values.astype(np.float64)
+    inside = rounded < limit  # the largest integers are rounded up to the limit, which would not come back
+    return np.asarray(~inside | (np.where(inside, rounded, 0).astype(values.dtype) != values))
+
+
+INEXACT = "the integer {value} is beyond 2⁵³, where float64 is not exact; store it as a real number to have it rounded"
+"""What is said of an integer that would change."""
