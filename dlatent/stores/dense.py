@@ -18,6 +18,13 @@ MOST_BYTES = 1 << 50
 """No matrix is larger; the list of its blocks alone would fill the memory."""
 
 
+MANY_BYTES = 1 << 42
+"""Of so large a matrix the last chunk is read first, before a list of its blocks is made."""
+
+MANY_CHUNKS = 1000
+"""Of so many chunks in a block the last is read first."""
+
+
 @dataclass(eq=False)
 class ZarrRows(Rows):
     """Rows of a Zarr array; the handle is metadata and a path, so another process opens the files by itself."""
@@ -26,6 +33,9 @@ class ZarrRows(Rows):
 
     def load(self) -> Features:
         """Read the rows; types other than float32 and float64 become float64."""
+        if self.stop - self.start > MANY_CHUNKS * self.array.chunks[0]:
+            # Where chunks are not there, the last is found before all are asked for.
+            read_rows(self.array, self.stop - 1, self.stop)
         values = read_rows(self.array, self.start, self.stop)
         return values.astype(loaded_dtype(values.dtype), copy=False)
 
@@ -57,6 +67,8 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
         raise StoreError(
             f"{place} announces {rows:,} rows of {row_bytes:,} bytes, over 1,024 TiB, or 64 GiB a row; it is damaged"
         )
+    if rows * row_bytes > MANY_BYTES:
+        read_rows(array, rows - 1, rows)
     wanted = wanted_bytes(block_bytes, rows * row_bytes)
     edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, wanted), wanted)
     blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in edges.pairs())

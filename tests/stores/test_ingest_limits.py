@@ -15,6 +15,7 @@ import zarr
 
 from dlatent.cli.main import main
 from dlatent.errors import DataError
+from dlatent.stores.chunked import read_rows
 from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.limits import Limits
 from dlatent.stores.label_files import read_labels
@@ -179,3 +180,14 @@ def test_positions_of_links_beyond_belief(tmp_path):
 def test_limits_are_positive(name):
     with pytest.raises(DataError, match=f"max_{name} is 0; expected at least 1"):
         Limits(**{name: 0})
+
+
+def test_absent_chunks_of_a_damaged_shape_are_found_at_once(tmp_path, monkeypatch):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(12, 7), chunks=(5, 7), dtype="f8")
+    array[:] = 1
+    array.resize((2**31, 7))
+    asked = []
+    monkeypatch.setattr("dlatent.stores.dense.read_rows", lambda *rows: asked.append(rows[1:]) or read_rows(*rows))
+    with pytest.raises(DataError, match="is not there"):
+        open_store(tmp_path / "a.zarr").blocks[0].load()
+    assert [stop - start for start, stop in asked] == [1]
