@@ -118,7 +118,7 @@ class DataSource:
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
-    blocks: tuple[BlockSource, ...]
+    blocks: tuple[BlockSource, ...] = field(repr=False)
     key: Hashable
     sparse: bool = False
     nnz: int | None = None
@@ -156,7 +156,7 @@ class Links:
 
     instances: int
     entries: int
-    rows: LinkRows
+    rows: LinkRows = field(repr=False)
     key: Hashable
     description: str = "links"
     in_memory: bool = False

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
+MASK = "***"
+_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")
+
+
+def masked(text: str) -> str:
+    """A text without the credentials of the URLs in it: users with their passwords, and all that follows a `?`."""
+    return _QUERY.sub(rf"\1?{MASK}", _USER.sub(f"{MASK}@", text)) if "://" in text else text
+
 
 class DlatentError(Exception):
-    """Base class of everything that dlatent raises on purpose."""
+    """Base class of everything that dlatent raises on purpose; credentials of URLs are masked in its text."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(masked(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class DataError(DlatentError, ValueError):

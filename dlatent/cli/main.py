@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, TextIO
 
 from dlatent.cli import choose, demo, fit, impute, ingest, ingest_links, inspect, plan, reconstruct, reorder, transform
 from dlatent.cli.arguments import UsageError
@@ -18,10 +21,11 @@ from dlatent.cli.status import (
     EXPLAINED,
     INTERRUPTED,
     OK,
+    TERMINATED,
     UNEXPECTED,
     USAGE,
 )
-from dlatent.errors import DataError, EngineError, PlanError
+from dlatent.errors import DataError, EngineError, PlanError, masked
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,7 +51,31 @@ def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
         arguments = parser().parse_args(words)
     except SystemExit as end:  # argparse ends the process after --help and after a mistake
         return end.code if isinstance(end.code, int) else OK
-    return _guarded(arguments.run, arguments)
+    with _ended_in_order():
+        return _guarded(arguments.run, arguments)
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody asks the process to end (SIGTERM); it ends as after Ctrl-C, with another status."""
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does, so that what it has begun to write is removed."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
+        yield
+        return
+
+    def end(*_: object) -> NoReturn:
+        # `timeout` and batch systems tell the process and then its group: the second time must not stop the clearing.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -64,6 +92,8 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
         return _refuse(error, DOES_NOT_FIT, arguments)
     except EngineError as error:
         return _refuse(error, ENGINE_LOST, arguments)
+    except Terminated as error:
+        return _refuse(error, TERMINATED, arguments, "terminated")
     except KeyboardInterrupt as error:
         return _refuse(error, INTERRUPTED, arguments, "interrupted")
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -77,8 +107,8 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
 
 def _refuse(error: BaseException, status: int, arguments: argparse.Namespace, before: str = "") -> int:
     if arguments.debug:
-        traceback.print_exception(error)
-    print(f"dlatent: {before}{error}", file=sys.stderr)
+        print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    print(masked(f"dlatent: {before}{error}"), file=sys.stderr)
     return status
 
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlatent.errors import masked
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,9 +32,9 @@ def facts(title: str, values: Mapping[str, object]) -> None:
     shown = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, shown), default=0)
     out = console()
-    out.print(title, style="bold")
+    out.print(masked(title), style="bold")
     for name, value in shown.items():
-        out.print(f"  {name:<{width}}  {value}", soft_wrap=True)
+        out.print(masked(f"  {name:<{width}}  {value}"), soft_wrap=True)
 
 
 def likelihood(value: float, *, linked: bool) -> str:
@@ -49,7 +51,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequen
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", overflow="fold")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(masked, row))
     console().print(made)
 
 
@@ -66,12 +68,14 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return masked(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(text: str) -> None:
     """One line to standard error."""
-    print(f"dlatent: {text}", file=sys.stderr)
+    print(masked(f"dlatent: {text}"), file=sys.stderr)
 
 
 def written(path: str, array: str, seconds: float, *, json: bool) -> None:

@@ -8,6 +8,7 @@ DOES_NOT_FIT = 4
 ENGINE_LOST = 5
 NOT_CONVERGED = 6
 INTERRUPTED = 130
+TERMINATED = 143
 
 EXPLAINED = """exit status:
     0  done
@@ -18,6 +19,7 @@ EXPLAINED = """exit status:
     5  the cluster was lost or cannot be reached
     6  fitted and saved, but the tolerance was not reached
   130  interrupted
+  143  terminated (SIGTERM)
 
 A command that fails leaves nothing written. Results go to standard output, progress and messages to standard error.
 """

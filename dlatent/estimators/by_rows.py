@@ -18,6 +18,7 @@ from dlatent.engine.lazy import is_dask, map_rows
 from dlatent.errors import DataError
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
+from dlatent.stores.atomic import require_writable
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
 
@@ -80,6 +81,8 @@ def by_rows(
     of memory.
     Returns: an array of the input's kind, or the path of the written store.
     """
+    if out is not None:
+        require_writable(out, overwrite=overwrite)
     like = unwrap(data)
     if is_dask(like.data) and out is None and targets is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)

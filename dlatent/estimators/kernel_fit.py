@@ -36,6 +36,7 @@ from dlatent.linear_gaussian.kernel_passes import (
 )
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, median_gamma
+from dlatent.stores.atomic import require_writable
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.memory import held
 
@@ -94,6 +95,8 @@ def survey(engine: PassEngine, task: KernelTask, count: int) -> Features:
 
 def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]:
     """Fit by the kernel between all instances."""
+    if task.plan.route == "stored":
+        require_writable(task.store or "", overwrite=False, how="remove it")
     with task.connected(task.source) as engine:
         own = resolved(kernel, survey(engine, task, SAMPLE))
         if task.plan.route == "memory":

@@ -11,7 +11,7 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels
 from dlatent.engine.gather import PassRecord
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, masked
 from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
@@ -138,7 +138,7 @@ def _attributes(model: LatentVariableModel) -> dict[str, Any]:
     fitted = model._require_fitted()
     outcome, plan = fitted.outcome, fitted.plan
     found: dict[str, Any] = {
-        "parameters": {n: os.fspath(v) if isinstance(v, os.PathLike) else v for n, v in model.get_params().items()},
+        "parameters": {name: _parameter(value) for name, value in model.get_params().items()},
         "log_likelihood": outcome.log_likelihood,
         "checked_log_likelihood": outcome.checked_log_likelihood,
         "converged": outcome.converged,
@@ -161,6 +161,12 @@ def _attributes(model: LatentVariableModel) -> dict[str, Any]:
         found["view_sizes"] = list(model._specification.sizes)
         found["fixed"] = model._specification.fixed
     return found
+
+
+def _parameter(value: Any) -> Any:
+    """A hyperparameter as it is kept: paths as text, URLs without credentials."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return masked(value) if isinstance(value, str) else value
 
 
 def _kind(labels: Any) -> str:

@@ -3,22 +3,25 @@
 Laws (tested in tests/stores/test_stores_atomic.py):
 1. A store at `target` is complete, or it is not there (local), or it says `complete: false` (remote, killed writer).
 2. A failed or interrupted writer leaves nothing behind, and an old local store that it was to replace is untouched.
+3. A killed writer leaves the old local store or the new one, and the next writer removes what else it left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import zarr
+from zarr.core.sync import sync
 
 from dlatent.errors import StoreError
-from dlatent.stores.location import PARTIAL, STORE_MARKS, local_path, remote_filesystem, zarr_location
+from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep
+from dlatent.stores.location import STORE_MARKS, local_path, remote_filesystem, zarr_location
 from dlatent.stores.seal import seal
 
 MARKER = "dlatent"
@@ -26,6 +29,9 @@ MARKER = "dlatent"
 
 STORE_VERSION = 1
 """Layout version of the data stores (matrices) that this library writes."""
+
+REPLACE = "pass overwrite=True to replace it"
+"""What a message says of overwriting."""
 
 RESULT = "result"
 """Kind of the stores that hold fitted models; all other kinds hold data."""
@@ -37,8 +43,9 @@ def new_store(
 ) -> Iterator[zarr.Group]:
     """A context in which a new Zarr v3 store is written; it exists only once the context ends without an error.
 
-    Locally the group lies in a sibling directory `.NAME.partial-RANDOM` that is renamed at the end.  Remote stores have
-    no rename: they are written in place under `complete: false`, and with `overwrite` the old one is removed first.
+    Locally the group lies in a sibling directory `.NAME.partial-HOST-RANDOM` (see `beside`) that is renamed at the
+    end.  Remote stores have no rename: they are written in place under `complete: false`, and with `overwrite` the old
+    one is removed first.
 
     Parameters: `target`, a path or fsspec URL; `kind` and `version`, written to the root attribute `dlatent`;
     `overwrite`, whether a store that is already there is replaced.
@@ -59,23 +66,70 @@ def begin(target: str | os.PathLike[str], *, kind: str, version: int, overwrite:
     path = local_path(target)
     if path is None:
         url = zarr_location(target)
-        _clear_remote(url, overwrite)
-        _mark(zarr.open_group(url, mode="w", zarr_format=3), {"kind": kind, "version": version}, complete=False)
+        try:
+            _clear_remote(url, overwrite)
+            _mark(zarr.open_group(url, mode="w", zarr_format=3), {"kind": kind, "version": version}, complete=False)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(_unwritable(url, error)) from error
         return url
     path = Path(os.path.abspath(path))
+    sweep(path)
     _check_local(path, overwrite)
-    partial = _partial_path(path)
+    partial = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        partial = make(path)
         _mark(zarr.open_group(partial, mode="w-", zarr_format=3), {"kind": kind, "version": version}, complete=False)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise StoreError(f"cannot write a store at {path}: {error}; choose a place that you can write to") from error
+    except BaseException as error:
+        if partial is not None:
+            abandon(str(partial))
+        if isinstance(error, OSError):
+            raise StoreError(_unwritable(path, error)) from error
+        raise
     return str(partial)
 
 
+def require_writable(target: str | os.PathLike[str], *, overwrite: bool, how: str = REPLACE) -> None:
+    """Refuse a place that cannot be written, or that is taken, before the work begins whose results are to go there.
+
+    Whether it can be written is tried, not guessed: a directory (a file, in an object store) is made there and removed.
+    Parameters: `how`, what a message says of overwriting.
+    Errors: StoreError.
+    """
+    path = local_path(target)
+    if path is None:
+        url = zarr_location(target)
+        try:
+            _check_remote(url, overwrite, how)
+            filesystem, root = remote_filesystem(url)
+            name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
+            filesystem.pipe_file(name, b"")
+            filesystem.rm(name)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(_unwritable(url, error)) from error
+        return
+    path = Path(os.path.abspath(path))
+    put_back(path)
+    _check_local(path, overwrite, how)
+    try:
+        above = path
+        while not os.path.lexists(above.parent):
+            above = above.parent
+        discard(make(above))
+    except OSError as error:
+        raise StoreError(_unwritable(path, error)) from error
+
+
+def _unwritable(place: object, error: Exception) -> str:
+    return f"cannot write a store at {place}: {error}; choose a place that you can write to"
+
+
 def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Mark the store at `location` complete and move it to `target`."""
+    """Mark the store at `location` complete and move it to `target`; `abandon` must follow where this fails."""
     group, mark = zarr.open_group(location, mode="r+", use_consolidated=False), secrets.token_bytes(8)
     for _, member in group.members(max_depth=None):
         seal(member, location, mark)
@@ -84,16 +138,24 @@ def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) ->
     path = local_path(target)
     if path is not None:
         _move_into_place(Path(location), Path(os.path.abspath(path)), overwrite)
+        release(location)
 
 
 def abandon(location: str) -> None:
     """Remove an unfinished store; never raises, because it runs while another error is on its way."""
+    with contextlib.suppress(Exception):
+        sync(_settled())
     if local_path(location) is not None:
-        shutil.rmtree(location, ignore_errors=True)
+        discard(location)
         return
     with contextlib.suppress(Exception):
         filesystem, root = remote_filesystem(location)
         filesystem.rm(root, recursive=True)
+
+
+async def _settled() -> None:
+    """Wait for what Zarr still writes: an interrupt ends the wait of its caller only, and files would come back."""
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
 
 def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = None) -> int:
@@ -120,45 +182,37 @@ def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> No
     group.attrs[MARKER] = {**marker, "complete": complete}
 
 
-def _partial_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}{PARTIAL}{secrets.token_hex(6)}")
-
-
-def _check_local(path: Path, overwrite: bool) -> None:
+def _check_local(path: Path, overwrite: bool, how: str = REPLACE) -> None:
     if not os.path.lexists(path):
         return
     if not overwrite:
-        raise StoreError(f"{path} already exists; pass overwrite=True to replace it, or choose another path")
+        raise StoreError(f"{path} already exists; {how}, or choose another path")
     marked = path.is_dir() and any((path / mark).is_file() for mark in STORE_MARKS)
     if not marked and not (path.is_dir() and not any(path.iterdir())):
         raise StoreError(f"{path} exists and is no Zarr store, so it is not replaced; remove it or choose another path")
 
 
-def _clear_remote(url: str, overwrite: bool) -> None:
+def _check_remote(url: str, overwrite: bool, how: str = REPLACE) -> bool:
+    """Whether there is a store to replace."""
     filesystem, root = remote_filesystem(url)
     if not filesystem.exists(root):
-        return
+        return False
     if not overwrite:
-        raise StoreError(f"{url} already exists; pass overwrite=True to replace it, or choose another URL")
+        raise StoreError(f"{url} already exists; {how}, or choose another URL")
     if filesystem.ls(root) and not any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS):
         raise StoreError(f"{url} exists and is no Zarr store, so it is not replaced; remove it or choose another URL")
-    filesystem.rm(root, recursive=True)
+    return True
+
+
+def _clear_remote(url: str, overwrite: bool) -> None:
+    if _check_remote(url, overwrite):
+        filesystem, root = remote_filesystem(url)
+        filesystem.rm(root, recursive=True)
 
 
 def _move_into_place(partial: Path, path: Path, overwrite: bool) -> None:
-    """Rename; an old store steps aside first and comes back if the rename fails."""
     _check_local(path, overwrite)
-    if not os.path.lexists(path):
-        partial.rename(path)
-        return
-    aside = _partial_path(path)
-    path.rename(aside)
-    try:
-        partial.rename(path)
-    except BaseException:
-        aside.rename(path)
-        raise
-    if aside.is_symlink():
-        aside.unlink()
+    if os.path.lexists(path):
+        replace(partial, path)
     else:
-        shutil.rmtree(aside, ignore_errors=True)
+        partial.rename(path)

@@ -13,7 +13,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, masked
 from dlatent.stores.strict import ALL_CHUNKS, root_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
@@ -123,9 +123,9 @@ def process_local(array: ZarrArray) -> bool:
 
 
 def place_of(node: ZarrArray | zarr.Group) -> str:
-    """The path or URL of a node for messages."""
+    """The path or URL of a node for messages, without credentials."""
     root = root_of(node.store)
-    return f"{root}/{node.path}" if node.path else root
+    return masked(f"{root}/{node.path}" if node.path else root)
 
 
 def _failing_chunk(array: ZarrArray, start: int, stop: int) -> str:

@@ -57,15 +57,19 @@ class TileSink:
         Errors: StoreError where the path is taken.
         """
         location = begin(path, kind=KIND, version=STORE_VERSION, overwrite=overwrite)
-        columns = chunk_columns(edges)
-        sink = cls(zarr_location(path), location, tuple(map(int, edges)), np.dtype(dtype).str, columns, overwrite)
-        root = zarr.open_group(location, mode="r+", use_consolidated=False)
-        root.attrs["edges"] = list(sink.edges)
-        for start, stop in pairwise(sink.edges):
-            shape = (stop - start, sink.edges[-1] - start)
-            chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
-            # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
-            new_array(root, panel_name(start), shape, sink.dtype, chunks, attributes=ALL_WRITTEN, compress=False)
+        try:
+            columns = chunk_columns(edges)
+            sink = cls(zarr_location(path), location, tuple(map(int, edges)), np.dtype(dtype).str, columns, overwrite)
+            root = zarr.open_group(location, mode="r+", use_consolidated=False)
+            root.attrs["edges"] = list(sink.edges)
+            for start, stop in pairwise(sink.edges):
+                shape = (stop - start, sink.edges[-1] - start)
+                chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
+                # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
+                new_array(root, panel_name(start), shape, sink.dtype, chunks, attributes=ALL_WRITTEN, compress=False)
+        except BaseException:
+            abandon(location)
+            raise
         return sink
 
     def write(self, row: int, column: int, tile: Array) -> int:

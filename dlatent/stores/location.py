@@ -9,11 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
+from dlatent.stores.beside import put_back
+
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files whose presence makes a directory a node of a Zarr hierarchy."""
-
-PARTIAL = ".partial-"
-"""Part of the name of every directory that a writer has not finished."""
 
 
 def local_path(location: str | os.PathLike[str]) -> Path | None:
@@ -52,7 +51,7 @@ def is_node(location: str) -> bool:
     """Whether the location holds a Zarr group or array."""
     path = local_path(location)
     if path is not None:
-        return any((path / mark).is_file() for mark in STORE_MARKS)
+        return put_back(path) and any((path / mark).is_file() for mark in STORE_MARKS)
     filesystem, root = remote_filesystem(location)
     return any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS)
 

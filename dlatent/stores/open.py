@@ -18,13 +18,14 @@ from fsspec import available_protocols
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
+from dlatent.stores.beside import PARTIAL, put_back
 from dlatent.stores.chunked import ZarrArray, place_of
 from dlatent.stores.csr import open_csr
 from dlatent.stores.dense import open_zarr_array
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
-from dlatent.stores.location import PARTIAL, local_path, zarr_location
+from dlatent.stores.location import local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
 from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, strict
 
@@ -95,6 +96,8 @@ def open_node(
         raise StoreError(f"cannot open {place}: fsspec knows no such kind of URL; check the part before ://")
     if not unfinished and any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
         raise StoreError(f"{place} is an unfinished store that a writer left behind; remove it and write it again")
+    if (path := local_path(place)) is not None:
+        put_back(path)
     try:
         return strict(zarr.open(place, mode="r", use_consolidated=False), missing_chunks)
     except StoreError:

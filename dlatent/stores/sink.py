@@ -74,11 +74,11 @@ class RowSink:
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
         location = begin(path, kind=name, version=STORE_VERSION, overwrite=overwrite)
-        sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
         try:
+            sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
             sink._lay_out(dims, coordinates or {})
         except BaseException:
-            sink.abort()
+            abandon(location)
             raise
         return sink
 

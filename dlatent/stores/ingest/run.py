@@ -13,8 +13,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from dlatent.errors import DataError
+from dlatent.errors import DataError, masked
 from dlatent.stores.atomic import MARKER, new_store
+from dlatent.stores.beside import discard, make
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.formats import Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
@@ -24,7 +25,7 @@ from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.ingest.writer import SparseWriter
-from dlatent.stores.location import PARTIAL, local_path
+from dlatent.stores.location import local_path
 from dlatent.stores.strict import MissingChunks
 
 BLOCK_BYTES = 32 << 20
@@ -124,7 +125,7 @@ def ingest(
             marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
             root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": found}
     return IngestReport(
-        destination=os.fspath(destination),
+        destination=masked(os.fspath(destination)),
         shape=job.shape,
         nnz=job.writer.nnz,
         dtype=str(job.stored_dtype),
@@ -144,10 +145,15 @@ def ingest(
 def scratch(destination: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary directory beside a local destination, where there is room for as much data; removed at the end."""
     path = local_path(destination)
-    parent = None if path is None else Path(os.path.abspath(path)).parent
-    name = "dlatent" if path is None else path.name
-    with tempfile.TemporaryDirectory(prefix=f".{name}{PARTIAL}", dir=parent) as directory:
-        yield Path(directory)
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="dlatent-") as directory:
+            yield Path(directory)
+        return
+    made = make(Path(os.path.abspath(path)), 0o700)
+    try:
+        yield made
+    finally:
+        discard(made)
 
 
 def _check_options(

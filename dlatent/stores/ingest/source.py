@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 import fsspec
 
-from dlatent.errors import DataError
+from dlatent.errors import MASK, DataError, masked
 from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path
 
@@ -159,8 +159,8 @@ def directory_size(location: str) -> int | None:
 
 
 def file_name(location: str) -> str:
-    """Last part of a path or URL."""
-    return location.rstrip("/").replace("\\", "/").rpartition("/")[2]
+    """Last part of a path or URL, without what follows a `?` there."""
+    return masked(location).removesuffix(f"?{MASK}").rstrip("/").replace("\\", "/").rpartition("/")[2]
 
 
 def plain_suffix(location: str) -> str:

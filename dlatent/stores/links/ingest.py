@@ -15,7 +15,8 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.arrays import AxisLabels, DataSource, Links
-from dlatent.stores.atomic import new_store
+from dlatent.errors import masked
+from dlatent.stores.atomic import new_store, require_writable
 from dlatent.stores.csr import open_csr
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
@@ -98,6 +99,7 @@ def ingest_links(
     """
     started = time.perf_counter()
     check_direction(direction)
+    require_writable(out, overwrite=overwrite)
     origin = None
     if data is not None:
         opened = open(data, missing_chunks=missing_chunks)
@@ -122,7 +124,7 @@ def ingest_links(
         degrees = write_links(root, rows, given.instances, weighted=weighted)
     counts.isolated = int(np.count_nonzero(degrees == 0))
     return LinksReport(
-        destination=os.fspath(out),
+        destination=masked(os.fspath(out)),
         instances=given.instances,
         links=int(degrees.sum()) // 2,
         weighted=weighted,

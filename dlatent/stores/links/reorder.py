@@ -12,8 +12,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from dlatent.errors import DataError
-from dlatent.stores.atomic import new_store
+from dlatent.errors import DataError, masked
+from dlatent.stores.atomic import new_store, require_writable
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
 from dlatent.stores.labels import ORIGINAL
@@ -80,6 +80,8 @@ def reorder(
         raise DataError(f"method is {method!r}; expected 'rcm'")
     if os.path.abspath(os.fspath(out_data)) == os.path.abspath(os.fspath(out_links)):
         raise DataError(f"data and links cannot both be written to {out_data}; give two places")
+    for place in (out_data, out_links):
+        require_writable(place, overwrite=overwrite)
     node = open_node(data, missing_chunks) if isinstance(data, str | os.PathLike) else data
     source = open(node, missing_chunks=missing_chunks)
     graph = open_links(
@@ -105,8 +107,8 @@ def reorder(
         write_vector(root_links, ORIGINAL, order)
     old, moved = _distances(before), _distances(after)
     return ReorderReport(
-        data=os.fspath(out_data),
-        links=os.fspath(out_links),
+        data=masked(os.fspath(out_data)),
+        links=masked(os.fspath(out_links)),
         instances=graph.instances,
         median_distance=(float(np.median(old)), float(np.median(moved))),
         largest_distance=(int(old.max()), int(moved.max())),

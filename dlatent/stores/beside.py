@@ -1,0 +1,201 @@
+"""Directories beside a local destination: whose they are, and what becomes of them when their owner dies.
+
+A writer works in `.NAME.partial-HOST-RANDOM` and holds a lock (`flock`) on that directory while it lives.  The kernel
+gives the lock up when the process ends, however it ends: where the lock is free, the owner is dead, and nothing has to
+ask the clock.  A lock is known to one machine only, so the name says which (HOST), and what another machine left is
+never touched.  Where a file system has no locks nothing is removed.
+
+Laws (tested in tests/stores/test_stores_beside.py):
+1. `sweep` removes what dead owners left, and never what a living one works in.
+2. While `replace` works, a complete store is at the destination at every moment (where the system can let two paths
+   change places), or `put_back` brings the old one back (elsewhere, if the writer dies between two renames).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlatent.errors import StoreError
+
+PARTIAL = ".partial-"
+"""Part of the name of every directory that a writer has not finished."""
+
+OLD = "old-"
+"""Follows `PARTIAL` in the name of a complete store that stepped aside for another."""
+
+HOST = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest() + "-"
+"""This machine, in the names of the directories that its processes make."""
+
+_HELD: dict[str, int] = {}
+"""Descriptors that hold the locks of this process, by directory."""
+
+_MADE: dict[str, int] = {}
+"""Directories that were made and not moved to their place, and the process that made them."""
+
+_HERE, _CHANGE_PLACES = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
+
+
+def make(path: Path, mode: int = 0o777) -> Path:
+    """A new empty directory for a writer of `path`, locked until `release` or `discard`."""
+    while True:
+        directory = beside(path)
+        _MADE[str(directory)] = os.getpid()
+        try:
+            directory.mkdir(mode)
+            if _held(directory):
+                return directory
+        except (BlockingIOError, FileNotFoundError):  # somebody sweeps, and came in between
+            if not path.parent.is_dir():
+                raise
+
+
+def beside(path: Path, tag: str = "") -> Path:
+    """A new name beside `path`."""
+    return path.with_name(f".{path.name}{PARTIAL}{tag}{HOST}{secrets.token_hex(6)}")
+
+
+def release(directory: str | os.PathLike[str]) -> None:
+    """Give up the lock of a directory that `make` made and that has been moved to its place."""
+    _MADE.pop(os.fspath(directory), None)
+    _unlock(directory)
+
+
+def discard(directory: str | os.PathLike[str]) -> None:
+    """Remove a directory that `make` made, now and again when the process ends."""
+    remove(Path(directory))
+    _unlock(directory)
+
+
+@atexit.register
+def _clear() -> None:
+    """Remove what an interrupt kept from being removed, or a thread that was still writing has made once more; threads
+    have ended when this runs."""
+    for directory, process in _MADE.items():
+        if process == os.getpid():
+            remove(Path(directory))
+
+
+def sweep(path: Path) -> None:
+    """Put an old store back that a dead writer of `path` moved aside, and remove what dead writers left."""
+    put_back(path)
+    for leftover in (*_found(path, HOST), *_found(path, OLD + HOST)):
+        with contextlib.suppress(OSError):
+            held = _lock(leftover)
+            try:
+                remove(leftover)
+            finally:
+                os.close(held)
+
+
+def put_back(path: Path) -> bool:
+    """Move an old store back to `path` whose writer died before the new one was there; whether something is there now.
+
+    A living writer is waited for: between its two renames is only a moment.
+    Errors: StoreError where there is an old store that cannot be moved.
+    """
+    for aside in () if os.path.lexists(path) else _found(path, OLD):
+        try:
+            if not aside.name.startswith(f".{path.name}{PARTIAL}{OLD}{HOST}"):
+                raise PermissionError("another machine has put it there")
+            held = _lock(aside, wait=True)
+            try:
+                if not os.path.lexists(path):
+                    aside.rename(path)
+            finally:
+                os.close(held)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(
+                f"{path} was being replaced when its writer was interrupted; the old store is whole and lies at "
+                f"{aside} ({error}): move it back"
+            ) from error
+    return os.path.lexists(path)
+
+
+def replace(partial: Path, path: Path) -> None:
+    """Move the complete store `partial` to the place of the store at `path`, which is removed."""
+    if _exchanged(partial, path):
+        remove(partial)
+        return
+    aside, held = beside(path, OLD), None
+    with contextlib.suppress(OSError):
+        held = _lock(path)
+    try:
+        path.rename(aside)
+        try:
+            partial.rename(path)
+        except BaseException:
+            aside.rename(path)
+            raise
+        remove(aside)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def remove(place: Path) -> None:
+    """Remove a directory, or the link to one, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        if place.is_symlink():
+            place.unlink()
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _found(path: Path, tag: str) -> Iterator[Path]:
+    """What lies beside `path` under its name and a tag."""
+    prefix = f".{path.name}{PARTIAL}{tag}"
+    with contextlib.suppress(OSError):
+        yield from sorted(path.parent / name for name in os.listdir(path.parent) if name.startswith(prefix))
+
+
+def _lock(directory: Path, *, wait: bool = False) -> int:
+    """A descriptor that holds the lock of a directory. Errors: BlockingIOError where another one holds it."""
+    found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        os.close(found)
+        raise
+    return found
+
+
+def _held(directory: Path) -> bool:
+    """Hold the lock of a new directory; whether it is still there. Errors: as `_lock`."""
+    try:
+        held = _lock(directory)
+    except (BlockingIOError, FileNotFoundError):
+        raise
+    except OSError:  # no locks on this file system
+        return True
+    _HELD[str(directory)] = held
+    if os.path.lexists(directory) and os.path.samestat(os.stat(directory), os.fstat(held)):
+        return True
+    _unlock(directory)
+    return False
+
+
+def _unlock(directory: str | os.PathLike[str]) -> None:
+    held = _HELD.pop(os.fspath(directory), None)
+    if held is not None:
+        os.close(held)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two paths change places in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _CHANGE_PLACES) == 0)

@@ -1,0 +1,153 @@
+"""SIGTERM and SIGKILL at seeded moments of a command: the old store or the new one is there, and it can be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dlatent
+from dlatent.stores.open import open as open_data
+
+# Imports once, and runs each command in a process of its own (a fork) that sends itself a signal at its n-th touch of
+# the file system: the same moments at every run, on slow machines and on fast ones.
+SERVER = """
+import json, os, signal, sys
+import dlatent.cli.main as cli
+import dlatent.estimators.saved, dlatent.stores.ingest, dlatent.estimators.by_rows, dask.threaded, pandas
+
+def carry_out(words, number, moment, errors):
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    seen, counting = 0, False
+    def count(event, *_):
+        nonlocal seen
+        if counting and event.startswith(("open", "os.", "shutil.")) and event != "os.kill":
+            seen += 1
+            if seen == moment:
+                os.kill(os.getpid(), number)
+    sys.addaudithook(count)
+    guarded = cli._guarded
+    def started(*arguments):
+        nonlocal counting
+        counting = True
+        try:
+            return guarded(*arguments)
+        finally:
+            counting = False
+    cli._guarded = started
+    status = cli.main(words)
+    sys.stderr.flush()
+    if not moment:
+        with open(errors, "w") as said:
+            said.write(str(seen))
+    sys.exit(status)
+
+for line in sys.stdin:
+    words, number, moment, errors = json.loads(line)
+    child = os.fork()
+    if not child:
+        carry_out(words, number, moment, errors)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Commands:
+    """Commands in processes that end themselves by a signal."""
+
+    def __init__(self, folder: Path) -> None:
+        self._errors = folder / "stderr"
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, words: list[object], number: int = 0, moment: int = 0) -> tuple[int, str]:
+        """Exit status and what the command said on standard error (without a signal, how many moments it has)."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        line = [[os.fspath(word) for word in words], int(number), moment, str(self._errors)]  # type: ignore[arg-type]
+        self._server.stdin.write(json.dumps(line) + "\n")
+        self._server.stdin.flush()
+        return int(self._server.stdout.readline()), self._errors.read_text()
+
+    def end(self) -> None:
+        """No more commands."""
+        self._server.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    made = Commands(tmp_path_factory.mktemp("said"))
+    yield made
+    made.end()
+
+
+def whole(place: Path) -> None:
+    """Read everything of a store; it is complete, or this fails."""
+    if place.name == "model.zarr":
+        assert np.isfinite(dlatent.load(place).components_).all()
+    else:
+        for block in open_data(place).blocks:
+            assert np.isfinite(block.load()).all()
+
+
+def words_of(command: str, store: Path, model: Path, folder: Path) -> tuple[list[object], Path]:
+    if command == "ingest":
+        rows = np.random.default_rng(0).standard_normal((300, 7))
+        np.savetxt(folder.parent / "rows.csv", rows, delimiter=",", header=",".join("abcdefg"), comments="")
+        place = folder / "rows.zarr"
+        return ["ingest", folder.parent / "rows.csv", place, "--block-size", "2kB", "--quiet", "--overwrite"], place
+    if command == "fit":
+        place = folder / "model.zarr"
+        return ["fit", "ppca", store, "-k", "2", "-o", place, "--quiet", "--overwrite"], place
+    place = folder / "scores.zarr"
+    return ["transform", model, store, "-o", place, "--overwrite"], place
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("command", ["ingest", "fit", "transform"])
+def test_a_signal_at_any_moment_leaves_a_whole_store_and_the_next_command_clears_up(
+    commands: Commands, store: Path, model: Path, tmp_path: Path, command: str, number: int
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words, place = words_of(command, store, model, folder)
+    status, counted = commands(words)
+    assert status == 0
+    assert int(counted) > 50
+    whole(place)
+    rng = np.random.default_rng([number, len(command)])
+    for moment in sorted({1, *rng.integers(1, int(counted), 4).tolist()}):
+        status, said = commands(words, number, moment)
+        if number == signal.SIGTERM:
+            assert status == 143, said
+            assert said == "dlatent: terminated\n"
+            assert os.listdir(folder) == [place.name]
+        else:
+            assert status == -signal.SIGKILL
+        whole(place)
+    assert commands(words)[0] == 0
+    whole(place)
+    assert os.listdir(folder) == [place.name]
+
+
+def test_a_terminated_command_leaves_nothing_where_nothing_was(commands: Commands, store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    words: list[object] = ["fit", "ppca", store, "-k", "2", "-o", folder / "model.zarr", "--quiet"]
+    status, said = commands(words, signal.SIGTERM, 300)
+    assert (status, said) == (143, "dlatent: terminated\n")
+    assert os.listdir(folder) == []
+
+
+def test_the_help_names_the_status() -> None:
+    from dlatent.cli.status import EXPLAINED, TERMINATED
+
+    assert f"  {TERMINATED}  terminated (SIGTERM)\n" in EXPLAINED
