@@ -13,8 +13,9 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore
 
-from dlatent.errors import StoreError, masked
-from dlatent.stores.strict import ALL_CHUNKS, root_of, unwrapped
+from dlatent.errors import StoreError
+from dlatent.stores.codecs import harmless
+from dlatent.stores.strict import ALL_CHUNKS, place_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
@@ -69,8 +70,9 @@ def open_to_write(location: str) -> ZarrArray:
 def read_rows(array: ZarrArray, start: int, stop: int) -> npt.NDArray[Any]:
     """Rows `[start, stop)` of an array, or all of one that has no dimensions.
 
-    Errors: StoreError that names the array, the rows, and the first chunk among them that fails.
+    Errors: StoreError that names the array, the rows, and the first chunk among them that fails; as `harmless`.
     """
+    harmless(array)
     try:
         return np.asarray(array[start:stop] if array.ndim else array[...])
     except MemoryError:
@@ -87,7 +89,8 @@ def read_rows(array: ZarrArray, start: int, stop: int) -> npt.NDArray[Any]:
 
 def read_all(array: ZarrArray) -> npt.NDArray[Any]:
     """All values of an array of any number of dimensions, with the errors of `read_rows`."""
-    return read_rows(array, 0, array.shape[0] if array.ndim else 1)
+    shape = harmless(array).shape
+    return read_rows(array, 0, shape[0] if shape else 1)
 
 
 def lacking_chunks(array: ZarrArray) -> int:
@@ -120,12 +123,6 @@ def process_local(array: ZarrArray) -> bool:
         filesystem = getattr(store.fs, "sync_fs", store.fs)
         return "memory" in np.atleast_1d(filesystem.protocol)
     return type(store).__name__ in ("MemoryStore", "ManagedMemoryStore", "GpuMemoryStore")
-
-
-def place_of(node: ZarrArray | zarr.Group) -> str:
-    """The path or URL of a node for messages, without credentials."""
-    root = root_of(node.store)
-    return masked(f"{root}/{node.path}" if node.path else root)
 
 
 def _failing_chunk(array: ZarrArray, start: int, stop: int) -> str:

@@ -14,10 +14,11 @@ import zarr
 
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, place_of, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, process_local, read_rows
+from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bytes, sparse_edges, wanted_bytes
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
-from dlatent.stores.strict import strict
+from dlatent.stores.strict import place_of, strict
 
 POINTERS_READ = 1 << 20
 """Elements of `indptr` that are read at one time while a matrix is opened."""
@@ -122,7 +123,7 @@ def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
         member = group.get(name)
         if not isinstance(member, zarr.Array) or member.ndim != 1:
             raise StoreError(f"{place}: the member {name!r} is missing or no one-dimensional array; write it again")
-        check_chunks(member)
+        check_chunks(harmless(member))
         members[name] = strict(member)
     rows, columns = (int(n) for n in shape)  # type: ignore[arg-type]
     if members["indptr"].shape != (rows + 1,):

@@ -9,10 +9,11 @@ from uuid import uuid4
 
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, place_of, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, process_local, read_rows
+from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
-from dlatent.stores.strict import strict
+from dlatent.stores.strict import place_of, strict
 
 MOST_BYTES = 1 << 50
 """No matrix is larger; the list of its blocks alone would fill the memory."""
@@ -59,7 +60,7 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
             f"{place} holds packed values (attribute {min(packed)!r}); open it with xarray, which unpacks them, "
             "and pass the variable"
         )
-    check_chunks(array)
+    check_chunks(harmless(array))
     array = strict(array)
     dtype = loaded_dtype(array.dtype)
     row_bytes = columns * dtype.itemsize

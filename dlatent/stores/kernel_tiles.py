@@ -21,11 +21,11 @@ import zarr
 
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
-from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, place_of, read_rows
+from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_rows
 from dlatent.stores.location import child_location, zarr_location
 from dlatent.stores.open import open_node
 from dlatent.stores.rows import Rows
-from dlatent.stores.strict import strict
+from dlatent.stores.strict import place_of, strict
 
 KIND = "kernel"
 CHUNK_ROWS = 128

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import place_of, read_all
+from dlatent.stores.chunked import read_all
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.limits import DEFAULT
 from dlatent.stores.ingest.member_stream import MemberStream
@@ -23,7 +23,7 @@ from dlatent.stores.labels import read_text
 from dlatent.stores.location import is_node, local_path, zarr_location
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.open import check_complete, open_node
-from dlatent.stores.strict import MissingChunks
+from dlatent.stores.strict import MissingChunks, place_of
 
 MULTI = "Y"
 

@@ -14,12 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 import zarr
 from fsspec import available_protocols
+from fsspec.registry import registry
 
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.beside import PARTIAL, put_back
-from dlatent.stores.chunked import ZarrArray, place_of
+from dlatent.stores.chunked import ZarrArray
+from dlatent.stores.codecs import harmless
 from dlatent.stores.csr import open_csr
 from dlatent.stores.dense import open_zarr_array
 from dlatent.stores.guard import guarded
@@ -27,7 +29,7 @@ from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.location import local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
-from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, strict
+from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, place_of, strict
 
 ACCEPTED = (
     "a numpy array, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, a zarr.Array, a Zarr group "
@@ -69,7 +71,7 @@ def open(
             check_complete(data)
             if isinstance(data, zarr.Group):
                 return _open_group(data, block_bytes, dims)
-            return open_zarr_array(data, block_bytes, array_labels(data, dims))
+            return open_zarr_array(harmless(data), block_bytes, array_labels(data, dims))
     labels = AxisLabels() if dims is None else AxisLabels(dims)
     if isinstance(data, np.ndarray):
         return open_numpy(data, block_bytes, labels)
@@ -92,7 +94,7 @@ def open_node(
     """
     check_missing_chunks(missing_chunks)
     place = zarr_location(location)
-    if "://" in place and place.partition("://")[0].split("::")[0] not in available_protocols():
+    if "://" in place and place.partition("://")[0].split("::")[0] not in {*available_protocols(), *registry}:
         raise StoreError(f"cannot open {place}: fsspec knows no such kind of URL; check the part before ://")
     if not unfinished and any(part.startswith(".") and PARTIAL in part for part in place.split("/")):
         raise StoreError(f"{place} is an unfinished store that a writer left behind; remove it and write it again")

@@ -18,11 +18,12 @@ import zarr
 
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
-from dlatent.stores.chunked import ZarrArray, lacking_chunks, new_array, place_of
+from dlatent.stores.chunked import ZarrArray, lacking_chunks, new_array
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
 from dlatent.stores.schema import Variable, check
+from dlatent.stores.strict import place_of
 
 JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A value that JSON can hold; NaN and infinities are allowed and travel by name."""

@@ -23,7 +23,7 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
-from dlatent.errors import DataError, StoreError
+from dlatent.errors import DataError, StoreError, masked
 from dlatent.stores.seal import intact
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
@@ -148,14 +148,20 @@ def unwrapped(store: Store) -> Store:
     return store.wrapped if isinstance(store, StrictStore) else store
 
 
+def place_of(node: zarr.Array[Any] | zarr.Group) -> str:
+    """The path or URL of a node for messages, without credentials."""
+    root = root_of(node.store)
+    return f"{root}/{node.path}" if node.path else root
+
+
 def root_of(store: Store) -> str:
-    """The path or URL of the root of a store, for messages."""
+    """The path or URL of the root of a store for messages, without credentials."""
     store = unwrapped(store)
     if isinstance(store, LocalStore):
         return str(store.root)
     if isinstance(store, FsspecStore):
-        return str(getattr(store.fs, "sync_fs", store.fs).unstrip_protocol(store.path))
-    return str(store)
+        return masked(str(getattr(store.fs, "sync_fs", store.fs).unstrip_protocol(store.path)))
+    return masked(str(store))
 
 
 def _digest(document: bytes) -> str:

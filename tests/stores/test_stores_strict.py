@@ -21,7 +21,7 @@ from zarr.storage import MemoryStore, ZipStore
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.chunked import place_of, process_local
+from dlatent.stores.chunked import process_local
 from dlatent.stores.ingest import ingest
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.label_files import read_labels
@@ -30,7 +30,7 @@ from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
 from dlatent.stores.sink import RowSink
 from dlatent.stores.sparse import write_csr
-from dlatent.stores.strict import StrictStore
+from dlatent.stores.strict import StrictStore, place_of
 
 X = np.random.default_rng(0).normal(size=(60, 12))
 

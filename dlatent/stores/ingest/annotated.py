@@ -11,6 +11,7 @@ import numpy as np
 
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import read_rows
+from dlatent.stores.codecs import check_below
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
 from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.source import directory_size, file_name, file_size, path_or_stream
@@ -49,6 +50,9 @@ class AnnotatedReader(Reader):
         self._root = self._open_zarr() if zarr_store else self._open_h5ad()
         if "X" not in self._root:
             raise DataError(f"{self.description} holds no matrix X; it has {', '.join(self._root.keys())}")
+        if zarr_store:
+            for name in {"X", "obs", "var"} & set(self._root):
+                check_below(self._root[name])
         shape, self._read = self._layout(self._root["X"])
         self.rows, self.columns = shape
         self._limits.check_size(self.least_bytes, size, self.description)
@@ -91,7 +95,7 @@ class AnnotatedReader(Reader):
             return None
         obs = self._root.get("obs", {})
         if column not in obs:
-            given = ", ".join(name for name in obs if not name.startswith("_")) or "none"
+            given = ", ".join(sorted(name for name in obs if not name.startswith("_"))) or "none"
             raise DataError(f"{self.description} has no obs column {column!r}; it has {given}")
         self.label_name = column
         return plain_values(self._element(obs[column]))
@@ -134,7 +138,8 @@ class AnnotatedReader(Reader):
         import zarr
 
         try:
-            return strict(zarr.open_group(zarr_location(self._location), mode="r"), self._missing_chunks)
+            root = zarr.open_group(zarr_location(self._location), mode="r", use_consolidated=False)
+            return strict(root, self._missing_chunks)
         except StoreError:
             raise
         except (OSError, ValueError, KeyError) as error:

@@ -11,7 +11,7 @@ import zarr
 
 from dlatent.arrays import AxisLabels, DataSource, Links
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import place_of, process_local
+from dlatent.stores.chunked import process_local
 from dlatent.stores.csr import CsrRows, open_csr
 from dlatent.stores.lazy import open_dask
 from dlatent.stores.links.checks import check_instances, check_square
@@ -22,6 +22,7 @@ from dlatent.stores.links.rows import StoredRows
 from dlatent.stores.links.symmetry import check_symmetric
 from dlatent.stores.open import check_complete
 from dlatent.stores.sparse import canonical
+from dlatent.stores.strict import place_of
 
 READ_BYTES = 256 * 10**6
 """Links that are not in memory are read into it, where their direction must go, up to this size."""
