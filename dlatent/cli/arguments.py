@@ -131,6 +131,16 @@ def opened(data: Any, missing_chunks: str) -> Any:
     return open_source(data, missing_chunks="fill")
 
 
+def add_model_size(parser: argparse.ArgumentParser) -> None:
+    """`--max-model-size`."""
+    parser.add_argument(
+        "--max-model-size",
+        type=byte_count,
+        metavar="SIZE",
+        help="most memory for a model that is read (default 1GiB; more where a thousandth of it is stored)",
+    )
+
+
 def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
     """`--labels` and `--unlabelled`."""
     parser.add_argument(

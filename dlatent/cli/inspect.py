@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_missing_chunks
+from dlatent.cli.arguments import add_json, add_missing_chunks, add_model_size
 from dlatent.cli.inspect_embedding import describe_embedding, print_embedding
 from dlatent.cli.status import OK
 
@@ -28,6 +28,7 @@ def register(commands: Any) -> None:
     )
     parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store")
     add_missing_chunks(parser)
+    add_model_size(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     marker, missing_chunks = open_node(arguments.path).attrs.get(MARKER), arguments.missing_chunks
     kind = marker.get("kind") if isinstance(marker, dict) else None
     if kind == RESULT:
-        found = describe_model(arguments.path)
+        found = describe_model(arguments.path, arguments.max_model_size)
         display = print_embedding if "eigen_solver" in found else _print_model
     elif kind == "links":
         found, display = describe_links(arguments.path, missing_chunks), _print_links
@@ -53,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def describe_model(path: str) -> dict[str, Any]:
+def describe_model(path: str, max_bytes: int | None = None) -> dict[str, Any]:
     """What a saved model is, and how its fit went."""
     from dlatent.stores.results import load
 
-    stored = load(path)
+    stored = load(path, max_bytes=max_bytes)
     if "embedding" in stored.variables:
         return describe_embedding(path, stored)
     values = {name: variable.values for name, variable in stored.variables.items()}

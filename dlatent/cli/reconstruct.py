@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks, add_overwrite, opened
+from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks, add_model_size, add_overwrite, opened
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
@@ -29,6 +29,7 @@ def register(commands: Any) -> None:
     add_missing_chunks(parser)
     add_cluster(parser)
     add_overwrite(parser)
+    add_model_size(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_free(arguments.output, overwrite=arguments.overwrite)
     from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, load
 
-    model, started = load(arguments.model), perf_counter()
+    model, started = load(arguments.model, max_bytes=arguments.max_model_size), perf_counter()
     if not isinstance(model, (CorrespondencePPCA, CorrespondenceFactorAnalysis)):
         raise DataError(
             f"{arguments.model} holds a {type(model).__name__}, which has no views to reconstruct; fit correspondence "

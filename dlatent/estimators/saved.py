@@ -11,7 +11,8 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels
 from dlatent.engine.gather import PassRecord
-from dlatent.errors import StoreError, masked
+from dlatent.engine.machine import memory
+from dlatent.errors import DlatentError, StoreError, masked
 from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
@@ -20,7 +21,7 @@ from dlatent.estimators.kernel import KernelPPCA, KernelSupervisedPPCA
 from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
-from dlatent.estimators.saved_kernel import kernel_attributes, kernel_variables, restored_map
+from dlatent.estimators.saved_kernel import PART, kernel_attributes, kernel_variables, restored_map
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import TargetEncoding
 from dlatent.estimators.views import CorrespondenceModel
@@ -28,9 +29,10 @@ from dlatent.fitting.outcome import Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.stores.results import StoredResult
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
-from dlatent.stores.schema import Variable
+from dlatent.stores.schema import Variable, check_values
 
 MODELS: tuple[type[LatentVariableModel], ...] = (
     PPCA,
@@ -201,20 +203,37 @@ def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, over
     save_stored(path, kind=type(model).__name__, attributes=attributes, variables=variables, overwrite=overwrite)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     """Open a saved model: what it computes is equal, to the last bit, to what the saved one did.
 
-    Errors: StoreError where the path is no complete model, or one of a newer version.
+    Parameters: `max_bytes`, most bytes that its variables may take in memory; None allows 1 GiB, and more where a
+    thousandth of it is stored and half of the memory of this machine holds it.
+    Errors: StoreError where the path is no complete model, one of a newer version, one that is larger than it may be,
+    or one that is damaged or has been changed since it was saved.
     """
-    stored = load_stored(path)
-    if stored.kind in saved_local_linear.KINDS:
-        return saved_local_linear.load_local_linear(stored)
-    if stored.kind not in KINDS:
+    place = os.fspath(path)
+    stored = load_stored(path, max_bytes=max_bytes, room=int(PART * memory()) if max_bytes is None else None)
+    if stored.kind not in KINDS and stored.kind not in saved_local_linear.KINDS:
         known = ", ".join([*KINDS, *saved_local_linear.KINDS])
-        raise StoreError(f"{os.fspath(path)} holds a {stored.kind!r}; this version of dlatent knows {known}")
+        raise StoreError(f"{place} holds a {stored.kind!r}; this version of dlatent knows {known}")
+    check_values(stored.variables, place)
+    try:
+        if stored.kind in saved_local_linear.KINDS:
+            return saved_local_linear.load_local_linear(stored)
+        return _load_model(stored)
+    except (DlatentError, MemoryError) as error:
+        raise StoreError(f"{place}: {error}") from error
+    except Exception as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise StoreError(f"{place} is no {stored.kind} that can be: {what}; save the model again") from error
+
+
+def _load_model(stored: StoredResult) -> LatentVariableModel:
     values = {name: v.values for name, v in stored.variables.items()}
     attributes = stored.attributes
     model = KINDS[stored.kind](**attributes["parameters"])
+    model._check_hyperparameters()
+    _check_attributes(attributes)
     specification = _specification(values, attributes)
     prefix = "feature_" if "feature_noise_variance" in values else ""
     loadings, mean = (values[name] for name in _names(values))
@@ -265,6 +284,39 @@ def load(path: str | os.PathLike[str]) -> Any:
     return model
 
 
+def _check_attributes(attributes: Any) -> None:
+    """Refuse attributes that no fit leaves. Errors: StoreError."""
+    whole = ("instances", "iterations", "passes")
+    wrong = [name for name in whole if type(attributes[name]) is not int or attributes[name] < 0]
+    wrong += [name for name in ("log_likelihood",) if type(attributes[name]) not in (int, float)]
+    wrong += [name for name in ("converged",) if type(attributes[name]) is not bool]
+    dims, advice, checked = attributes["dims"], attributes["advice"], attributes["checked_log_likelihood"]
+    if len(dims) != 2 or not all(isinstance(name, str) for name in dims):
+        wrong.append("dims")
+    if not isinstance(advice, list) or not all(isinstance(text, str) for text in advice):
+        wrong.append("advice")
+    if checked is not None and type(checked) not in (int, float):
+        wrong.append("checked_log_likelihood")
+    if wrong:
+        raise StoreError(f"the attribute {wrong[0]!r} is {attributes[wrong[0]]!r}, which no fit leaves")
+
+
+def _check_specification(made: Specification, features: int) -> None:
+    """Refuse views and patterns that no model has. Errors: StoreError."""
+    if min(made.sizes, default=0) < 1 or sum(made.sizes) != features:
+        raise StoreError(f"the views have {made.sizes} features, but the model has {features} in all")
+    if made.n_components < 1:
+        raise StoreError("the model has no component")
+    known = set(range(len(made.views)))
+    for pattern in made.patterns:
+        if not pattern or not set(pattern) <= known or list(pattern) != sorted(set(pattern)):
+            raise StoreError(
+                f"a pattern names the views {pattern}; there are {len(known)}, each at most once, in order"
+            )
+    if len(set(made.patterns)) != len(made.patterns) or {view for p in made.patterns for view in p} != known:
+        raise StoreError(f"the patterns {made.patterns} name one twice, or leave a view out")
+
+
 def _names(values: dict[str, Any]) -> tuple[str, str]:
     """Under which names loadings and mean were saved."""
     return ("loadings", "mean") if "loadings" in values else ("coordinate_loadings", "coordinate_mean")
@@ -284,7 +336,9 @@ def _specification(values: dict[str, Any], attributes: Any) -> Specification:
     views = zip(values["view"].tolist(), sizes, floors, strict=True)
     patterns = tuple(tuple(int(view) for view in pattern) for pattern in attributes["patterns"])
     made = tuple(View(name, size, floor, shared=shared, fixed=fixed) for name, size, floor in views)
-    return Specification(made, patterns, loadings.shape[1])
+    found = Specification(made, patterns, loadings.shape[1])
+    _check_specification(found, len(mean) + len(values.get("rank_mean", ())))
+    return found
 
 
 def _records(kind: Any, values: dict[str, Any], prefix: str, names: tuple[str, ...], *, numbered: bool) -> Any:

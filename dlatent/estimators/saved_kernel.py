@@ -14,7 +14,7 @@ from dlatent.errors import StoreError
 from dlatent.estimators.kernel import KernelPPCA
 from dlatent.estimators.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import stacked
-from dlatent.operators.kernels import Kernel
+from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held
 from dlatent.stores.schema import Variable
 
@@ -77,14 +77,32 @@ def kernel_attributes(model: KernelPPCA) -> dict[str, Any]:
     }
 
 
+def _check_rows(rows: Features, values: dict[str, Any], columns: int) -> None:
+    """Refuse training rows that do not fit what is made of them. Errors: StoreError."""
+    edges = values["training_edges"]
+    if rows.shape != (len(values["feature_middle"]), columns):
+        raise StoreError(f"there are training rows of shape {rows.shape} for {len(values['feature_middle'])} weights")
+    if len(edges) < 2 or edges[0] != 0 or edges[-1] != rows.shape[0] or (np.diff(edges) < 1).any():
+        raise StoreError(f"'training_edges' do not cut {rows.shape[0]} training rows into blocks")
+
+
 def restored_map(values: dict[str, Any], attributes: dict[str, Any]) -> KernelMap:
-    """The map of a saved model."""
-    kernel = Kernel(**attributes["kernel"])
+    """The map of a saved model. Errors: StoreError for a kernel or rows that no model has."""
+    numbers = attributes["kernel"]
+    kernel = Kernel(numbers["name"], numbers["gamma"], numbers["degree"], numbers["coef0"])
+    if kernel.name not in NAMES or not np.isfinite([kernel.gamma, kernel.coef0, float(kernel.degree)]).all():
+        raise StoreError(f"there is no kernel {kernel}")
+    sizes = attributes["length"], attributes["trace_error"], attributes["dimension"]
+    if not np.isfinite(sizes).all() or sizes[2] < 1:
+        raise StoreError(f"length, trace error and dimension of the features are {sizes}")
     rows: Features | None = values.get("training_rows")
     if "training_values" in values:
         shape = (len(values["training_pointers"]) - 1, attributes["columns"])
         parts = (values["training_values"], values["training_columns"], values["training_pointers"])
         rows = sp.csr_array(parts, shape=shape)
+        rows.check_format(full_check=True)
+    if rows is not None:
+        _check_rows(rows, values, attributes["columns"])
     return KernelMap(
         replace(kernel, shift=values.get("kernel_shift")),
         () if rows is None else held(rows, values["training_edges"].tolist()),

@@ -11,6 +11,7 @@ import xarray as xr
 
 from dlatent.arrays import Features
 from dlatent.engine.gather import PassRecord
+from dlatent.errors import StoreError
 from dlatent.estimators.correspondence_lle import CorrespondenceLLE
 from dlatent.estimators.local_linear import FittedView, LocalLinearModel, LocallyLinearEmbedding
 from dlatent.fitting.local_linear import Embedded
@@ -50,7 +51,9 @@ def load_local_linear(stored: StoredResult) -> LocalLinearModel:
     values = {name: v.values for name, v in stored.variables.items()}
     attributes = stored.attributes
     model = KINDS[stored.kind](**attributes["parameters"])
+    model._check_hyperparameters()
     model._table, model._views = values["view_row"], _views(values, attributes["views"])
+    _check_table(model._table, model._views)
     label = values["separate_set"]
     separate = tuple(np.flatnonzero(label == number) for number in range(int(label.max()) + 1))
     eigen = Eigenpairs(
@@ -64,6 +67,15 @@ def load_local_linear(stored: StoredResult) -> LocalLinearModel:
     passes = tuple(PassRecord(**dict(zip(PASS, row, strict=True))) for row in zip(*columns, strict=True))
     model._publish(Embedded(values["embedding"], eigen, separate), passes, attributes["neighbor_recall"])
     return model
+
+
+def _check_table(table: Any, views: tuple[FittedView, ...]) -> None:
+    """Refuse a table that does not give each row of each view one instance. Errors: StoreError."""
+    if table.shape[1] != len(views):
+        raise StoreError(f"'view_row' has {table.shape[1]} columns for {len(views)} views")
+    for view, column in zip(views, table.T, strict=True):
+        if not np.array_equal(np.sort(column[column >= 0]), np.arange(view.shape[0])) or (column < -1).any():
+            raise StoreError(f"'view_row' does not name each of the {view.shape[0]} rows of view {view.name!r} once")
 
 
 def _variables(model: LocalLinearModel) -> dict[str, Variable]:
@@ -138,7 +150,12 @@ def _views(values: dict[str, Any], descriptions: list[dict[str, Any]]) -> tuple[
                 starts = values["reference_starts"][start : start + shape[0] + 1]
                 entry, start = entry + count, start + shape[0] + 1
                 rows = sp.csr_array((data, columns, starts), shape)
+                rows.check_format(full_check=True)
         features = None if view["features"] is None else np.asarray(view["features"])
         kept: Features | None = rows
         views.append(FittedView(view["name"], shape, kept, features))
+    used = {"reference_values": at, "reference_columns": entry, "reference_starts": start}
+    wrong = [name for name, count in used.items() if len(values[name]) != count]
+    if wrong:
+        raise StoreError(f"{wrong[0]!r} has {len(values[wrong[0]])} values; the views have {used[wrong[0]]}")
     return tuple(views)

@@ -6,6 +6,8 @@ Laws (tested in tests/stores/test_stores_results.py): what `load` returns equals
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -33,6 +35,15 @@ MODEL_VERSION = 1
 
 CHUNK_BYTES = 16 * 2**20
 """Chunks of a variable are whole rows of about this many bytes."""
+
+SMALL = 2**30
+"""Bytes of variables that are always read."""
+
+MOST_RATIO = 1000
+"""How many times what is stored the variables of a larger result may take in memory."""
+
+TEXT_BYTES = 64
+"""Bytes that are counted for a text, whose length the metadata do not tell."""
 
 _SPECIAL = "__float__"
 _DTYPE = "numpy_dtype"
@@ -66,17 +77,21 @@ def save(
     place = zarr_location(path)
     texts = {name: Variable(v.dims, _plain_text(name, v.values), v.attrs) for name, v in variables.items()}
     check(texts, place)
-    described = {"kind": kind, "attributes": _encode(dict(attributes), "attributes")}
+    described: dict[str, Any] = {"kind": kind, "attributes": _encode(dict(attributes), "attributes")}
+    described["digest"] = _digest(described, texts)
     with new_store(path, kind=RESULT, version=MODEL_VERSION, overwrite=overwrite) as group:
         group.attrs[RESULT] = described
         for name, variable in texts.items():
             _write(group, name, variable)
 
 
-def load(path: str | os.PathLike[str]) -> StoredResult:
+def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: int | None = None) -> StoredResult:
     """Read a result back.
 
-    Errors: StoreError where the path is no result, half written, damaged, or of a newer version.
+    Parameters: `max_bytes`, most bytes that its variables may take in memory (None: 1 GiB, or a thousand times what is
+    stored, and no more than `room`).
+    Errors: StoreError where the path is no result, half written, changed since it was saved, larger than it may be, or
+    of a newer version.
     """
     group = open_node(path)
     place = place_of(group)
@@ -86,9 +101,75 @@ def load(path: str | os.PathLike[str]) -> StoredResult:
     described = group.attrs.get(RESULT)
     if not isinstance(described, dict) or not {"kind", "attributes"} <= set(described):
         raise StoreError(f"{place}: the attribute {RESULT!r} is missing or damaged; save the result again")
-    variables = {name: _read(array) for name, array in sorted(group.arrays())}
-    check(variables, place)
-    return StoredResult(str(described["kind"]), version, _decode(described["attributes"]), variables)
+    try:
+        arrays = dict(sorted(group.arrays()))
+        _check_size(arrays, place, max_bytes, room)
+        # Broadcast from one number: shapes are checked before anything is allocated for them.
+        check({name: _described(array) for name, array in arrays.items()}, place)
+        variables = {name: _read(array) for name, array in arrays.items()}
+        check(variables, place)
+        attributes = _decode(described["attributes"])
+        whole = "digest" not in described or described["digest"] == _digest(described, variables)
+    except (StoreError, MemoryError):
+        raise
+    except Exception as error:
+        raise StoreError(f"{place} is damaged: {error}; save the result again") from error
+    if not whole:
+        raise StoreError(f"{place} has been changed since it was saved (its digest differs); save the result again")
+    return StoredResult(str(described["kind"]), version, attributes, variables)
+
+
+def _check_size(arrays: Mapping[str, ZarrArray], place: str, max_bytes: int | None, room: int | None) -> None:
+    """Refuse, by their metadata, variables whose chunks would take more memory than they may."""
+    sizes = {name: _decoded_bytes(array) for name, array in arrays.items()}
+    total, stored = sum(sizes.values()), None
+    if total <= (SMALL if max_bytes is None else max_bytes):
+        return
+    if max_bytes is None:
+        stored = sum(array.nbytes_stored() for array in arrays.values())
+        if total <= min(MOST_RATIO * stored, total if room is None else room):
+            return
+    largest = max(sizes, key=lambda name: sizes[name])
+    of = "" if stored is None else f", of {stored:,} bytes that are stored"
+    raise StoreError(
+        f"{place} would take {total:,} bytes of memory{of}; the largest variable is {largest!r} with "
+        f"{sizes[largest]:,}; if you trust it and have the memory, load it with max_bytes={total} "
+        f"(--max-model-size {total})"
+    )
+
+
+def _decoded_bytes(array: ZarrArray) -> int:
+    """Bytes of all chunks of an array once they are decoded, of which the last may be larger than the array."""
+    whole = (-(-n // width) * width for n, width in zip(array.shape, array.shards or array.chunks, strict=True))
+    return math.prod(whole) * (array.dtype.itemsize if array.dtype.kind not in "OTU" else TEXT_BYTES)
+
+
+def _described(array: ZarrArray) -> Variable:
+    """What the metadata say of a variable, with one number in the place of all values."""
+    kept = array.attrs.get(_DTYPE)
+    dtype = np.dtype(str(kept)) if kept is not None else array.dtype if array.dtype.kind not in "OT" else np.dtype("U1")
+    return Variable(_dims(array), np.broadcast_to(np.zeros((), dtype), array.shape))
+
+
+def _dims(array: ZarrArray) -> tuple[str, ...]:
+    names = getattr(array.metadata, "dimension_names", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise StoreError(f"{place_of(array)} has no dimension names; it was not written by dlatent, or is damaged")
+    return tuple(names)
+
+
+def _digest(described: Mapping[str, Any], variables: Mapping[str, Variable]) -> str:
+    """A digest of all that a result holds: its kind, its attributes as they lie in the store, and its variables."""
+    found = hashlib.blake2b(digest_size=16)
+    attributes = {name: _encode(dict(variable.attrs), name) for name, variable in variables.items()}
+    kept = [described["kind"], described["attributes"], attributes]
+    found.update(json.dumps(kept, sort_keys=True).encode())
+    for name, variable in sorted(variables.items()):
+        values = variable.values
+        text, dtype = values.dtype.kind == "U", values.dtype.newbyteorder("<")
+        found.update(json.dumps([name, variable.dims, values.shape, "U" if text else dtype.str]).encode())
+        found.update(json.dumps(values.tolist()).encode() if text else values.astype(dtype, copy=False).tobytes())
+    return found.hexdigest()
 
 
 def _write(group: zarr.Group, name: str, variable: Variable) -> None:
@@ -105,9 +186,7 @@ def _write(group: zarr.Group, name: str, variable: Variable) -> None:
 
 def _read(array: ZarrArray) -> Variable:
     place = place_of(array)
-    names = getattr(array.metadata, "dimension_names", None)
-    if names is None or not all(isinstance(name, str) for name in names):
-        raise StoreError(f"{place} has no dimension names; it was not written by dlatent, or is damaged")
+    names = _dims(array)
     if lacking := lacking_chunks(array):
         raise StoreError(f"{place} lacks {lacking} of {array.nchunks} chunks; copy the store again or save it anew")
     try:
@@ -119,7 +198,7 @@ def _read(array: ZarrArray) -> Variable:
     attrs = _decode(dict(array.attrs))
     if (dtype := attrs.pop(_DTYPE, None)) is not None:
         values = values.view(dtype)
-    return Variable(tuple(str(name) for name in names), values, attrs)
+    return Variable(names, values, attrs)
 
 
 def _chunks(values: npt.NDArray[Any]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import StoreError
@@ -75,6 +76,25 @@ def check(variables: Mapping[str, Variable], place: str) -> None:
                 raise StoreError(
                     f"{place}: the dimension {dim!r} has length {length} in {name!r}, but {known} in {holder!r}"
                 )
+
+
+def check_values(variables: Mapping[str, Variable], place: str) -> None:
+    """Check that the variables of a model have values that a model can have.
+
+    Errors: StoreError that names the variable, the first value that cannot be, and its place.
+    """
+    for name, variable in variables.items():
+        values = variable.values
+        if name not in FINITE and name not in NOT_NEGATIVE:
+            continue
+        bad = np.argwhere(~np.isfinite(values) if name in FINITE else ~(np.isfinite(values) & (values >= 0)))
+        if len(bad):
+            at = tuple(bad[0].tolist())
+            expected = "a finite number" if name in FINITE else "a finite number that is not negative"
+            raise StoreError(
+                f"{place}: {name!r} is {values[at].item()!r} at {at}; expected {expected}: the store is damaged or has "
+                "been changed, save the model again"
+            )
 
 
 def _check_one(name: str, variable: Variable, place: str) -> None:
@@ -169,5 +189,25 @@ _VARIABLES = (
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
     ("pass_log_likelihood", "pass", REAL, "log-likelihood of all instances that the pass found, or NaN"),
 )
+
+FINITE = frozenset(
+    (
+        *("loadings", "mean", "feature_scale", "eigenvalues", "smallest_eigenvalues", "embedding", "scores"),
+        *("target_loadings", "target_mean", "target_scale", "target_rotation", "target_centre"),
+        *("rank_loadings", "rank_mean", "dual_components", "combinations", "feature_middle", "kernel_shift"),
+        *("coordinate_loadings", "coordinate_mean", "coordinate_offset"),
+        *("training_rows", "training_values", "reference_values"),
+    )
+)
+"""Variables of which every value is a finite number."""
+
+NOT_NEGATIVE = frozenset(
+    (
+        *("noise_variance", "noise_floor", "feature_noise_variance", "feature_noise_floor", "total_variance"),
+        *("view_instances", "class_counts", "training_columns", "training_pointers", "training_edges"),
+        *("reference_columns", "reference_starts"),
+    )
+)
+"""Variables of which every value is a finite number of at least 0."""
 
 _register_all()
