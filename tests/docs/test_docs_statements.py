@@ -151,7 +151,9 @@ for name in sys.argv[1:]:
 
 def test_names_exist_after_the_import_of_the_library() -> None:
     """In a process where nothing else was imported before."""
-    names = {name for text in PAGES.values() for name in re.findall(r"(?<![\w/.-])dlatent(?:\.[A-Za-z_]\w*)+", text)}
+    names = {
+        name for text in PAGES.values() for name in re.findall(r"(?<![\w/.-])dlatent(?:\.[A-Za-z_]\w*)+(?![\w-])", text)
+    }
     assert {"dlatent.plot", "dlatent.load", "dlatent.stores.open.open"} < names
     subprocess.run([sys.executable, "-c", RESOLVE, *sorted(names)], check=True)
 

@@ -613,7 +613,7 @@ def paused(monkeypatch):
         yield client, resume
 
 
-def until(met, seconds=10):
+def until(met, seconds=60):
     deadline = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < deadline
