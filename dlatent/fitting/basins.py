@@ -7,10 +7,10 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.expectation import pattern_projection
-from dlatent.linear_gaussian.moments import Moments, centred, view_counts, view_variances
+from dlatent.linear_gaussian.moments import Moments, PatternMoments, centred, view_counts, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.spectral import Profile, complete
+from dlatent.linear_gaussian.spectral import Profile, near_best
 from dlatent.operators.eigen import top_eigenpairs
 
 LITTLE_NOISE = 1e-2
@@ -133,11 +133,36 @@ def _complete_starts(moments: Moments, specification: Specification) -> list[Par
     variances = view_variances(middle, alone.sizes, alone.patterns)
     if not (variances > 0.0).all():
         return []
-    best = complete(middle, alone)[0].parameters
+    inside, small, axes = _occupied(middle, alone)
+    best = near_best(inside, small).parameters
     quiet = best.noise_variance.copy()
     quiet[1:] = np.maximum(LITTLE_NOISE * variances[1:], np.maximum(alone.floors[1:], np.finfo(float).tiny))
-    close = Profile(middle, alone).solution(np.log(quiet)).parameters
-    return [_stirred(start, specification) for start in (best, close)]
+    close = Profile(inside, small).solution(np.log(quiet)).parameters
+    return [_stirred(_lifted(start, alone, axes), specification) for start in (best, close)]
+
+
+def _occupied(moments: Moments, specification: Specification) -> tuple[Moments, Specification, Array]:
+    """Moments of complete instances in the axes (D, r) of the first view's features in which these vary, which are few
+    where the instances are; the others are outside, without energy."""
+    found, own = moments.patterns[0], specification.slices[0]
+    rank, width = int(found.instances) - 1, specification.sizes[0]
+    if rank >= width:
+        return moments, specification, np.eye(width)
+    _, axes = top_eigenpairs(found.gram[own, own], rank)
+    turn = la.block_diag(axes, np.eye(sum(specification.sizes[1:])))
+    part = PatternMoments(found.instances, found.total @ turn, turn.T @ found.gram @ turn)
+    spare = moments.spare_size.copy()
+    spare[0] += width - rank
+    inside = moments._replace(patterns=(part,), shift=moments.shift @ turn, spare_size=spare)
+    return inside, specification.resized((rank, *specification.sizes[1:])), axes
+
+
+def _lifted(start: Parameters, specification: Specification, axes: Array) -> Parameters:
+    """Parameters of all features and components from those in axes of the first view, means of zero."""
+    first, others = np.split(start.loadings, [axes.shape[1]])
+    loadings = np.vstack([axes @ first, others])
+    loadings = np.pad(loadings, ((0, 0), (0, specification.n_components - loadings.shape[1])))
+    return Parameters(loadings, np.zeros(len(loadings)), start.noise_variance)
 
 
 def _stirred(start: Parameters, specification: Specification) -> Parameters:

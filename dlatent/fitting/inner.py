@@ -22,7 +22,7 @@ LEAST_SQUARES = 1e-11
 """The same where there is no noise: a relative change of the residual."""
 COARSE = 1e-8
 """The same while the subspace is still far from its end, where more would be wasted."""
-ROUNDS = ((100, 300), (200, 1000), (800, 1000))
+ROUNDS = ((100, 300), (100, 1000), (900, 1000))
 """EM steps and quasi-Newton steps of each round, until either settles."""
 MAX_EVALUATIONS = 3000
 """EM steps where there is no noise."""
@@ -31,6 +31,10 @@ STILL = 1e-13
 MAX_SETTLING = 200
 ROUNDING = 1e-13
 """Relative difference of two log-likelihoods that is none."""
+LITTLE_BELOW = 1e-6
+"""Part of the log-likelihood that a point near a maximum may lack."""
+ALIKE = 1e-2
+"""Differences of log noise variances, and squares of those of shares of signal, that points near a maximum may have."""
 KEPT_MAXIMA = 3
 NOISY_FLOOR = 1e-6
 """Floors of the model with noise from which the limit of no noise starts, as parts of mean variances."""
@@ -84,8 +88,7 @@ def solve(
     if warm is None or (thorough and not searched):
         searched = tolerance <= TOLERANCE
         candidates += _noisy(scaled, standard) if standard.fixed else starting_points(scaled, standard)
-    runs = [_climb(start, scaled, standard, tolerance) for start in candidates]
-    run, converged = max(runs, key=lambda run: run[0].log_likelihood)
+    run, converged = _highest(candidates, scaled, standard, tolerance)
     if thorough and converged and not standard.fixed:
         run = _settled(run, scaled, standard)
     parameters = _moved(_times(run.parameters, specification, units), offset)
@@ -144,13 +147,58 @@ def _noisy(moments: Moments, specification: Specification) -> list[Parameters]:
     return [best.parameters._replace(noise_variance=specification.floors)]
 
 
+def _highest(
+    starts: list[Parameters], moments: Moments, specification: Specification, tolerance: float
+) -> tuple[Solution, bool]:
+    """The best maximum that starts lead to.  What after a first look is near one that is known is not followed."""
+    found: list[tuple[Solution, bool]] = []
+    for start in starts:
+        point = start
+        if found and tolerance < COARSE and not specification.fixed:
+            seen, _ = _climb(start, moments, specification, COARSE)
+            if any(_below(seen, other, moments, specification) for other, _ in found):
+                continue
+            point = seen.parameters
+        found.append(_climb(point, moments, specification, tolerance))
+    return max(found, key=lambda run: run[0].log_likelihood)
+
+
+def _below(seen: Solution, top: Solution, moments: Moments, specification: Specification) -> bool:
+    """Whether a point is a little below a maximum and near to it: noises and the space of the components are alike."""
+    lacking, rounding = top.log_likelihood - seen.log_likelihood, _rounding(top, moments, specification)
+    if not -rounding <= lacking <= LITTLE_BELOW * abs(top.log_likelihood) + rounding:
+        return False
+    if np.abs(np.log(seen.parameters.noise_variance / top.parameters.noise_variance)).max() > ALIKE:
+        return False
+    one, other = (_shares(solution.parameters, specification) for solution in (seen, top))
+    apart = ((one.T @ one) ** 2).sum() + ((other.T @ other) ** 2).sum() - 2.0 * ((one.T @ other) ** 2).sum()
+    return bool(apart <= ALIKE)
+
+
+def _rounding(solution: Solution, moments: Moments, specification: Specification) -> float:
+    """Rounding of a log-likelihood: squares of the data over small noise variances, of which little is left."""
+    sizes, patterns = specification.sizes, specification.patterns
+    counts = view_counts(moments, patterns, len(sizes)) * (np.array(sizes) + moments.spare_size)
+    variances = view_variances(moments, sizes, patterns)
+    least = np.array([solution.parameters.noise_variance[own].min() for own in specification.noise_slices])
+    return float(np.finfo(float).eps * (counts * variances / least).sum())
+
+
+def _shares(parameters: Parameters, specification: Specification) -> Array:
+    """The directions of the components (D, K), their squared lengths the shares of signal in the variance along them,
+    in units of the noise."""
+    scaled = parameters.loadings / np.sqrt(specification.per_feature(parameters.noise_variance))[:, None]
+    u, values, _ = np.linalg.svd(scaled, full_matrices=False)
+    return np.asarray(u * (values / np.hypot(1.0, values)))
+
+
 def _climb(
     start: Parameters, moments: Moments, specification: Specification, tolerance: float
 ) -> tuple[Solution, bool]:
     """The maximum that a start leads to, by accelerated EM, and where that creeps by quasi-Newton steps in turn with
     it; without noise by EM alone, which does not leave the start's neighbourhood."""
     floors, fixed = specification.floors, specification.fixed
-    best, settled = Solution(start, -np.inf), False
+    best, settled, before = Solution(start, -np.inf), False, -np.inf
     for steps, further in ((MAX_EVALUATIONS, 0),) if fixed else ROUNDS:
         run = accelerate(
             lambda p: em_step(p, moments, specification),
@@ -167,9 +215,11 @@ def _climb(
         found = ascend(best.parameters, moments, specification, tolerance=tolerance, max_steps=further)
         if found.log_likelihood >= best.log_likelihood:
             best = Solution(found.parameters, found.log_likelihood)
-        settled = found.converged
+        # Where that is larger than the tolerance, EM never comes to rest.
+        settled = found.converged or best.log_likelihood - before <= _rounding(best, moments, specification)
         if settled:
             break
+        before = best.log_likelihood
     return best, settled
 
 

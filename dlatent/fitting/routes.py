@@ -15,7 +15,7 @@ from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.rows import fit_rows
-from dlatent.fitting.subspace import Climb, Products, climb
+from dlatent.fitting.subspace import Climb, Products, climb, extra_directions
 from dlatent.fitting.textbook import em_on_moments, group_variances, stacked_shift
 from dlatent.linear_gaussian.columns import by_columns
 from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
@@ -37,6 +37,10 @@ from dlatent.linear_gaussian.products import (
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import ppca
 from dlatent.linear_gaussian.views import Arrangement
+
+NARROW = 4
+"""A view of so many times fewer features than a subspace begins with is taken as a whole, where its Gram matrix is at
+hand: what the search in a subspace saves, the next one repeats."""
 
 
 def fit(
@@ -112,7 +116,8 @@ def by_moments(
     )
     products = gram_products(middle, specification)
     # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
-    whole = small and len(growing) > 1
+    few = NARROW * (specification.n_components + extra_directions(specification.n_components))
+    whole = small and (len(growing) > 1 or specification.sizes[0] <= few)
     state, converged = climb(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
     return finished(state, state.space.lifted(state.solution), options, converged, moments)
 

@@ -25,6 +25,8 @@ from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
 RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many
 combinations of ratios."""
+FEW_RATIOS = 25
+"""The same where another search only begins from the best of them."""
 HALVINGS = 4
 """Times that an interval between two ratios is halved where a better maximum could be inside."""
 BETTER = 1e-12
@@ -146,14 +148,28 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
     profile = Profile(moments, specification)
     if specification.fixed:
         return [profile.solution(np.log(specification.floors))]
-    upper = np.log(profile.energies / profile.sizes)
-    lower = np.minimum(np.log(np.maximum(specification.floors, SMALLEST_PART * np.exp(upper))), upper)
-    scan = None if starts else _scan(profile, lower, upper)
+    lower, upper = _bounds(profile)
+    scan = None if starts else _scan(profile, lower, upper, RATIOS)
     guesses = [np.clip(np.log(s), lower, upper) for s in starts] if scan is None else _basins(scan)
     found = [_top(profile, guess, lower, upper) for guess in guesses]
     if scan is not None and scan.ndim == 2:
         found += _hidden(profile, scan, found, lower, upper)
     return _distinct(sorted(found, key=lambda s: -s.log_likelihood))
+
+
+def near_best(moments: Moments, specification: Specification) -> Solution:
+    """The best loadings at the best of a few ratios of the noises of several views: where another search begins."""
+    profile = Profile(moments, specification)
+    lower, upper = _bounds(profile)
+    scan = _scan(profile, lower, upper, FEW_RATIOS).reshape(-1, len(lower) + 1)
+    return profile.solution(scan[scan[:, -1].argmax(), :-1])
+
+
+def _bounds(profile: Profile) -> tuple[Array, Array]:
+    """The least and the largest log noise variances that are searched."""
+    upper = np.log(profile.energies / profile.sizes)
+    floors = np.maximum(profile.specification.floors, SMALLEST_PART * np.exp(upper))
+    return np.minimum(np.log(floors), upper), upper
 
 
 def _top(profile: Profile, guess: Array, lower: Array, upper: Array) -> Solution:
@@ -179,12 +195,13 @@ def _distinct(solutions: list[Solution]) -> list[Solution]:
     return kept
 
 
-def _scan(profile: Profile, lower: Array, upper: Array) -> Array:
-    """The best log noise variances at a grid of their ratios, and the log-likelihoods (…, views + 1)."""
-    each = max(3, round(RATIOS ** (1.0 / (len(lower) - 1))))
+def _scan(profile: Profile, lower: Array, upper: Array, ratios: int) -> Array:
+    """The best log noise variances at a grid of about so many of their ratios, and the log-likelihoods
+    (…, views + 1)."""
+    each = max(3, round(ratios ** (1.0 / (len(lower) - 1))))
     axes = [np.linspace(a - upper[0], b - lower[0], each) for a, b in zip(lower[1:], upper[1:], strict=True)]
-    ratios = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    return np.asarray(np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, ratios))
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    return np.asarray(np.apply_along_axis(lambda r: profile.at_ratios(r, lower, upper), -1, grid))
 
 
 def _basins(scan: Array) -> list[Array]:

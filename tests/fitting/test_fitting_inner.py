@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import scipy.optimize as opt
 
-from dlatent import CorrespondencePPCA, SupervisedPPCA
-from dlatent.fitting import inner
+from dlatent import CorrespondencePPCA, NoiseFloorWarning, SupervisedPPCA
+from dlatent.fitting import basins, inner
 from dlatent.fitting.ascent import _Objective
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.linear_gaussian.spectral import complete, near_best
 from dlatent.testing import oracles
 
 
@@ -119,6 +120,80 @@ def test_few_labels_end_at_the_best_of_random_starts(seed, labelled, outputs, k,
     rows = np.hstack([x, fitted._encoding.encode(y, 120)])
     best = best_of_random_starts(rows, fitted._specification.sizes, k, fitted._specification.floors)
     assert fitted.log_likelihood_ >= best - 1e-5
+
+
+@pytest.mark.parametrize(("rank", "seed"), [(5, 1), (6, 1), (7, 1), (8, 1)])
+def test_where_no_noise_is_left_the_search_ends_at_rounding(rank, seed, steps):
+    """Features of rank K or less: rounding is above the tolerance, and EM went on for up to 13,244 steps."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(150, rank))
+    x, y = z @ rng.normal(size=(rank, 30)), z @ rng.normal(size=rank)
+    y[20:] = np.nan
+    with pytest.warns(NoiseFloorWarning):
+        fitted = SupervisedPPCA(8).fit(x, y, client="serial")
+    assert steps[0] < 450
+    assert fitted.converged_
+
+
+def test_a_start_that_leads_near_a_known_maximum_is_not_followed(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(150, 3))
+    x, y = z @ rng.normal(size=(3, 20)) + rng.normal(size=(150, 20)), z[:, :1] + 0.1 * rng.normal(size=(150, 1))
+    y[60:] = np.nan
+    tolerances, climb = [], inner._climb
+
+    def counting(start, moments, specification, tolerance):
+        tolerances.append(tolerance)
+        return climb(start, moments, specification, tolerance)
+
+    monkeypatch.setattr(inner, "_climb", counting)
+    fitted = SupervisedPPCA(3).fit(x, y, client="serial")
+    # One from all starts, and one from there at the end.
+    assert tolerances.count(inner.TOLERANCE) == 2 < len(tolerances)
+    rows = np.hstack([x, fitted._encoding.encode(y, 150)])
+    best = best_of_random_starts(rows, (20, 1), 3, fitted._specification.floors, starts=6)
+    assert fitted.log_likelihood_ >= best - 1e-5
+
+
+def two_maxima():
+    """Moments of complete rows, and a model of two components for them whose noises have maxima far from each other."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(40, 6)) * np.array([3.0, 2.0, 1.0, 1.0, 1.0, 2.5])
+    rows -= rows.mean(axis=0)
+    found = PatternMoments(40.0, np.zeros(6), rows.T @ rows)
+    specification = Specification((View("x", 5, 1e-6), View("y", 1, 1e-3)), ((0, 1),), 2)
+    return Moments((found,), np.zeros(6), np.zeros(2), np.zeros(2)), specification
+
+
+def test_another_maximum_or_a_higher_point_is_followed():
+    moments, specification = two_maxima()
+    top, other = complete(moments, specification)[:2]
+    assert inner._below(top, top, moments, specification)
+    assert not inner._below(other, top, moments, specification)
+    higher = top._replace(log_likelihood=top.log_likelihood + 1e-6)
+    assert not inner._below(higher, top, moments, specification)
+    turned = top.parameters._replace(loadings=top.parameters.loadings[[1, 0, 2, 3, 4, 5]])
+    assert not inner._below(top._replace(parameters=turned), top, moments, specification)
+
+
+@pytest.mark.parametrize(("labelled", "k"), [(4, 6), (7, 3), (30, 3)])
+def test_starts_from_few_labelled_rows_are_found_in_the_axes_where_these_vary(labelled, k):
+    """The search there has labelled − 1 features instead of all, and finds the same."""
+    rng = np.random.default_rng(labelled)
+    rows = rng.normal(size=(labelled, 4)) @ rng.normal(size=(4, 15)) + 0.1 * rng.normal(size=(labelled, 15))
+    rows -= rows.mean(axis=0)
+    views = (View("x", 12, 1e-6), View("y", 3, 1e-3))
+    specification = Specification(views, ((0, 1),), k)
+    found = PatternMoments(float(labelled), np.zeros(15), rows.T @ rows)
+    moments = Moments((found,), np.zeros(15), np.zeros(2), np.zeros(2))
+    inside, small, axes = basins._occupied(moments, specification)
+    assert small.sizes == (min(labelled - 1, 12), 3)
+    start = near_best(inside, small)
+    lifted = basins._lifted(start.parameters, specification, axes)
+    assert lifted.loadings.shape == (15, k)
+    dense = oracles.log_densities(oracles.dense(lifted, (12, 3)), rows).sum()
+    assert start.log_likelihood == pytest.approx(dense, rel=1e-9)
+    assert start.log_likelihood == pytest.approx(near_best(moments, specification).log_likelihood, rel=1e-9)
 
 
 def test_the_gradient_of_the_quasi_newton_search_is_that_of_dense_distributions():
