@@ -42,10 +42,12 @@ SMALL = 500
 NEWTON_STEPS = 5
 RANDOM_STARTS = 30
 LARGE = 2000
-"""Of D features there are at most LARGE/D random starts, and 10 LARGE/D moves are looked at; no less than 1 and 8."""
+"""Of D features there are at most LARGE/D random starts, and as many moves are followed; no less than 1."""
+LOOKED_AT = 5_000_000
+"""Of D features at most LOOKED_AT/D² moves are looked at, and no less than 4."""
 EM_STEPS = 20
 MOVES = 4
-"""Moves away from a maximum that are followed, of those looked at."""
+"""Moves away from a maximum that are followed at most, of those looked at."""
 QUIET, LOW = 0.1, 1e-3
 """Parts of a feature's variance: noise that counts as little and as none."""
 MIDDLE, TINY = 0.5, 1e-5
@@ -244,14 +246,14 @@ class _Search:
 
     def promising(self, moves: list[Array]) -> list[Array]:
         """The points with the highest likelihood after a step of principal factors from each."""
-        looks = []
+        looks, most = [], max(1, min(MOVES, LARGE // len(self.upper)))
         for number, start in enumerate(moves):
             point = np.clip(start, self.lower, self.upper)
             # ψ = diag(S − WWᵀ) for the best W: by the gradient of the profile.
             point = point + np.log(np.maximum(1.0 - 2.0 * self.profile(point)[1], TINY))
             point = np.clip(point, self.lower, self.upper)
             looks.append((self.profile(point)[0], number, point))
-        return [point for _, _, point in sorted(looks, key=lambda look: look[:2])[:MOVES]]
+        return [point for _, _, point in sorted(looks, key=lambda look: look[:2])[:most]]
 
     def single(self, best: _Run) -> list[Array]:
         """Points at which one feature has another noise than at the best."""
@@ -277,7 +279,7 @@ class _Search:
         """The features that moves are about: all of them, or those with the least noise and those of which most is left
         unexplained."""
         size = len(best.point)
-        most = max(8, 10 * LARGE // size) // max(share, 1)
+        most = max(4, LOOKED_AT // size**2) // max(share, 1)
         if size <= most:
             return list(range(size))
         quiet = np.argsort(best.point - self.upper, kind="stable")
