@@ -7,14 +7,14 @@ these moments, for which they cost little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize as opt
 
 from dlatent.arrays import Array, Block
-from dlatent.fitting.acceleration import accelerate
 from dlatent.linear_gaussian.entries import Entries, EntryRequest, block_entries, gradient, maximise_entries, weights_of
 from dlatent.linear_gaussian.entries import posterior as posterior_of
 from dlatent.linear_gaussian.expectation import expect_moments, projection
@@ -28,14 +28,22 @@ from dlatent.linear_gaussian.specification import Specification, View
 
 SAMPLE = 2**16
 """Entries of the rows that are held on the driver, half a megabyte."""
-RANDOM_STARTS = 8
-LARGE = 1000
-"""D above which there are fewer random starts: LARGE/D, and at least one."""
-EVALUATIONS = 40
-"""EM steps of a first look at where a start leads."""
-CALM = 1e-8
-"""Relative change of the log-likelihood at which a first look ends."""
-WORTH = 1e-2
+RANDOM_STARTS = 24
+"""Every second begins with EM steps: what these and quasi-Newton steps lead to differs."""
+EM_STEPS = 10
+AGAIN = 12
+"""Starts that lead to the best maximum, after which there are no more."""
+WORK = 6e9
+"""Multiplications, of about a nanosecond each, after which no climb begins; after half of them none from a start."""
+ENOUGH = 200
+"""Evaluations for which there must be work; else no other maximum is searched."""
+EACH = 2**17
+"""What an evaluation costs at least for each pattern, in multiplications."""
+OF_WHOLE = 0.125
+"""The same of a multiplication in products of whole matrices, as views have them."""
+LOOK = 1e-4
+"""Largest derivative of the log-likelihood per instance at which a first look at where a start leads ends."""
+WORTH = 0.05
 """Nats per instance below the best maximum from which a first look is not followed up."""
 SAME = 0.05
 """Largest difference of log noise variances of points that count as the same maximum."""
@@ -43,8 +51,10 @@ GRADIENT = 1e-9
 """Largest derivative of the log-likelihood per instance at which a search ends."""
 NEAR = 1e-5
 """The same while maxima are compared."""
-MAX_STEPS = 1000
-RESTARTS = 5
+MAX_STEPS = 200
+FEWEST, MOST = 50, 400
+"""Evaluations of a climb until it begins again, as far as there is work left."""
+RESTARTS = 10
 ROUNDING = 1e-12
 """Relative difference of log-likelihoods that is rounding."""
 
@@ -55,12 +65,14 @@ Pattern = tuple[Any, PatternMoments]
 class Problem(NamedTuple):
     """A likelihood in units in which features have variance 1 about 0.
 
-    `evaluate` gives it with its gradient by `Parameters.flatten`, `step` the EM image and the likelihood, `complete`
-    the second moments (D, D) about the mean that whole instances are expected to have, of as many as `instances` tells.
+    `work` is about how many multiplications an evaluation takes.  `evaluate` gives the likelihood with its gradient by
+    `Parameters.flatten`, `step` the EM image and the likelihood, `complete` the second moments (D, D) about the mean
+    that whole instances are expected to have, of as many as `instances` tells.
     """
 
     specification: Specification
     instances: float
+    work: float
     evaluate: Callable[[Parameters], tuple[float, Array]]
     step: Callable[[Parameters], tuple[Parameters, float]]
     complete: Callable[[Parameters], Array]
@@ -79,7 +91,18 @@ def of_views(moments: Moments, specification: Specification) -> Problem:
 
     held = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
     count = sum(found.instances for found in moments.patterns)
-    return Problem(specification, count, evaluate, step, lambda point: _completed(held, point))
+    return Problem(
+        specification,
+        count,
+        _work(held, specification, OF_WHOLE),
+        evaluate,
+        step,
+        lambda point: _completed(held, point),
+    )
+
+
+def _work(held: Iterable[Pattern], specification: Specification, times: float = 1.0) -> float:
+    return float(sum(EACH + times * len(found.gram) ** 2 * specification.n_components for _, found in held))
 
 
 def of_patterns(sums: PatternSums, specification: Specification) -> Problem:
@@ -93,6 +116,7 @@ def of_patterns(sums: PatternSums, specification: Specification) -> Problem:
         lambda request: entries_of_patterns(sums, request),
         specification,
         sum(found.instances for _, found in held),
+        _work(held, specification),
         lambda point: _completed(held, point),
     )
 
@@ -104,6 +128,7 @@ def of_rows(rows: Array, specification: Specification) -> Problem:
         lambda request: block_entries(block, request),
         specification,
         float(len(rows)),
+        float(EACH + rows.size * specification.n_components**2),
         lambda point: _completed_rows(rows, point),
     )
 
@@ -112,6 +137,7 @@ def _of_entries(
     gather: Callable[[EntryRequest], Entries],
     specification: Specification,
     instances: float,
+    work: float,
     complete: Callable[[Parameters], Array],
 ) -> Problem:
     width = sum(specification.sizes)
@@ -125,7 +151,7 @@ def _of_entries(
         found = gather(EntryRequest(point, specification, shift, scale))
         return maximise_entries(found, point, specification), found.log_likelihood
 
-    return Problem(specification, instances, evaluate, step, complete)
+    return Problem(specification, instances, work, evaluate, step, complete)
 
 
 def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
@@ -184,29 +210,38 @@ def block_sample(block: Block, request: SampleRequest) -> Array:
     return found
 
 
-def best_of(problem: Problem, starts: Iterable[Parameters], random_state: Any) -> Parameters:
-    """The best of the maxima to which given starts, random ones and moves away from the best lead."""
-    search = _Search(problem)
-    for start in (*starts, *_random_starts(problem.specification, random_state)):
-        search.look(start)
+def best_of(problem: Problem, starts: Sequence[Parameters], random_state: Any) -> Parameters:
+    """The best of the maxima to which given starts, random ones and moves away from the best lead; the first of the
+    given starts where a search takes too much work."""
+    if problem.work * ENOUGH > WORK:
+        return starts[0]
+    search, heights = _Search(problem), []
+    for start in chain(starts, _random_starts(problem, random_state)):
+        heights.append(search.look(start))
+        again = sum(height >= search.value - problem.instances * NEAR for height in heights)
+        if again >= AGAIN or search.work > 0.5 * WORK:
+            break
     improved = True
     while improved:
-        value = search.value
+        value, improved = search.value, False
         for start in _moves(problem, search.best):
-            search.look(start)
-            if search.value > value + problem.instances * NEAR:
+            if improved or search.work > WORK:
                 break
-        improved = search.value > value + problem.instances * NEAR
+            search.look(start)
+            improved = search.value > value + problem.instances * NEAR
     return search.climb(search.best, GRADIENT)[0]
 
 
-def _random_starts(specification: Specification, random_state: Any) -> Iterator[Parameters]:
-    rng = np.random.default_rng(random_state)
+def _random_starts(problem: Problem, random_state: Any) -> Iterator[Parameters]:
+    rng, specification = np.random.default_rng(random_state), problem.specification
     width = sum(specification.sizes)
-    for _ in range(max(1, min(RANDOM_STARTS, LARGE // width))):
+    for number in range(RANDOM_STARTS):
         loadings = rng.standard_normal((width, specification.n_components))
         loadings *= np.sqrt(0.5 / (loadings**2).sum(axis=1))[:, None]
-        yield Parameters(loadings, np.zeros(width), np.maximum(0.5, specification.floors))
+        start = Parameters(loadings, np.zeros(width), np.maximum(0.5, specification.floors))
+        for _ in range(EM_STEPS * (1 - number % 2)):
+            start = problem.step(start)[0]
+        yield start
 
 
 def _moves(problem: Problem, best: Parameters) -> Iterator[Parameters]:
@@ -230,6 +265,7 @@ class _Search:
         self.problem = problem
         self.floors = problem.specification.floors
         self.found: list[tuple[Parameters, float]] = []
+        self.work = 0.0
 
     @property
     def best(self) -> Parameters:
@@ -241,20 +277,16 @@ class _Search:
         """Its log-likelihood."""
         return max(value for _, value in self.found)
 
-    def look(self, start: Parameters) -> None:
-        """Climb from a start, to the top where that may be a maximum that is new and not below the best."""
-        run = accelerate(
-            self.problem.step,
-            start,
-            tolerance=CALM,
-            max_evaluations=EVALUATIONS,
-            project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, self.floors)),
-        )
-        if self.found and (run.value < self.value - WORTH * self.problem.instances or self.known(run.point, run.value)):
-            return
-        point, value = self.climb(run.point, NEAR)
-        if not self.known(point, value):
-            self.found.append((point, value))
+    def look(self, start: Parameters) -> float:
+        """The height to which a climb from a start comes: the top where that may be a maximum that is new and not far
+        below the best."""
+        for steepest in (LOOK, NEAR):
+            start, value = self.climb(start, steepest)
+            low = self.found and value < self.value - WORTH * self.problem.instances
+            if low or self.known(start, value):
+                return value
+        self.found.append((start, value))
+        return value
 
     def known(self, point: Parameters, value: float) -> bool:
         """Whether the point is at one of the maxima, and not above it; how little noise is does not matter."""
@@ -266,34 +298,41 @@ class _Search:
         )
 
     def climb(self, start: Parameters, gradient: float) -> tuple[Parameters, float]:
-        """Quasi-Newton steps, begun again where a line search fails; noise that falls without end goes to its floor."""
+        """Quasi-Newton steps, begun again where a line search fails; noise that falls without end goes to its floor.
+
+        Loadings and means are in units of the noise at each beginning, in which their curvature does not depend on it.
+        """
         count, low = self.problem.instances, np.full(len(start.flatten()), -np.inf)
         low[-len(self.floors) :] = np.log(np.maximum(self.floors, np.finfo(float).tiny))
-
-        def objective(vector: Array) -> tuple[float, Array]:
-            value, rise = self.problem.evaluate(start.unflatten(vector))
-            return -value / count, -rise / count
-
         vector = np.maximum(start.flatten(), low)
+        unit = np.ones_like(vector)
+
+        def objective(scaled: Array) -> tuple[float, Array]:
+            self.work += self.problem.work
+            value, rise = self.problem.evaluate(start.unflatten(scaled * unit))
+            return -value / count, -rise * unit / count
+
         height = objective(vector)[0]
         for _ in range(RESTARTS):
-            before = height
+            before, most = height, max(FEWEST, min(MOST, int((WORK - self.work) / self.problem.work)))
+            spread = np.exp(0.5 * vector[-len(self.floors) :])
+            unit[: -len(spread)] = np.r_[np.repeat(spread, start.loadings.shape[1]), spread]
             found = opt.minimize(
                 objective,
-                vector,
+                vector / unit,
                 jac=True,
                 method="L-BFGS-B",
                 bounds=opt.Bounds(low, np.inf),
-                options={"ftol": 0.0, "gtol": gradient, "maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS, "maxcor": 30},
+                options={"ftol": 0.0, "gtol": gradient, "maxiter": MAX_STEPS, "maxfun": most, "maxcor": 30},
             )
             if found.fun < height:
-                vector, height = found.x, float(found.fun)
+                vector, height = found.x * unit, float(found.fun)
             for place in np.flatnonzero((vector > low) & (low > -np.inf) & (vector < np.log(LOW))):
                 lowered = vector.copy()
                 lowered[place] = low[place]
-                if (value := objective(lowered)[0]) < height:
+                if (value := objective(lowered / unit)[0]) < height:
                     vector, height = lowered, value
-            if not height < before - ROUNDING * max(abs(height), 1.0):
+            if not height < before - ROUNDING * max(abs(height), 1.0) or self.work > WORK:
                 break
         point = start.unflatten(vector)
         return point._replace(noise_variance=np.maximum(point.noise_variance, self.floors)), -height * count
