@@ -17,7 +17,7 @@ from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.ppca import PPCA, own_posteriors, posterior_dataset
-from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, check_rows, encode_targets
+from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, check_dropped_rows, encode_targets
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -131,7 +131,7 @@ class SupervisedPPCA(PPCA):
             )
         values = plain_rows(y, source.labels)
         mask = plain_rows(labelled, source.labels)
-        check_rows(values, source)
+        check_dropped_rows(values, source)
         return encode_targets(
             values,
             source.shape[0],

@@ -8,6 +8,7 @@ is isotropic.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -107,14 +108,15 @@ class EncodedTargets:
         return bool(self.labelled.all())
 
 
-def check_rows(targets: Any, source: DataSource) -> None:
+def check_dropped_rows(targets: Any, source: DataSource) -> None:
     """Refuse targets of the rows that the data had before some were dropped, with that reason."""
-    origin, rows = source.labels.origin, len(targets) if hasattr(targets, "__len__") else None
-    if origin is not None and rows == origin.rows != source.shape[0]:
+    origin = source.labels.origin
+    shape = getattr(targets, "shape", (len(targets),) if isinstance(targets, Sequence) else ())
+    if origin is not None and shape[:1] == (origin.rows,) != source.shape[:1]:
         raise DataError(
-            f"y has {rows} rows; the data have {source.shape[0]}, because rows of zeros were dropped when they were "
-            "ingested: uns/position_before of the store says which were kept, so give y[kept], or ingest the labels "
-            "with the data"
+            f"y has {origin.rows} rows; the data have {source.shape[0]}, because rows of zeros were dropped when they "
+            "were ingested: uns/position_before of the store says which were kept, so give y[kept], or ingest the "
+            "labels with the data"
         )
 
 
