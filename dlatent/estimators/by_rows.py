@@ -13,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Block, DataSource, Features
+from dlatent.engine.base import PassEngine
 from dlatent.engine.connect import connect
 from dlatent.engine.lazy import is_dask, map_rows
+from dlatent.engine.machine import cache_share
+from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
@@ -39,6 +42,14 @@ class RowWork(NamedTuple):
     function: RowFunction
     features: KnownFeatures
     sink: RowSink | None = None
+
+    def on(self, engine: PassEngine) -> RowWork:
+        """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
+        which is empty in a pass that sees each block once."""
+        keeping = getattr(self.function, "keeping", None)
+        if keeping is None:
+            return self
+        return self._replace(function=keeping(Shelf(cache_share(engine.resources.worker_memory))))
 
 
 def _of_block(block: Block, work: RowWork) -> Array:
@@ -100,7 +111,7 @@ def by_rows(
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with connect(source, targets=targets, client=local, cache_bytes=0) as engine:
-        engine.deliver(_collected, work, partial(_fill, values), name=name)
+        engine.deliver(_collected, work.on(engine), partial(_fill, values), name=name)
     return wrap_rows(values, like, columns, _numbered(names), name=name)
 
 
@@ -135,7 +146,7 @@ def _into_store(
     sink = RowSink.create(out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite)
     try:
         with connect(source, targets=targets, client=client, cache_bytes=0) as engine:
-            engine.gather(_written, work._replace(sink=sink), name=name)
+            engine.gather(_written, work._replace(sink=sink).on(engine), name=name)
     except BaseException:
         sink.abort()
         raise

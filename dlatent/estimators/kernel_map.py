@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
 from dlatent.arrays import Array, BlockSource, Features
+from dlatent.engine.shelf import Shelf
 from dlatent.estimators.ppca import likelihood_rows
 from dlatent.linear_gaussian.dual import outside_log_likelihoods
 from dlatent.linear_gaussian.kernel_passes import TILE
@@ -44,25 +45,26 @@ class KernelMap:
     dimension: int
     trace_error: float = 0.0
 
-    def __call__(self, x: Features) -> Array:
+    def __call__(self, x: Features, shelf: Shelf | None = None) -> Array:
         """Coordinates of rows and, in the last column, the squared distances of their features from the mean (n, K+1).
 
-        Of a given kernel nobody knows k(x, x), and the distances are NaN.
+        Of a given kernel nobody knows k(x, x), and the distances are NaN.  The rows that the model keeps stay on the
+        shelf, where there is one, for the next call.
         """
         thin = np.column_stack([self.combinations, self.middle])
         if self.kernel.name == "precomputed":
             found = np.asarray(x @ thin)
             diagonal = np.full(x.shape[0], np.nan)
         else:
-            found = self._products(x, thin)
+            found = self._products(x, thin, shelf)
             diagonal = self.kernel.diagonal(x)
         distances = diagonal - 2.0 * found[:, -1] + self.length
         return np.column_stack([found[:, :-1] - self.offset, distances])
 
-    def _products(self, x: Features, thin: Array) -> Array:
+    def _products(self, x: Features, thin: Array, shelf: Shelf | None) -> Array:
         found = np.zeros((x.shape[0], thin.shape[1]))
         for block in self.rows:
-            kept = block.load()
+            kept = block.load() if shelf is None else shelf.load(block)
             for a in range(0, x.shape[0], TILE):
                 for b in range(0, kept.shape[0], TILE):
                     tile = self.kernel(x[a : a + TILE], kept[b : b + TILE])
@@ -73,15 +75,23 @@ class KernelMap:
 
 @dataclass(frozen=True)
 class KernelRows:
-    """A function of coordinates as a function of rows; with `distances` it gets these, too, as the last column."""
+    """A function of coordinates as a function of rows; with `distances` it gets these, too, as the last column.
+
+    `shelf` is where it keeps the model's rows between blocks; None where it reads them for every block.
+    """
 
     features: KernelMap
     function: Callable[..., Array]
     distances: bool = False
+    shelf: Shelf | None = None
+
+    def keeping(self, shelf: Shelf) -> Self:
+        """The same function with a shelf."""
+        return replace(self, shelf=shelf)
 
     def __call__(self, x: Features, y: Array | None, **more: Any) -> Array:
         """The function's values for rows (n, D), and their targets where there are any."""
-        found = self.features(x)
+        found = self.features(x, self.shelf)
         return self.function(found if self.distances else np.ascontiguousarray(found[:, :-1]), y, **more)
 
 

@@ -264,7 +264,7 @@ class SupervisedPPCA(PPCA):
         """
         self._require_fitted()
         rows = prediction_rows if self.missing == "refuse" else incomplete_prediction_rows
-        function = partial(self._rows(rows), encoding=self._encoding)
+        function = self._rows(partial(rows, encoding=self._encoding))
         return by_rows(
             X,
             function,
@@ -293,7 +293,7 @@ class SupervisedPPCA(PPCA):
             return values
         if self.missing == "refuse":
             return values, self.predictive_variance()
-        function = partial(self._rows(variance_rows), encoding=self._encoding)
+        function = self._rows(partial(variance_rows, encoding=self._encoding))
         options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
         return values, by_rows(X, function, self._known_features(), client=client, **options)
 
