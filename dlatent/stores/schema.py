@@ -87,7 +87,11 @@ def check_values(variables: Mapping[str, Variable], place: str) -> None:
         values = variable.values
         if name not in FINITE and name not in NOT_NEGATIVE:
             continue
-        bad = np.argwhere(~np.isfinite(values) if name in FINITE else ~(np.isfinite(values) & (values >= 0)))
+        good = np.isfinite(values) if name in FINITE else np.isfinite(values) & (values >= 0)
+        if name == "mean" and "loadings" in variables:
+            # Nothing is known of the mean of a feature without entries, which has no loadings either.
+            good = good | (np.isnan(values) & ~variables["loadings"].values.any(axis=1))
+        bad = np.argwhere(~good)
         if len(bad):
             at = tuple(bad[0].tolist())
             expected = "a finite number" if name in FINITE else "a finite number that is not negative"
