@@ -206,8 +206,9 @@ def save_model(model: LatentVariableModel, path: str | os.PathLike[str], *, over
 def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     """Open a saved model: what it computes is equal, to the last bit, to what the saved one did.
 
-    Parameters: `max_bytes`, most bytes that its variables may take in memory; None allows 1 GiB, and more where a
-    thousandth of it is stored and half of the memory of this machine holds it.
+    Parameters: `path`, a path or fsspec URL of the store; `max_bytes`, most bytes that its variables may take in
+    memory; None allows 1 GiB, and more where a thousandth of it is stored and half of the memory of this machine holds
+    it.
     Errors: StoreError where the path is no complete model, one of a newer version, one that is larger than it may be,
     or one that is damaged or has been changed since it was saved.
     """
