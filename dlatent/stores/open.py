@@ -21,7 +21,6 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.beside import PARTIAL, put_back
 from dlatent.stores.chunked import ZarrArray
-from dlatent.stores.codecs import harmless
 from dlatent.stores.csr import open_csr
 from dlatent.stores.dense import open_zarr_array
 from dlatent.stores.guard import guarded
@@ -71,7 +70,7 @@ def open(
             check_complete(data)
             if isinstance(data, zarr.Group):
                 return _open_group(data, block_bytes, dims)
-            return open_zarr_array(harmless(data), block_bytes, array_labels(data, dims))
+            return open_zarr_array(data, block_bytes, array_labels(data, dims))
     labels = AxisLabels() if dims is None else AxisLabels(dims)
     if isinstance(data, np.ndarray):
         return open_numpy(data, block_bytes, labels)
