@@ -8,12 +8,15 @@ Laws (tested in tests/stores/test_stores_strict.py):
 1. A chunk that is absent, or shorter than the part of it that was asked for, is a StoreError that names it.
 2. Each process checks once for each opening, before the first chunk, that it sees the metadata that were opened.
 3. Metadata that carry a digest (`seal`) and do not fit it are a StoreError, and so are metadata that are no JSON.
+4. No chunk is decoded that would unpack to far more than its array says (`announced`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+from functools import partial
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -24,6 +27,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
+from dlatent.stores.announced import Layout, check_chunk, layouts
 from dlatent.stores.seal import intact
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
@@ -48,6 +52,7 @@ class StrictStore(WrapperStore[Store]):
         self.missing_chunks: MissingChunks = missing_chunks
         self._opening, self._opener = uuid4().hex, _this_process()
         self._digests: dict[str, str] = {}
+        self._layouts: dict[str, Layout] = {}
         _known.add(self._opening)
 
     def __str__(self) -> str:
@@ -80,6 +85,7 @@ class StrictStore(WrapperStore[Store]):
             raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {_WAYS_OUT}")
         if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
+        await self._check_size(key, chunk, byte_range)
         return chunk
 
     async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:
@@ -94,6 +100,25 @@ class StrictStore(WrapperStore[Store]):
                 "again or write it again, or, where they were edited by hand, remove the white space at their end"
             )
         self._digests[key] = _digest(document)
+        self._layouts |= layouts(key, document)
+
+    async def _check_size(self, key: str, chunk: Buffer, byte_range: ByteRequest | None) -> None:
+        """Refuse a chunk that would fill the memory (a part of one only where it is a chunk in a shard)."""
+        if not (byte_range is None or isinstance(byte_range, RangeByteRequest)):
+            return
+        folder = key
+        while folder not in self._layouts:
+            if not folder:
+                return
+            folder = folder.rpartition("/")[0]
+        layout = self._layouts[folder]
+        start = None if byte_range is None else byte_range.start
+        place = f"the chunk {key} of {root_of(self)}"
+        check = partial(check_chunk, layout, chunk.as_numpy_array().data, place, start)
+        if layout.slow:
+            await asyncio.to_thread(check)
+        else:
+            check()
 
     async def _compare(self, prototype: BufferPrototype) -> None:
         """Refuse to read where the metadata that were opened are not there, or are others."""
