@@ -70,7 +70,7 @@ def _by_patterns(
 
     run = accelerate(
         lambda point: em_step(point, scaled, standard),
-        best_of(of_views(scaled, standard), [_start(scaled, specification, floors)], options.random_state),
+        best_of(of_views(scaled, standard), _start(scaled, specification, floors), options.random_state),
         tolerance=TOLERANCE,
         max_evaluations=MAX_EVALUATIONS,
         project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),

@@ -69,7 +69,7 @@ def fit_rows(
     else:
         start = found_start(gather, scaled, units, sums, patterns, options)
         problem = _on_driver(gather, scaled, units, sums, patterns)
-        start = start if problem is None else best_of(problem, [start], options.random_state)
+        start = start if problem is None else best_of(problem, start, options.random_state)
         best, value, converged = climb.accelerated(start)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]

@@ -7,32 +7,30 @@ these moments, for which they cost little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize as opt
 
 from dlatent.arrays import Array, Block
 from dlatent.linear_gaussian.entries import Entries, EntryRequest, block_entries, gradient, maximise_entries, weights_of
 from dlatent.linear_gaussian.entries import posterior as posterior_of
 from dlatent.linear_gaussian.expectation import expect_moments, projection
-from dlatent.linear_gaussian.factor_analysis import LOW, moves_from
+from dlatent.linear_gaussian.factor_analysis import moves, random_starts
+from dlatent.linear_gaussian.maxima import Maxima
 from dlatent.linear_gaussian.maximisation import maximise, slope
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred
 from dlatent.linear_gaussian.observed import chunks, observed, rows_of
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.patterns import PatternSums, entries_of_patterns
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.linear_gaussian.spectral import Profile
 
 SAMPLE = 2**16
 """Entries of the rows that are held on the driver, half a megabyte."""
-RANDOM_STARTS = 24
+RANDOM_STARTS = 16
 """Every second begins with EM steps: what these and quasi-Newton steps lead to differs."""
 EM_STEPS = 10
-AGAIN = 12
-"""Starts that lead to the best maximum, after which there are no more."""
 WORK = 6e9
 """Multiplications, of about a nanosecond each, after which no climb begins; after half of them none from a start."""
 ENOUGH = 200
@@ -41,22 +39,6 @@ EACH = 2**17
 """What an evaluation costs at least for each pattern, in multiplications."""
 OF_WHOLE = 0.125
 """The same of a multiplication in products of whole matrices, as views have them."""
-LOOK = 1e-4
-"""Largest derivative of the log-likelihood per instance at which a first look at where a start leads ends."""
-WORTH = 0.05
-"""Nats per instance below the best maximum from which a first look is not followed up."""
-SAME = 0.05
-"""Largest difference of log noise variances of points that count as the same maximum."""
-GRADIENT = 1e-9
-"""Largest derivative of the log-likelihood per instance at which a search ends."""
-NEAR = 1e-5
-"""The same while maxima are compared."""
-MAX_STEPS = 200
-FEWEST, MOST = 50, 400
-"""Evaluations of a climb until it begins again, as far as there is work left."""
-RESTARTS = 10
-ROUNDING = 1e-12
-"""Relative difference of log-likelihoods that is rounding."""
 
 Pattern = tuple[Any, PatternMoments]
 """Which features some instances have, and their moments."""
@@ -210,129 +192,48 @@ def block_sample(block: Block, request: SampleRequest) -> Array:
     return found
 
 
-def best_of(problem: Problem, starts: Sequence[Parameters], random_state: Any) -> Parameters:
-    """The best of the maxima to which given starts, random ones and moves away from the best lead; the first of the
-    given starts where a search takes too much work."""
+def best_of(problem: Problem, start: Parameters, random_state: Any) -> Parameters:
+    """The best of the maxima to which a start, random ones and moves away from the best lead; the start where a search
+    takes too much work."""
     if problem.work * ENOUGH > WORK:
-        return starts[0]
-    search, heights = _Search(problem), []
-    for start in chain(starts, _random_starts(problem, random_state)):
-        heights.append(search.look(start))
-        again = sum(height >= search.value - problem.instances * NEAR for height in heights)
-        if again >= AGAIN or search.work > 0.5 * WORK:
-            break
-    improved = True
-    while improved:
-        value, improved = search.value, False
-        for start in _moves(problem, search.best):
-            if improved or search.work > WORK:
-                break
-            search.look(start)
-            improved = search.value > value + problem.instances * NEAR
-    return search.climb(search.best, GRADIENT)[0]
+        return start
+    count, specification = problem.instances, problem.specification
+    width, k = start.loadings.shape
+
+    def objective(vector: Array) -> tuple[float, Array]:
+        value, rise = problem.evaluate(start.unflatten(vector))
+        return -value / count, -rise / count
+
+    def unit(vector: Array) -> Array:
+        """Loadings and means are in units of the noise, in which their curvature does not depend on it."""
+        spread = np.exp(0.5 * vector[-width:])
+        return np.concatenate([np.repeat(spread, k), spread, np.ones(width)])
+
+    def starts() -> Iterator[Array]:
+        yield start.flatten()
+        for number, point in enumerate(random_starts(specification, RANDOM_STARTS, random_state)):
+            for _ in range(EM_STEPS * (1 - number % 2)):
+                point = problem.step(point)[0]
+            yield point.flatten()
+
+    def moved(vector: Array) -> Iterator[Array]:
+        """Where complete data with the expected second moments would move to."""
+        best = start.unflatten(vector)
+        profile = _completed_profile(problem, best)
+        for noise in moves(profile, np.log(best.noise_variance)):
+            yield profile.solution(noise).parameters._replace(mean=best.mean).flatten()
+
+    lower = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
+    search = Maxima(objective, lower, np.full(width, np.inf), WORK / problem.work, unit)
+    found = start.unflatten(search.search(starts(), moved).point)
+    return found._replace(noise_variance=np.maximum(found.noise_variance, specification.floors))
 
 
-def _random_starts(problem: Problem, random_state: Any) -> Iterator[Parameters]:
-    rng, specification = np.random.default_rng(random_state), problem.specification
-    width = sum(specification.sizes)
-    for number in range(RANDOM_STARTS):
-        loadings = rng.standard_normal((width, specification.n_components))
-        loadings *= np.sqrt(0.5 / (loadings**2).sum(axis=1))[:, None]
-        start = Parameters(loadings, np.zeros(width), np.maximum(0.5, specification.floors))
-        for _ in range(EM_STEPS * (1 - number % 2)):
-            start = problem.step(start)[0]
-        yield start
-
-
-def _moves(problem: Problem, best: Parameters) -> Iterator[Parameters]:
-    """Where complete data with the expected second moments would move to."""
-    width = len(best.mean)
-    whole = Specification(
-        (View("features", width, tuple(problem.specification.floors.tolist()), shared=False),),
-        ((0,),),
-        problem.specification.n_components,
+def _completed_profile(problem: Problem, point: Parameters) -> Profile:
+    width = len(point.mean)
+    features = View("features", width, tuple(problem.specification.floors.tolist()), shared=False)
+    found = PatternMoments(problem.instances, np.zeros(width), problem.complete(point))
+    return Profile(
+        Moments((found,), np.zeros(width), np.zeros(1), np.zeros(1)),
+        Specification((features,), ((0,),), problem.specification.n_components),
     )
-    found = PatternMoments(problem.instances, np.zeros(width), problem.complete(best))
-    moments = Moments((found,), np.zeros(width), np.zeros(1), np.zeros(1))
-    for moved in moves_from(moments, whole, best.noise_variance):
-        yield moved._replace(mean=best.mean)
-
-
-class _Search:
-    """The maxima found so far."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.floors = problem.specification.floors
-        self.found: list[tuple[Parameters, float]] = []
-        self.work = 0.0
-
-    @property
-    def best(self) -> Parameters:
-        """The best of them."""
-        return max(self.found, key=lambda one: one[1])[0]
-
-    @property
-    def value(self) -> float:
-        """Its log-likelihood."""
-        return max(value for _, value in self.found)
-
-    def look(self, start: Parameters) -> float:
-        """The height to which a climb from a start comes: the top where that may be a maximum that is new and not far
-        below the best."""
-        for steepest in (LOOK, NEAR):
-            start, value = self.climb(start, steepest)
-            low = self.found and value < self.value - WORTH * self.problem.instances
-            if low or self.known(start, value):
-                return value
-        self.found.append((start, value))
-        return value
-
-    def known(self, point: Parameters, value: float) -> bool:
-        """Whether the point is at one of the maxima, and not above it; how little noise is does not matter."""
-        noise = np.log(np.maximum(point.noise_variance, LOW))
-        return any(
-            value <= height + abs(height) * ROUNDING
-            and float(abs(noise - np.log(np.maximum(other.noise_variance, LOW))).max()) < SAME
-            for other, height in self.found
-        )
-
-    def climb(self, start: Parameters, gradient: float) -> tuple[Parameters, float]:
-        """Quasi-Newton steps, begun again where a line search fails; noise that falls without end goes to its floor.
-
-        Loadings and means are in units of the noise at each beginning, in which their curvature does not depend on it.
-        """
-        count, low = self.problem.instances, np.full(len(start.flatten()), -np.inf)
-        low[-len(self.floors) :] = np.log(np.maximum(self.floors, np.finfo(float).tiny))
-        vector = np.maximum(start.flatten(), low)
-        unit = np.ones_like(vector)
-
-        def objective(scaled: Array) -> tuple[float, Array]:
-            self.work += self.problem.work
-            value, rise = self.problem.evaluate(start.unflatten(scaled * unit))
-            return -value / count, -rise * unit / count
-
-        height = objective(vector)[0]
-        for _ in range(RESTARTS):
-            before, most = height, max(FEWEST, min(MOST, int((WORK - self.work) / self.problem.work)))
-            spread = np.exp(0.5 * vector[-len(self.floors) :])
-            unit[: -len(spread)] = np.r_[np.repeat(spread, start.loadings.shape[1]), spread]
-            found = opt.minimize(
-                objective,
-                vector / unit,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=opt.Bounds(low, np.inf),
-                options={"ftol": 0.0, "gtol": gradient, "maxiter": MAX_STEPS, "maxfun": most, "maxcor": 30},
-            )
-            if found.fun < height:
-                vector, height = found.x * unit, float(found.fun)
-            for place in np.flatnonzero((vector > low) & (low > -np.inf) & (vector < np.log(LOW))):
-                lowered = vector.copy()
-                lowered[place] = low[place]
-                if (value := objective(lowered / unit)[0]) < height:
-                    vector, height = lowered, value
-            if not height < before - ROUNDING * max(abs(height), 1.0) or self.work > WORK:
-                break
-        point = start.unflatten(vector)
-        return point._replace(noise_variance=np.maximum(point.noise_variance, self.floors)), -height * count

@@ -1,0 +1,191 @@
+"""The best of several maxima of a likelihood that the driver evaluates: starts, climbs, and moves from the best.
+
+Points are vectors that end with the log noise variances of the features, whose variances are 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize as opt
+
+from dlatent.arrays import Array
+
+GRADIENT = 1e-9
+"""Largest derivative of the log-likelihood per instance at which a climb ends."""
+LOOKS = (1e-4, 1e-5)
+"""The same for a first and a second look at where a start leads."""
+WORTH = 0.05
+"""Nats per instance below the best maximum from which a first look is not followed up."""
+SAME = 0.05
+"""Largest difference of log noise variances of points that count as the same maximum."""
+AGAIN = 20
+"""Starts that lead to the best maximum, after which there are no more."""
+NEAR = 1e-8
+"""Nats per instance by which a maximum must be better to be moved from again."""
+LOW = 1e-3
+"""Noise variance that counts as none."""
+EDGE = 1e-9
+"""Distance of a log noise variance from a bound that counts as none."""
+STILL = 1e-4
+"""Slope that counts as rounding where quasi-Newton steps that begin again gain nothing."""
+MAX_STEPS = 1000
+RESTARTS = 10
+FEWEST = 50
+"""Evaluations that a climb may take before it begins again, whatever is left."""
+ROUNDING = 1e-13
+"""Relative change of the objective that is rounding."""
+
+
+class Top(NamedTuple):
+    """Where a climb ended: the objective there and on the way, and whether the climb came to its end."""
+
+    point: Array
+    value: float
+    path: tuple[float, ...]
+    settled: bool
+
+
+class Maxima:
+    """The maxima of a likelihood that were found so far.
+
+    `objective` gives minus the log-likelihood per instance and its gradient, `lower` and `upper` bound the log noise
+    variances, `unit` says in which units the steps from a point are taken.  After `evaluations` no climb begins but that
+    to the top of the best maximum, and after half of them none from a start.
+    """
+
+    def __init__(
+        self,
+        objective: Callable[[Array], tuple[float, Array]],
+        lower: Array,
+        upper: Array,
+        evaluations: float,
+        unit: Callable[[Array], Array] = np.ones_like,
+    ) -> None:
+        self.objective, self.unit = objective, unit
+        self.lower, self.upper = lower, upper
+        self.evaluations, self.left = evaluations, evaluations
+        self.found: list[Top] = []
+        self.led: list[int] = []
+
+    @property
+    def best(self) -> int:
+        """Which of them is the best."""
+        return min(range(len(self.found)), key=lambda number: self.found[number].value)
+
+    def search(self, starts: Iterable[Array], moves: Callable[[Array], Iterable[Array]]) -> Top:
+        """The best maximum that starts, and then moves from the best as long as they lead higher, lead to."""
+        for start in starts:
+            self.look(start)
+            if self.led.count(self.best) >= AGAIN or self.left < 0.5 * self.evaluations:
+                break
+        improved = True
+        while improved:
+            best, improved = self.found[self.best], False
+            for start in moves(best.point):
+                if improved or self.left < 0.0:
+                    break
+                self.look(start)
+                improved = self.found[self.best].value < best.value - NEAR
+        return self.finished(self.found[self.best])
+
+    def look(self, start: Array) -> None:
+        """Climb from a start, near to the top where that may be a maximum that is new and not far below the best."""
+        top = Top(start, np.inf, (), False)
+        for gradient in LOOKS:
+            top = self.climb(top.point, gradient, top.path)
+            known = next((number for number, other in enumerate(self.found) if self.same(top, other)), None)
+            if known is not None and top.value >= self.found[known].value:
+                self.led.append(known)
+                return
+            if self.found and top.value > self.found[self.best].value + WORTH:
+                return
+        self.led.append(len(self.found) if known is None else known)
+        self.found[self.led[-1] : self.led[-1] + 1] = [top]
+
+    def same(self, one: Top, other: Top) -> bool:
+        """Whether two points are at one maximum; of little noise it does not matter how little it is."""
+        first, second = (np.maximum(self.noise(top.point), np.log(LOW)) for top in (one, other))
+        return float(abs(first - second).max()) < SAME
+
+    def noise(self, point: Array) -> Array:
+        """The log noise variances, a view of the point."""
+        return point[-len(self.lower) :]
+
+    def finished(self, top: Top) -> Top:
+        """The top itself: also where noise that is next to nothing is at its floor."""
+        top = self.climb(top.point, GRADIENT, top.path)
+        for feature in self.slight(top.point):
+            other = self.climb(self.fallen(top.point, feature), GRADIENT, top.path)
+            top = other if other.value < top.value else top
+        return top
+
+    def climb(self, start: Array, gradient: float, path: tuple[float, ...] = ()) -> Top:
+        """Quasi-Newton steps, begun again where a line search fails: eigenvalues cross on the way, and noise that is
+        next to nothing moves the likelihood too little for its slope to be more than rounding."""
+        low, high = np.full(len(start), -np.inf), np.full(len(start), np.inf)
+        self.noise(low)[:], self.noise(high)[:] = self.lower, self.upper
+        point = np.clip(start, low, high)
+        value, slope = self.evaluate(point)
+        heights = [*path] or [value]
+        for _ in range(RESTARTS):
+            before, unit = value, self.unit(point)
+
+            def scaled(vector: Array, unit: Array = unit) -> tuple[float, Array]:
+                found, slope = self.evaluate(vector * unit)
+                return found, slope * unit
+
+            found = opt.minimize(
+                scaled,
+                point / unit,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=opt.Bounds(low, high),
+                callback=lambda intermediate_result: heights.append(float(intermediate_result.fun)),
+                options={
+                    "ftol": 0.0,
+                    "gtol": gradient,
+                    "maxiter": MAX_STEPS,
+                    "maxfun": max(FEWEST, min(2 * MAX_STEPS, int(self.left))),
+                    "maxcor": 30,
+                },
+            )
+            if found.fun <= value:
+                point, value, slope = found.x * unit, float(found.fun), found.jac / unit
+            for feature in self.slight(point):
+                lowered = self.fallen(point, feature)
+                if (below := self.evaluate(lowered))[0] < value:
+                    point, (value, slope) = lowered, below
+            heights.append(value)
+            still = not value < before - ROUNDING * max(abs(value), 1.0)
+            if still or (self.left < 0.0 and gradient > GRADIENT):
+                break
+        free = np.ones(len(point), dtype=bool)
+        self.noise(free)[:] = self.free(point)
+        # Begun again without a gain is the end, though noise at its floor makes slopes of rounding.
+        settled = bool(abs(slope[free]).max(initial=0.0) <= (STILL if still else 1e3 * gradient))
+        # Where a climb goes on from less noise, it may begin a little below.
+        lowest = np.minimum.accumulate(heights)
+        return Top(point, value, tuple(lowest[np.r_[True, np.diff(lowest) < 0.0]].tolist()), settled)
+
+    def evaluate(self, point: Array) -> tuple[float, Array]:
+        """The objective, counted."""
+        self.left -= 1.0
+        return self.objective(point)
+
+    def free(self, point: Array) -> np.ndarray:
+        """Which log noise variances are at no bound; rounding keeps some a little beside."""
+        noise = self.noise(point)
+        return np.asarray((noise > self.lower + EDGE) & (noise < self.upper - EDGE))
+
+    def slight(self, point: Array) -> np.ndarray:
+        """The features whose noise is next to nothing, but more than its floor."""
+        return np.flatnonzero(self.free(point) & (self.noise(point) < np.log(LOW)))
+
+    def fallen(self, point: Array, feature: int) -> Array:
+        """The point with the noise of a feature at its floor."""
+        lowered = point.copy()
+        self.noise(lowered)[feature] = self.lower[feature]
+        return lowered
