@@ -52,8 +52,8 @@ class Maxima:
     """The maxima of a likelihood that were found so far.
 
     `objective` gives minus the log-likelihood per instance and its gradient, `lower` and `upper` bound the log noise
-    variances, `unit` says in which units the steps from a point are taken.  After `evaluations` no climb begins but that
-    to the top of the best maximum, and after half of them none from a start.
+    variances, `unit` says in which units the steps from a point are taken.  After `evaluations` only the climb to the
+    top of the best maximum begins, and after half of them none from a start.
     """
 
     def __init__(
