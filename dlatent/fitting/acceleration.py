@@ -19,6 +19,8 @@ from dlatent.arrays import Array
 
 DIVERGED = 1e3
 """A residual so many times the smallest one leads away."""
+DEPENDENT = 1e-14
+"""Eigenvalues of inner products of unit vectors below this part of the largest are rounding."""
 
 
 class Point(Protocol):
@@ -120,18 +122,19 @@ def settle(
     *,
     tolerance: float,
     max_evaluations: int,
-    window: int = 8,
+    window: int = 16,
     project: Callable[[T], T] = lambda point: point,
 ) -> T:
     """Iterate a converged map until the point itself stands still: its value is flat to rounding long before.
 
     Anderson's combinations by least squares, without a safeguard; the point with the smallest residual is returned, and
-    the start where none is smaller.  Stops when the residual is below `tolerance` · ‖point‖.
+    the start where none is smaller.  Stops when the residual is below `tolerance` · ‖point‖, and where `window` steps
+    have not halved it: what is left is rounding.
     """
-    point, best, least = start, start, np.inf
+    point, best, least, halved, at_half = start, start, np.inf, 0, np.inf
     points: list[Array] = []
     residuals: list[Array] = []
-    for _ in range(max_evaluations):
+    for number in range(max_evaluations):
         vector = point.flatten()
         residual = step(point)[0].flatten() - vector
         size = float(np.linalg.norm(residual))
@@ -139,13 +142,19 @@ def settle(
             break
         if size < least:
             best, least = point, size
-        if size <= tolerance * float(np.linalg.norm(vector)):
+        if size <= 0.5 * at_half:
+            halved, at_half = number, size
+        if size <= tolerance * float(np.linalg.norm(vector)) or number - halved >= window:
             break
         points, residuals = [*points, vector][-window:], [*residuals, residual][-window:]
         image = vector + residual
         if len(points) > 1:
-            changes = np.stack([b - a for a, b in pairwise(residuals)], axis=1)
-            moves = np.stack([b - a for a, b in pairwise(points)], axis=1) + changes
-            image = image - moves @ np.linalg.lstsq(changes, residual, rcond=None)[0]
+            changes = np.stack([b - a for a, b in pairwise(residuals)])
+            moves = np.stack([b - a for a, b in pairwise(points)]) + changes
+            # Of unit length they may be squared: a tall decomposition would cost more than the step.
+            scale = 1.0 / np.maximum(np.linalg.norm(changes, axis=1), np.finfo(float).tiny)
+            changes *= scale[:, None]
+            weights = np.linalg.lstsq(changes @ changes.T, changes @ residual, rcond=DEPENDENT)[0]
+            image = image - (weights * scale) @ moves
         point = project(point.unflatten(image))
     return best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg as la
+from scipy.linalg import lapack
 
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -17,6 +18,8 @@ LITTLE_NOISE = 1e-2
 """Part of a view's mean variance that counts as little noise for a start."""
 LEAST_NOISE = 1e-3
 """The same of another start, where there would be less."""
+VANISHED = 1e-12
+"""Part of the largest second moment of a view's features below which is rounding."""
 
 
 def starting_points(moments: Moments, specification: Specification) -> list[Parameters]:
@@ -46,21 +49,16 @@ def _in_basins(moments: Moments, specification: Specification) -> list[Parameter
         own = [principal_start(moments, specification, view) for view in alone]
         return [*own, *_complete_starts(moments, specification)]
     each = [principal_start(moments, specification, view) for view in views]
-    turned = aligned(moments, specification, each)
-    return [*(each[view] for view in alone), turned, *_complete_starts(moments, specification)]
+    together = aligned(moments, specification, each)
+    return [*(each[view] for view in alone), together, *_complete_starts(moments, specification)]
 
 
 def principal_start(moments: Moments, specification: Specification, view: int) -> Parameters:
     """One view: PPCA of the instances that have it.  Other views: regressed on those scores by a first EM step, noise
     of a tenth."""
     own, k, width = specification.slices[view], specification.n_components, specification.sizes[view]
-    second, count = np.zeros((width, width)), 0.0
-    for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
-        if view in pattern:
-            at = specification.slices_within(pattern)[view]
-            second += found.gram[at, at]
-            count += found.instances
-    second /= count
+    count = view_counts(moments, specification.patterns, len(specification.views))[view]
+    second = second_moments(moments, specification, view) / count
     values, vectors = top_eigenpairs(second, min(k, width))
     variances = view_variances(moments, specification.sizes, specification.patterns)
     noise = np.maximum(variances / 10.0, specification.floors)
@@ -133,36 +131,66 @@ def _complete_starts(moments: Moments, specification: Specification) -> list[Par
     variances = view_variances(middle, alone.sizes, alone.patterns)
     if not (variances > 0.0).all():
         return []
-    inside, small, axes = _occupied(middle, alone)
+    inside, small, axes = occupied(middle, alone)
     best = near_best(inside, small).parameters
     quiet = best.noise_variance.copy()
     quiet[1:] = np.maximum(LITTLE_NOISE * variances[1:], np.maximum(alone.floors[1:], np.finfo(float).tiny))
     close = Profile(inside, small).solution(np.log(quiet)).parameters
-    return [_stirred(_lifted(start, alone, axes), specification) for start in (best, close)]
+    return [_stirred(_whole(turned(start, axes), specification), specification) for start in (best, close)]
 
 
-def _occupied(moments: Moments, specification: Specification) -> tuple[Moments, Specification, Array]:
-    """Moments of complete instances in the axes (D, r) of the first view's features in which these vary, which are few
-    where the instances are; the others are outside, without energy."""
-    found, own = moments.patterns[0], specification.slices[0]
-    rank, width = int(found.instances) - 1, specification.sizes[0]
-    if rank >= width:
-        return moments, specification, np.eye(width)
-    _, axes = top_eigenpairs(found.gram[own, own], rank)
-    turn = la.block_diag(axes, np.eye(sum(specification.sizes[1:])))
-    part = PatternMoments(found.instances, found.total @ turn, turn.T @ found.gram @ turn)
-    spare = moments.spare_size.copy()
-    spare[0] += width - rank
-    inside = moments._replace(patterns=(part,), shift=moments.shift @ turn, spare_size=spare)
-    return inside, specification.resized((rank, *specification.sizes[1:])), axes
+def occupied(moments: Moments, specification: Specification) -> tuple[Moments, Specification, Array | None]:
+    """Moments about the means in the axes (D, r) in which the features of each view vary, where these are fewer, and
+    the model of them; the other axes are outside, with an energy that is rounding, and no axes where all are needed.
+
+    A view with one noise variance has no loadings where it does not vary, and is the same model in any axes.
+    """
+    turns, spare_size, spare_energy = [], moments.spare_size.copy(), moments.spare_energy.copy()
+    counts = view_counts(moments, specification.patterns, len(specification.views))
+    for view, (width, noise) in enumerate(zip(specification.sizes, specification.noise_slices, strict=True)):
+        turns.append(np.eye(width))
+        if not specification.views[view].shared:
+            continue
+        second = second_moments(moments, specification, view)
+        rank = max(lapack.dpstrf(second, tol=VANISHED * second.diagonal().max())[2], 1)
+        if rank < width:
+            values, axes = top_eigenpairs(second, rank)
+            total = float(second.trace())
+            energy = max(total - float(values.sum()), 0.0)
+            if energy <= max(counts[view] * specification.floors[noise][0], VANISHED * total):
+                turns[view] = axes
+                spare_size[view] += width - rank
+                spare_energy[view] += energy
+    sizes = tuple(turn.shape[1] for turn in turns)
+    if sizes == specification.sizes:
+        return moments, specification, None
+    found = []
+    for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
+        turn = la.block_diag(*(turns[view] for view in pattern))
+        found.append(PatternMoments(part.instances, part.total @ turn, turn.T @ part.gram @ turn))
+    whole = la.block_diag(*turns)
+    inside = Moments(tuple(found), moments.shift @ whole, spare_size, spare_energy)
+    return inside, specification.resized(sizes), whole
 
 
-def _lifted(start: Parameters, specification: Specification, axes: Array) -> Parameters:
-    """Parameters of all features and components from those in axes of the first view, means of zero."""
-    first, others = np.split(start.loadings, [axes.shape[1]])
-    loadings = np.vstack([axes @ first, others])
-    loadings = np.pad(loadings, ((0, 0), (0, specification.n_components - loadings.shape[1])))
-    return Parameters(loadings, np.zeros(len(loadings)), start.noise_variance)
+def second_moments(moments: Moments, specification: Specification, view: int) -> Array:
+    """Σ (x−μ)(x−μ)ᵀ of a view over the instances that have it."""
+    parts = zip(specification.patterns, moments.patterns, strict=True)
+    own = [(found.gram, specification.slices_within(pattern)[view]) for pattern, found in parts if view in pattern]
+    return np.asarray(sum(gram[at, at] for gram, at in own))
+
+
+def turned(parameters: Parameters, axes: Array | None) -> Parameters:
+    """Parameters of features from those in their axes (D, r)."""
+    if axes is None:
+        return parameters
+    return parameters._replace(loadings=axes @ parameters.loadings, mean=axes @ parameters.mean)
+
+
+def _whole(start: Parameters, specification: Specification) -> Parameters:
+    """Parameters of all components, means of zero."""
+    missing = specification.n_components - start.loadings.shape[1]
+    return start._replace(loadings=np.pad(start.loadings, ((0, 0), (0, missing))), mean=np.zeros(len(start.mean)))
 
 
 def _stirred(start: Parameters, specification: Specification) -> Parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate, settle
 from dlatent.fitting.ascent import ascend
-from dlatent.fitting.basins import starting_points
+from dlatent.fitting.basins import occupied, starting_points, turned
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, centred, view_counts, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
@@ -24,6 +25,8 @@ COARSE = 1e-8
 """The same while the subspace is still far from its end, where more would be wasted."""
 ROUNDS = ((100, 300), (100, 1000), (900, 1000))
 """EM steps and quasi-Newton steps of each round, until either settles."""
+AFTER_LOOK = ((10, 300), *ROUNDS[1:])
+"""The same from where EM has slowed down in a first look."""
 MAX_EVALUATIONS = 3000
 """EM steps where there is no noise."""
 STILL = 1e-13
@@ -79,20 +82,23 @@ def solve(
         return best, Warm(best.parameters, noises, converged=True)
     units = _units(middle, specification)
     scaled, standard = _in_units(middle, specification, units)
+    axes = None
+    if not standard.fixed:
+        scaled, standard, axes = occupied(scaled, standard)
     searched = warm is not None and warm.searched and not any(ranks_grown or ())
     candidates = []
     if warm is not None:
         grown = ranks_grown or (0,) * len(specification.views)
         last = _moved(_widened(warm.parameters, specification, grown), -offset)
-        candidates = [_times(last, specification, 1.0 / units)]
+        candidates = [turned(_times(last, specification, 1.0 / units), None if axes is None else axes.T)]
     if warm is None or (thorough and not searched):
         searched = tolerance <= TOLERANCE
         candidates += _noisy(scaled, standard) if standard.fixed else starting_points(scaled, standard)
     run, converged = _highest(candidates, scaled, standard, tolerance)
     if thorough and converged and not standard.fixed:
         run = _settled(run, scaled, standard)
-    parameters = _moved(_times(run.parameters, specification, units), offset)
-    value = run.log_likelihood - _jacobian(scaled, specification, units)
+    parameters = _moved(_times(turned(run.parameters, axes), specification, units), offset)
+    value = run.log_likelihood - _jacobian(scaled, standard, units)
     return Solution(parameters, value), Warm(parameters, (), converged, searched)
 
 
@@ -150,16 +156,20 @@ def _noisy(moments: Moments, specification: Specification) -> list[Parameters]:
 def _highest(
     starts: list[Parameters], moments: Moments, specification: Specification, tolerance: float
 ) -> tuple[Solution, bool]:
-    """The best maximum that starts lead to.  What after a first look is near one that is known is not followed."""
+    """The best maximum that starts lead to.  What comes near one that is known is not followed."""
     found: list[tuple[Solution, bool]] = []
+
+    def known(seen: Solution) -> bool:
+        return any(_below(seen, other, moments, specification) for other, _ in found)
+
     for start in starts:
-        point = start
+        run, rounds = (Solution(start, -np.inf), False), ROUNDS
         if found and tolerance < COARSE and not specification.fixed:
-            seen, _ = _climb(start, moments, specification, COARSE)
-            if any(_below(seen, other, moments, specification) for other, _ in found):
-                continue
-            point = seen.parameters
-        found.append(_climb(point, moments, specification, tolerance))
+            run, rounds = _climb(start, moments, specification, COARSE, known), AFTER_LOOK
+        if not known(run[0]):
+            run = _climb(run[0].parameters, moments, specification, tolerance, known, rounds)
+        if not known(run[0]):
+            found.append(run)
     return max(found, key=lambda run: run[0].log_likelihood)
 
 
@@ -193,19 +203,25 @@ def _shares(parameters: Parameters, specification: Specification) -> Array:
 
 
 def _climb(
-    start: Parameters, moments: Moments, specification: Specification, tolerance: float
+    start: Parameters,
+    moments: Moments,
+    specification: Specification,
+    tolerance: float,
+    known: Callable[[Solution], bool],
+    rounds: tuple[tuple[int, int], ...] = ROUNDS,
 ) -> tuple[Solution, bool]:
-    """The maximum that a start leads to, by accelerated EM, and where that creeps by quasi-Newton steps in turn with
-    it; without noise by EM alone, which does not leave the start's neighbourhood."""
+    """The maximum that a start leads to, or a point near one that is `known`, by accelerated EM, and where that creeps
+    by quasi-Newton steps in turn with it; without noise by EM alone, which does not leave the start's neighbourhood."""
     floors, fixed = specification.floors, specification.fixed
     best, settled, before = Solution(start, -np.inf), False, -np.inf
-    for steps, further in ((MAX_EVALUATIONS, 0),) if fixed else ROUNDS:
+    for steps, further in ((MAX_EVALUATIONS, 0),) if fixed else rounds:
         run = accelerate(
             lambda p: em_step(p, moments, specification),
             best.parameters,
             tolerance=max(tolerance, LEAST_SQUARES) if fixed else tolerance,
             max_evaluations=steps,
             project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
+            steer=lambda point, candidate, image, value: None if known(Solution(point, value)) else candidate,
         )
         settled = run.converged
         if run.value >= best.log_likelihood:

@@ -124,6 +124,20 @@ def test_settling_goes_to_the_fixed_point_itself():
     assert abs(near.values - FIXED).max() > 1e-9
 
 
+def test_settling_ends_where_rounding_is_left():
+    """Steps that no longer halve what a step changes: all 200 were made."""
+    asked, rng = [0], np.random.default_rng(0)
+
+    def rounded(point):
+        asked[0] += 1
+        image, value = linear(point)
+        return Vector(image.values + 1e-10 * rng.standard_normal(len(image.values))), value
+
+    found = settle(rounded, Vector(FIXED + 1e-6), tolerance=1e-14, max_evaluations=200)
+    assert asked[0] < 80
+    assert abs(linear(found)[0].values - found.values).max() < 1e-9
+
+
 def test_settling_never_leads_away():
     """A map that drives points apart: the start is the best there is."""
     start = Vector(FIXED + 1e-3)

@@ -142,9 +142,9 @@ def test_a_start_that_leads_near_a_known_maximum_is_not_followed(monkeypatch):
     y[60:] = np.nan
     tolerances, climb = [], inner._climb
 
-    def counting(start, moments, specification, tolerance):
+    def counting(start, moments, specification, tolerance, *further):
         tolerances.append(tolerance)
-        return climb(start, moments, specification, tolerance)
+        return climb(start, moments, specification, tolerance, *further)
 
     monkeypatch.setattr(inner, "_climb", counting)
     fitted = SupervisedPPCA(3).fit(x, y, client="serial")
@@ -153,6 +153,43 @@ def test_a_start_that_leads_near_a_known_maximum_is_not_followed(monkeypatch):
     rows = np.hstack([x, fitted._encoding.encode(y, 150)])
     best = best_of_random_starts(rows, (20, 1), 3, fitted._specification.floors, starts=6)
     assert fitted.log_likelihood_ >= best - 1e-5
+
+
+def test_features_of_few_directions_are_searched_in_these(monkeypatch):
+    """A step in 6 axes in the place of 30 features, of which the others are noise at its floor; the same parameters."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(150, 6))
+    x, y = z @ rng.normal(size=(6, 30)), z[:, :2] + 0.3 * rng.normal(size=(150, 2))
+    y[40:] = np.nan
+    widths, em = set(), inner.em_step
+
+    def counting(parameters, moments, specification):
+        widths.add(specification.sizes)
+        return em(parameters, moments, specification)
+
+    monkeypatch.setattr(inner, "em_step", counting)
+    with pytest.warns(NoiseFloorWarning):
+        fitted = SupervisedPPCA(8).fit(x, y, client="serial")
+    assert widths == {(6, 2)}
+    rows = np.hstack([x, fitted._encoding.encode(y, 150)])
+    dense = oracles.log_densities(oracles.dense(fitted._parameters, (30, 2)), rows).sum()
+    assert fitted.log_likelihood_ == pytest.approx(dense, rel=1e-9)
+
+
+def test_a_climb_ends_where_it_comes_near_a_known_maximum():
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(90, 2))
+    rows = np.hstack([z @ rng.normal(size=(2, 6)), z @ rng.normal(size=(2, 3))]) + 0.5 * rng.normal(size=(90, 9))
+    specification = Specification((View("x", 6, 1e-6), View("y", 3, 1e-3)), ((0,), (0, 1)), 2)
+    parts = [part - part.mean(axis=0) for part in (rows[30:, :6], rows[:30])]
+    found = tuple(PatternMoments(float(len(part)), part.sum(axis=0), part.T @ part) for part in parts)
+    moments = Moments(found, np.zeros(9), np.zeros(2), np.zeros(2))
+    first, second = basins.starting_points(moments, specification)[:2]
+    top, converged = inner._climb(first, moments, specification, inner.TOLERANCE, lambda seen: False)
+    assert converged
+    low = top.log_likelihood - 1e-2
+    seen, _ = inner._climb(second, moments, specification, inner.TOLERANCE, lambda seen: seen.log_likelihood >= low)
+    assert low <= seen.log_likelihood < top.log_likelihood - 1e-8
 
 
 def two_maxima():
@@ -186,10 +223,10 @@ def test_starts_from_few_labelled_rows_are_found_in_the_axes_where_these_vary(la
     specification = Specification(views, ((0, 1),), k)
     found = PatternMoments(float(labelled), np.zeros(15), rows.T @ rows)
     moments = Moments((found,), np.zeros(15), np.zeros(2), np.zeros(2))
-    inside, small, axes = basins._occupied(moments, specification)
+    inside, small, axes = basins.occupied(moments, specification)
     assert small.sizes == (min(labelled - 1, 12), 3)
     start = near_best(inside, small)
-    lifted = basins._lifted(start.parameters, specification, axes)
+    lifted = basins._whole(basins.turned(start.parameters, axes), specification)
     assert lifted.loadings.shape == (15, k)
     dense = oracles.log_densities(oracles.dense(lifted, (12, 3)), rows).sum()
     assert start.log_likelihood == pytest.approx(dense, rel=1e-9)
