@@ -19,7 +19,8 @@ from sklearn.datasets import load_svmlight_file
 import dlatent
 from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.annotated import AnnotatedReader
-from dlatent.stores.ingest.apart import watch
+from dlatent.stores.ingest.apart import bounded, watch
+from dlatent.stores.ingest.limits import DEFAULT
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.links import ingest_links, open_links
 from dlatent.stores.open import open as open_store
@@ -85,7 +86,8 @@ def _h5ad(path: Path, seeds: Path, folder: Path, rng: Rng) -> Any:
 
     if rng.random() < 0.02:  # through the process of its own, which takes seconds to start
         return _ingest(path, seeds, folder, rng, labels=labels)
-    with mock.patch("dlatent.stores.ingest.formats.Hdf5Reader", reader):
+    limit = bounded(path.stat().st_size, DEFAULT, path.name)
+    with mock.patch("dlatent.stores.ingest.formats.Hdf5Reader", reader), limit:
         try:
             return _ingest(path, seeds, folder, rng, labels=labels)
         finally:

@@ -29,6 +29,12 @@ START = (
 )
 """What the other process runs: it finds modules where this one does."""
 
+MEMORY = 1 << 30
+"""Bytes of memory that the other process may always take to read a file."""
+
+COPIES = 16
+"""How many times the bytes of a batch of rows it may take besides."""
+
 
 @dataclass(frozen=True)
 class _Head:
@@ -166,18 +172,66 @@ def watch(size: int) -> Callable[[], None]:
     return lambda: signal.setitimer(signal.ITIMER_PROF, seconds) and None
 
 
+@contextlib.contextmanager
+def bounded(size: int, limits: Limits, name: str, more: int = 0) -> Iterator[None]:
+    """A context in which this process may take no more memory than a file of `size` bytes may unpack to, and `more`.
+
+    A damaged length makes HDF5 ask for gigabytes, before it looks whether the file has them.
+    """
+    most = max(MEMORY, limits.expansion * size) + more
+    before = _address_space()
+    if before is None:  # the system tells no sizes, or knows no such limit
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    old = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([before + most, *old]), hard))
+    try:
+        yield
+    except Exception as error:
+        if not _wants_memory(error):
+            raise
+        raise DataError(
+            f"{name}: reading it would take more than {most:,} bytes of memory, over {limits.expansion} times the "
+            f"{size:,} bytes of the file; if it is no damage, raise the limit with max_expansion (--max-expansion)"
+        ) from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space() -> int | None:
+    """Bytes of addresses that this process has taken, which is what the system limits."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+
+
+def _wants_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, says that memory could not be had."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "memory allocation failed" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _serve(answer: Any) -> None:
     location, directory, name, labels, limits = pickle.load(sys.stdin.buffer)
     if labels is not None:
         needed("anndata.io", name)  # takes seconds, which are not those of the file
-    with guarded(name):
-        options = {"labels": labels, "name": name, "limits": limits, "alive": watch(file_size(location))}
+    size = file_size(location)
+    with bounded(size, limits, name), guarded(name):
+        options = {"labels": labels, "name": name, "limits": limits, "alive": watch(size)}
         reader = AnnotatedReader(location, directory, zarr_store=False, **options)
     answer(_Head(reader.rows, reader.columns, reader.column_names, reader.label_name))
-    start = 0
-    for batch in guarded_each(reader.batches(pickle.load(sys.stdin.buffer)), name):
-        answer(_Part(start, batch.features, batch.labels, batch.ids, reader.bytes_done))
-        start += batch.rows
+    start, batch_bytes = 0, pickle.load(sys.stdin.buffer)
+    with bounded(size, limits, name, COPIES * batch_bytes):
+        for batch in guarded_each(reader.batches(batch_bytes), name):
+            answer(_Part(start, batch.features, batch.labels, batch.ids, reader.bytes_done))
+            start += batch.rows
     answer(None)
 
 
