@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
+import zarr
 
 import dlatent
 from dlatent.stores.open import open as open_data
@@ -145,6 +147,41 @@ def test_a_terminated_command_leaves_nothing_where_nothing_was(commands: Command
     status, said = commands(words, signal.SIGTERM, 300)
     assert (status, said) == (143, "dlatent: terminated\n")
     assert os.listdir(folder) == []
+
+
+def test_a_terminated_command_ends_its_workers(tmp_path: Path) -> None:
+    """Sent when the second pass is told of, so that the workers have blocks and tasks."""
+    rows, folder = np.random.default_rng(0).standard_normal((4000, 60)), tmp_path / "out"
+    zarr.create_array(tmp_path / "x.zarr", data=rows, chunks=(500, 60))
+    folder.mkdir()
+    words = ["fit", "ppca", tmp_path / "x.zarr", "-k", "5", "--route", "krylov", "-o", folder / "model.zarr"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from dlatent.cli.main import main; sys.exit(main())",
+        *words,
+        "--workers",
+        "2",
+        "--solver",
+        "em",
+        "--tol",
+        "1e-15",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        said = ""
+        while "pass   2" not in said:
+            line = running.stdout.readline()
+            assert line, said
+            said += line
+        workers = psutil.Process(running.pid).children(recursive=True)
+        assert len(workers) >= 2
+        running.send_signal(signal.SIGTERM)
+        said += running.communicate(timeout=60)[0]
+    assert running.returncode == 143, said
+    assert "dlatent: terminated\n" in said
+    assert os.listdir(folder) == []
+    assert not psutil.wait_procs(workers, timeout=30)[1], "workers are left"
 
 
 def test_the_help_names_the_status() -> None:
