@@ -119,6 +119,7 @@ def load_gram(folder: Path, scale: float, size: str) -> Row:
 
 def _one_pass(folder: Path, size: str, function: Callable[[Any, None], Any]) -> Row:
     from dlatent.engine.connect import connect
+    from dlatent.passes import Pass
     from dlatent.stores.open import open as open_source
 
     source = open_source(path_of(folder))
@@ -127,7 +128,7 @@ def _one_pass(folder: Path, size: str, function: Callable[[Any, None], Any]) -> 
         connect(source, client=client, cache_bytes=0) as engine,
     ):
         with Stopwatch() as watch:
-            engine.gather(function, None, name="load")
+            engine.run(Pass(function, None, name="load"))
         read = engine.passes[-1].bytes_read
     return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "bytes_read": read, "passes": 1}
 

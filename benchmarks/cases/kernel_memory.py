@@ -90,13 +90,14 @@ def compute(folder: Path, scale: float) -> Row:
     from dlatent.engine.connect import connect
     from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_product
     from dlatent.operators.kernels import Kernel
+    from dlatent.passes import pair_pass
     from dlatent.stores.open import open as open_source
 
     source = open_source(path_of(folder))
     request = KernelRequest(Kernel("rbf", GAMMA), np.ones((source.shape[0], 1)), False)
     with local_cluster(WORKERS, WORKER_LIMIT, folder) as client, connect(source, client=client) as engine:
         with Stopwatch() as watch:
-            engine.gather_pairs(meet_product, request, mutual=True, name="kernel")
+            engine.run(pair_pass(meet_product, request, mutual=True, name="kernel"))
         read = engine.passes[-1].bytes_read
     return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "bytes_read": read, "passes": 1}
 
@@ -108,6 +109,7 @@ def read(folder: Path, scale: float) -> Row:
     from dlatent.engine.connect import connect
     from dlatent.linear_gaussian.kernel_passes import WriteRequest, meet_write
     from dlatent.operators.kernels import Kernel
+    from dlatent.passes import Pass, pair_pass
     from dlatent.stores.kernel_tiles import TileSink, open_tiles
     from dlatent.stores.open import open as open_source
 
@@ -117,12 +119,12 @@ def read(folder: Path, scale: float) -> Row:
     try:
         with local_cluster(WORKERS, WORKER_LIMIT, folder) as client:
             with connect(source, client=client) as engine, Stopwatch() as writing:
-                engine.gather_pairs(
-                    meet_write, WriteRequest(Kernel("rbf", GAMMA), sink), combine=operator.add, name="kernel"
+                engine.run(
+                    pair_pass(meet_write, WriteRequest(Kernel("rbf", GAMMA), sink), combine=operator.add, name="kernel")
                 )
             with connect(open_tiles(sink.location), client=client, cache_bytes=0) as engine:
                 with Stopwatch() as watch:
-                    engine.gather(rows_of, None, name="load")
+                    engine.run(Pass(rows_of, None, name="load"))
                 loaded = engine.passes[-1].bytes_read
     finally:
         sink.abort()

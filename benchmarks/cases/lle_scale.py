@@ -91,7 +91,7 @@ def exactness(folder: Path, scale: float) -> Row:
     with local_cluster(WORKERS, "2GiB", folder) as client:
         engine = connect(open_source(path_of(folder)), client=client)
         with engine, Stopwatch() as watch:
-            found, _ = find_neighbours(engine.gather, engine.gather_pairs, NEIGHBOURS, rows[:1000].mean(axis=0))
+            found, _ = find_neighbours(engine.run, NEIGHBOURS, rows[:1000].mean(axis=0))
     right, sample = 0, np.random.default_rng(0).permutation(len(rows))[:LOOKED_UP]
     for some in np.array_split(sample, 20):
         squares = cdist(rows[some], rows, "sqeuclidean")

@@ -97,13 +97,14 @@ def fit(
 def decode(folder: Path, scale: float) -> Row:
     """The same store through the same engine, with a block function that only loads; cold, without a cache."""
     from dlatent.engine.connect import connect
+    from dlatent.passes import Pass
     from dlatent.stores.open import open as open_source
 
     source = open_source(path_of(folder))
     with local_cluster() as client, connect(source, client=client, cache_bytes=0) as engine:
-        engine.gather(rows_of, None, name="warm")  # the first pass imports code on the workers
+        engine.run(Pass(rows_of, None, name="warm"))  # the first pass imports code on the workers
         with Stopwatch() as watch:
-            engine.gather(rows_of, None, name="load")
+            engine.run(Pass(rows_of, None, name="load"))
         read = engine.passes[-1].bytes_read
     return {"fit_seconds": watch.seconds, "fit_cpu_seconds": watch.cpu_seconds, "bytes_read": read, "passes": 1}
 

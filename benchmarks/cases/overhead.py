@@ -4,8 +4,8 @@ A block has 10 rows of 20 float32 columns, so that nearly all of the time is the
 after the first pass.  Small data are cut into few groups of blocks, each of them one task; data that are announced as
 large (128 MB a block) into as many groups as there are blocks, up to 1,024, which shows what a task costs.
 
-A pass that took less than two seconds is made of one task for each thread when it comes again; *long* ones, which are
-not, are cut into tasks here as if they were long.
+A task takes several small groups of a worker; in *long* passes each group is a task of its own here, as it is where
+groups are large.
 
 Beside them stands Dask alone: trees with a task for each group, of functions that do nothing, on the same two
 processes.  They tell how much of a pass is Dask's own.
@@ -114,18 +114,19 @@ def _found(watch: Stopwatch, tasks: int, seconds: list[float], busy: list[float]
 
 def measure(folder: Path, scale: float, engine: str, blocks: int, large: bool) -> Row:
     """Milliseconds of passes, and of what is not inside tasks; tasks as the engine counts them."""
-    from dlatent.engine import cluster
+    from dlatent.engine import graph
     from dlatent.engine.connect import connect
+    from dlatent.passes import Pass
 
     weights = np.ones((COLUMNS, DIRECTIONS))
     with (
         _client(engine, folder) as client,
-        patch.object(cluster, "SHORT_SECONDS", 0.0 if engine == "long" else cluster.SHORT_SECONDS),
+        patch.object(graph, "BUNDLE_BYTES", 0 if engine == "long" else graph.BUNDLE_BYTES),
         Stopwatch() as watch,
         connect(source_of(blocks, large), client=client) as connected,
     ):
         for _ in range(_count(scale)):
-            connected.gather(product, weights)
+            connected.run(Pass(product, weights))
         records, threads = connected.passes, connected.resources.total_threads
     seconds, busy = [record.seconds for record in records], [record.busy_seconds for record in records]
     return _found(watch, records[-1].tasks, seconds, busy, threads)

@@ -96,6 +96,7 @@ def fit(folder: Path, scale: float) -> Row:
     from dlatent.engine.connect import connect
     from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
     from dlatent.linear_gaussian.parameters import Parameters
+    from dlatent.passes import Pass
     from dlatent.stores.held_out import hide_cells
     from dlatent.stores.open import open as open_source
 
@@ -107,7 +108,7 @@ def fit(folder: Path, scale: float) -> Row:
         for name, parameters in (("model", model._parameters), ("truth", known)):
             request = HeldOutRequest(parameters, model._specification, hiding)
             with connect(source, client=client, cache_bytes=0) as engine:
-                found = engine.gather(block_held_out, request, name="held out")
+                found = engine.run(Pass(block_held_out, request, name="held out"))
             errors[f"rmse_{name}"] = float(np.sqrt(found.squared_error / found.cells))
             errors[f"held_out_{name}"] = found.log_likelihood / found.cells
     each = [s for s, name in zip(row["pass_seconds"], row["pass_names"], strict=True) if name == "entries"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dlatent.cli.show import console
 
 if TYPE_CHECKING:
-    from dlatent.engine.gather import PassRecord
+    from dlatent.engine.records import PassRecord
     from dlatent.estimators.base import Watch
     from dlatent.fitting.outcome import Progress as Iteration
     from dlatent.fitting.plan import Plan

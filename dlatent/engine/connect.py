@@ -1,18 +1,27 @@
-"""Choose the engine for a data source: the cluster at hand, or the threads of this process."""
+"""Open a session: on the cluster at hand, or on the threads of this process."""
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dlatent.arrays import DataSource, Links
-from dlatent.engine.base import OnPass, OnProgress, PassEngine
-from dlatent.engine.on_dask import DaskEngine
-from dlatent.engine.serial import SerialEngine
+from dlatent.engine.executor import Executor, OnProgress
+from dlatent.engine.nested import cluster_of, own_worker
+from dlatent.engine.serial import SerialExecutor
+from dlatent.engine.session import OnPass, Session
 from dlatent.engine.targets import Targets
-from dlatent.errors import DataError
+from dlatent.engine.threads import ThreadExecutor
+from dlatent.errors import DataError, EngineError
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+OF_A_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}-")
+"""What the client is called that a worker makes for its tasks.  A thread that a task starts and waits for must not take
+it: its passes would wait for the thread of the task, maybe for ever."""
 
 
 def connect(
@@ -24,27 +33,63 @@ def connect(
     links: Links | None = None,
     on_pass: OnPass | None = None,
     on_progress: OnProgress | None = None,
-) -> PassEngine:
-    """An engine over a data source.
+) -> Session:
+    """Open a session over a data source.
 
     Parameters
     ----------
     source : the blocks of the data.
     targets : the rows that blocks carry: an (N, L) array, a picklable `rows(start, stop)`, or None.
-    client : a `distributed.Client`; None takes the active one, or the threads of this process where there is none;
-        "serial" is the reference for-loop.
+    client : a `distributed.Client`; None takes the active one, or the threads of this process where there is none, and
+        inside a task of a Dask worker those of its process, unless data lie on the cluster; "serial" is the reference
+        for-loop.  No client is ever created here.
     cache_bytes : cap of the blocks kept between passes, per worker process; None means 40 % of a worker's memory.
-    links : the graph between the instances, for passes over links.
+    links : the graph between the instances, for passes over edges.
     on_pass, on_progress : called with each `PassRecord`, and with (groups done, groups in all) during a pass.
     """
-    hooks: dict[str, Any] = {"on_pass": on_pass, "on_progress": on_progress}
+    if not source.blocks:
+        raise EngineError(f"The {source.description} has no rows, so there is nothing to pass over.")
     if links is not None and links.instances != source.shape[0]:
         raise DataError(
             f"the {links.description} joins {links.instances} instances, but the {source.description} has "
             f"{source.shape[0]}; give the links of exactly these instances"
         )
-    if client == "serial":
-        return SerialEngine(source, targets=targets, cache_bytes=cache_bytes, links=links, **hooks)
-    if isinstance(client, str):
+    if isinstance(client, str) and client != "serial":
         raise ValueError(f'client must be a distributed.Client, "serial" or None; got {client!r}.')
-    return DaskEngine(source, targets=targets, client=client, cache_bytes=cache_bytes, links=links, **hooks)
+    executor = _executor(source, targets, client, cache_bytes, links)
+    return Session(source, executor, on_pass, on_progress)
+
+
+def _executor(
+    source: DataSource, targets: Targets, client: Any, cache_bytes: int | None, links: Links | None
+) -> Executor:
+    if client == "serial":
+        return SerialExecutor(source, targets, cache_bytes, links)
+    client = client or _client_at_hand(source)
+    if client is None:
+        return ThreadExecutor(source, targets, cache_bytes, links)
+    if client.asynchronous:
+        raise EngineError(
+            "The client is asynchronous; passes need a client made with `Client(..., asynchronous=False)`."
+        )
+    from dlatent.engine.cluster import ClusterExecutor
+
+    return ClusterExecutor(client, source, targets, cache_bytes, links)
+
+
+def _client_at_hand(source: DataSource) -> Client | None:
+    return active_client() if own_worker() is None else cluster_of(source)
+
+
+def active_client() -> Client | None:
+    """The running, synchronous client of this process, if there is one that no worker has made for its tasks; looks
+    without importing `distributed`."""
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        client: Client = distributed.Client.current()
+    except (ValueError, AttributeError):
+        return None
+    usable = client.status == "running" and not client.asynchronous and not OF_A_WORKER.match(client.id)
+    return client if usable else None

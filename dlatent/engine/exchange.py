@@ -1,65 +1,30 @@
-"""A pass over links, the only one in which rows exchange data: every row meets its neighbours before it is summed.
+"""The work of a pass over the edges of a graph: rows meet their neighbours before they are summed (see `passes.Edges`).
 
-    R₀ = rows(block, p);   R_k = keep(R_{k−1}, p) + A R_{k−1}, k = 1 … hops;   result = Σ fold(block with R₀, R_hops; p)
-
-with the adjacency matrix A of the graph, of which no more is used than the rows of one group at a time.  A group of
-blocks is the unit of exchange: its rows travel whole, to the workers that have neighbours of them, and stay on the
-workers; the driver sees the statistic only.
+Of the adjacency matrix no more is used than the rows of one group at a time.  A group of blocks is the unit of
+exchange: its rows travel whole, to the workers that have neighbours of them, and stay on the workers; the driver sees
+the statistic only.
 
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
-from uuid import uuid4
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse._sparsetools import coo_matmat_dense
 
-from dlatent.arrays import Array, Block, Exchanged, Features, Rows
+from dlatent.arrays import Array, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.heap import kept
-from dlatent.engine.order import reduce_tree
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
-
-Node = TypeVar("Node")
-
-
-@dataclass(frozen=True, eq=False)
-class LinkedWork(Work):
-    """What a pass over links does; `function` is the fold, which gets blocks that carry the exchanged rows."""
-
-    rows: Callable[[Block, Any], Rows]
-    keep: Callable[[Rows, Any], Rows]
-    hops: int
-
-    @classmethod
-    def linked(
-        cls,
-        name: str,
-        rows: Any,
-        keep: Any,
-        hops: int,
-        fold: Any,
-        parameters: Any,
-        combine: Any,
-        first: bool,
-        cached: bool,
-    ) -> LinkedWork:
-        """A new pass with a token of its own."""
-        return cls(name, fold, parameters, combine, first, cached, None, uuid4().hex, rows, keep, hops)
-
-    def visits(self) -> int:
-        """How often a pass sees each block: it makes rows of it, and folds it."""
-        return 2
+from dlatent.passes import Edges
 
 
 class Piece(NamedTuple):
@@ -69,96 +34,88 @@ class Piece(NamedTuple):
     links: sp.coo_array
 
 
-class Steps(Protocol[Node]):
-    """How a runner makes the nodes of a pass over links, from the first stage to the joined share."""
+class Packed:
+    """The rows of some groups, by the number of the group, on their way to a worker whose groups need them.
 
-    def project(self, group: int) -> Node:
-        """R₀ of a group."""
-        ...
+    One value for all of them keeps the graph of a pass linear in the number of groups.  What it holds are the rows of
+    other tasks, so that it weighs something only where it was sent.
+    """
 
-    def spread(self, group: int, own: Node, near: list[Node]) -> Node:
-        """The next R of a group, from its own and those of the groups that it has links to."""
-        ...
+    def __init__(self, rows: Mapping[int, Rows], nbytes: int = 0) -> None:
+        self.rows, self.nbytes = rows, nbytes
 
-    def fold(self, group: int, first: Node, own: Node, near: list[Node]) -> Node:
-        """The last hop, and the share of the group."""
-        ...
-
-    def join(self, shares: Iterable[Node]) -> Node:
-        """Joined shares."""
-        ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packed, (self.rows, sum(map(measured, self.rows.values())))
 
 
-def walk(steps: Steps[Node], needs: Sequence[Sequence[int]], hops: int) -> Node:
-    """All stages of a pass in the fixed order; `needs[g]` are the groups that group g has links to."""
-    first = [steps.project(group) for group in range(len(needs))]
-    last = first
-    for _ in range(hops - 1):
-        last = [steps.spread(group, last[group], [last[j] for j in near]) for group, near in enumerate(needs)]
-
-    def leaf(group: int) -> Node:
-        return steps.fold(group, first[group], last[group], [last[j] for j in needs[group]])
-
-    return reduce_tree(leaf, steps.join, len(needs))
-
-
-def project(part: Part, work: LinkedWork) -> Share:
+def project(work: Work, part: Part) -> Share:
     """R₀ of a part: the rows of its blocks, one below the other."""
     started, found, tally = perf_counter(), list[Rows](), Tally()
     with pinned(), kept():
         for position, loaded in read_ahead(part, work):
-            found.append(work.rows(block_of(part, position, loaded.features), work.parameters))
-            tally = tally.plus(Tally(loaded.read, int(loaded.read == 0)))
+            found.append(_edges(work).rows(block_of(part, position, loaded.features), work.pass_.parameters))
+            tally = tally.plus(loaded.cost())
             del loaded
-    return stacked(found), tally._replace(busy_seconds=perf_counter() - started)
+    return stacked(found), tally.since(started)
 
 
-def project_block(part: Part, work: LinkedWork, position: int, features: Features) -> Share:
+def project_block(work: Work, position: int, part: Part, features: Features) -> Share:
     """R₀ of one block, as a task of its own."""
     started = perf_counter()
     with pinned(), kept():
-        found = work.rows(block_of(part, position, features), work.parameters)
-    return found, Tally(measured(features), 0, perf_counter() - started)
+        found = _edges(work).rows(block_of(part, position, features), work.pass_.parameters)
+    return found, Tally(measured(features), 1).since(started)
 
 
-def stack_blocks(shares: Sequence[Share]) -> Share:
+def stack_blocks(work: Work, *shares: Share) -> Share:
     """R₀ of a part from those of its blocks."""
     return stacked([rows for rows, _ in shares]), reduce(Tally.plus, (tally for _, tally in shares))
 
 
-def spread(part: Part, work: LinkedWork, own: Share, near: Sequence[Share]) -> Share:
-    """R_k of a part from its own R_{k−1} and those of the groups that it has links to."""
+def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
+    """The rows of some groups."""
+    return Packed({group: rows for group, (rows, _) in zip(groups, shares, strict=True)})
+
+
+def spread(work: Work, part: Part, own: Share, *near: Packed) -> Share:
+    """R_k of a part from its own R_{k−1} and those of the groups that it has edges to."""
     started = perf_counter()
-    found, read = _hop(part, work, own[0], [rows for rows, _ in near])
-    return found, own[1].plus(Tally(read, 0, perf_counter() - started))
+    found, read = _hop(part, work, own[0], near)
+    return found, own[1].plus(Tally(read)).since(started)
 
 
-def fold(part: Part, work: LinkedWork, first: Share, own: Share, near: Sequence[Share]) -> Share:
+def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
     """The last hop, and the fold over the blocks of the part."""
-    exchanged, tally = meet(part, work, first, own, near)
-    statistic, cost = run_part(part, work, exchanged)
+    exchanged, tally = meet(work, part, first, own, *near)
+    statistic, cost = run_part(work, part, exchanged)
     return statistic, tally.plus(cost)
 
 
-def meet(part: Part, work: LinkedWork, first: Share, own: Share, near: Sequence[Share]) -> tuple[Exchanged, Tally]:
+def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:
     """The last hop of a part, for a fold that follows."""
     started = perf_counter()
-    met, read = _hop(part, work, own[0], [rows for rows, _ in near])
-    return Exchanged(first[0], met), own[1].plus(Tally(read, 0, perf_counter() - started))
+    met, read = _hop(part, work, own[0], near)
+    return Exchanged(first[0], met), own[1].plus(Tally(read)).since(started)
 
 
-def fold_block(
-    part: Part, work: LinkedWork, position: int, features: Features, share: Share | None, met: tuple[Exchanged, Tally]
+def fold_met_block(
+    work: Work, position: int, part: Part, features: Features, met: tuple[Exchanged, Tally], share: Share | None = None
 ) -> Share:
     """The fold over one block as a task of its own; the first adds what the exchange has cost."""
-    statistic, tally = step(part, work, position, features, share, met[0])
+    statistic, tally = step(work, position, part, features, share, met[0])
     return statistic, tally if position else tally.plus(met[1])
 
 
-def _hop(part: Part, work: LinkedWork, own: Rows, near: list[Rows]) -> tuple[Rows, int]:
+def _edges(work: Work) -> Edges:
+    return cast(Edges, work.pass_.meeting)
+
+
+def _hop(part: Part, work: Work, own: Rows, near: Sequence[Packed]) -> tuple[Rows, int]:
     pieces, read = pieces_of(part)
+    rows = {group: found for packed in near for group, found in packed.rows.items()}
     with pinned(), kept():
-        return add_neighbours(work.keep(own, work.parameters), pieces, near), read
+        total = _edges(work).keep(own, work.pass_.parameters)
+        return add_neighbours(total, pieces, [rows[piece.group] for piece in pieces]), read
 
 
 def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -> Rows:
@@ -215,7 +172,7 @@ def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
     return [Piece(group, cut(group)) for group in np.flatnonzero(np.diff(ends)).tolist()]
 
 
-def needed(part: Part) -> npt.NDArray[np.int64]:
+def count_neighbours(part: Part) -> npt.NDArray[np.int64]:
     """How many rows of each group (G,) the rows of a part meet."""
     assert part.links is not None
     counts = np.zeros(len(part.links.edges) - 1, dtype=np.int64)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlatent.arrays import BlockSource, DataSource
-from dlatent.engine.graph import Chunks
+from dlatent.engine.dask_graph import Chunks
 
 
 def own_worker() -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from threading import local
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -17,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Form, LinkRows, Links, Rows
+from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
 from dlatent.engine.heap import given_back, kept
-from dlatent.engine.order import groups
+from dlatent.engine.order import groups, reduce_tree
 from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
+from dlatent.passes import Pass
 
 T = TypeVar("T")
 
@@ -72,52 +74,38 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a pass does: the block function, its parameters, and how statistics meet.
+    """A pass under way.
 
-    `first` tells that no pass was completed before, so that blocks in memory are counted as read once; `cached` whether
-    the blocks that it loads may stay in the cache; `form` what is made of them before they are worked on or kept.
+    `first` tells that no pass was completed before, so that blocks in memory are counted as read once; `groups` is the
+    number of parts; `token` belongs to this attempt alone.
     """
 
-    name: str
-    function: Callable[..., Any]
-    parameters: Any
-    combine: Callable[[Any, Any], Any]
+    pass_: Pass[Any, Any]
     first: bool
-    cached: bool
-    form: Form | None
+    groups: int
     token: str
 
     @classmethod
-    def of(cls, name: str, function: Any, parameters: Any, combine: Any, first: bool, form: Form | None = None) -> Work:
-        """A new pass with a token of its own."""
-        return cls(name, function, parameters, combine, first, True, form, uuid4().hex)
-
-    @property
-    def kind(self) -> tuple[str, str]:
-        """What passes have in common that are likely to be as long, with results as large."""
-        return self.name, getattr(self.function, "__qualname__", "")
-
-    def visits(self) -> int:
-        """How often a pass sees each block."""
-        return 1
-
-    def steps(self, groups: int) -> int:
-        """What a display of progress counts."""
-        return groups
+    def of(cls, pass_: Pass[Any, Any], *, first: bool, groups: int) -> Work:
+        """A new attempt."""
+        return cls(pass_, first, groups, uuid4().hex)
 
 
 class Tally(NamedTuple):
-    """What the work on some blocks cost: bytes read, blocks not read because they were in memory, seconds in tasks."""
+    """What some work cost: bytes read, blocks seen, those of them that were in memory, seconds in tasks."""
 
     bytes_read: int = 0
+    blocks: int = 0
     cached: int = 0
     busy_seconds: float = 0.0
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
-        return Tally(
-            self.bytes_read + other.bytes_read, self.cached + other.cached, self.busy_seconds + other.busy_seconds
-        )
+        return Tally(*map(operator.add, self, other))
+
+    def since(self, started: float) -> Tally:
+        """The same, with the seconds since `started` (of `perf_counter`) on top."""
+        return self._replace(busy_seconds=self.busy_seconds + perf_counter() - started)
 
 
 Share: TypeAlias = tuple[Any, Tally]
@@ -128,6 +116,10 @@ class _Loaded(NamedTuple):
     features: Features
     size: int
     read: int
+
+    def cost(self, *, first: bool = False) -> Tally:
+        """What the block cost; `first` counts one that lies in memory as read."""
+        return Tally(self.read or first * self.size, 1, int(self.read == 0))
 
 
 Sealed: TypeAlias = bytes | npt.NDArray[np.uint8]
@@ -183,10 +175,10 @@ def halt(token: str) -> None:
     _halted.add(token)
 
 
-def run_part(part: Part, work: Work, exchanged: Exchanged | None = None) -> Share:
+def run_part(work: Work, part: Part, exchanged: Exchanged | None = None) -> Share:
     """Fold the blocks of a part: combine(…combine(f(b₀), f(b₁))…, f(bₙ)), with one BLAS thread.
 
-    `exchanged` are the rows of the part that its blocks carry in the last stage of a pass over links.
+    `exchanged` are the rows of the part that its blocks carry in the last stage of a pass over edges.
     """
     started = perf_counter()
     total, tally = None, Tally()
@@ -194,9 +186,19 @@ def run_part(part: Part, work: Work, exchanged: Exchanged | None = None) -> Shar
     with pinned(), kept():
         for position, loaded in read_ahead(part, work):
             total = apply(part, position, loaded.features, work, total if position else None, exchanged)
-            tally = tally.plus(Tally(loaded.read or first * loaded.size, int(loaded.read == 0)))
+            tally = tally.plus(loaded.cost(first=first))
             del loaded  # before the next block is waited for, so that two blocks are in memory and not three
-    return total, tally._replace(busy_seconds=perf_counter() - started)
+    return total, tally.since(started)
+
+
+def fold_parts(work: Work, sizes: Sequence[int], *parts: Part) -> tuple[Share, ...]:
+    """Fold several parts, and join so many at a time to a share, as the tree of all groups does."""
+    rest = iter(parts)
+    return tuple(_branch(work, list(islice(rest, size))) for size in sizes)
+
+
+def _branch(work: Work, parts: Sequence[Part]) -> Share:
+    return reduce_tree(lambda at: run_part(work, parts[at]), lambda shares: joined(work, shares), len(parts))
 
 
 def block_of(part: Part, position: int, features: Features, exchanged: Exchanged | None = None) -> Block:
@@ -222,20 +224,30 @@ def apply(
     part: Part, position: int, features: Features, work: Work, total: Any, exchanged: Exchanged | None = None
 ) -> Any:
     """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
-    value = work.function(block_of(part, position, features, exchanged), work.parameters)
+    value = work.pass_.map(block_of(part, position, features, exchanged), work.pass_.parameters)
     # The first statistic may alias a cached block or the parameters, and `combine` may update it in place.
-    return work.combine(total, value) if position else owned(value)
+    return work.pass_.combine(total, value) if position else owned(value)
+
+
+def fold_block(work: Work, position: int, part: Part, features: Features, share: Share | None = None) -> Share:
+    """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
+    return step(work, position, part, features, share)
 
 
 def step(
-    part: Part, work: Work, position: int, features: Features, share: Share | None, exchanged: Exchanged | None = None
+    work: Work,
+    position: int,
+    part: Part,
+    features: Features,
+    share: Share | None,
+    exchanged: Exchanged | None = None,
 ) -> Share:
-    """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
+    """The same, of a block that may carry exchanged rows."""
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
     with pinned(), kept():
         total = apply(part, position, features, work, total, exchanged)
-    return total, tally.plus(Tally(measured(features), 0, perf_counter() - started))
+    return total, tally.plus(Tally(measured(features), 1)).since(started)
 
 
 def handed_over(share: Share, take: Callable[[Any], None]) -> Share:
@@ -245,12 +257,17 @@ def handed_over(share: Share, take: Callable[[Any], None]) -> Share:
     return (), tally
 
 
-def join(shares: Iterable[Share], work: Work) -> Share:
+def join(work: Work, *shares: Share) -> Share:
     """Fold the shares of neighbouring groups from left to right; the first is given up."""
+    return joined(work, shares)
+
+
+def joined(work: Work, shares: Iterable[Share]) -> Share:
+    """The same of shares that are made while they are asked for, so that two are in memory at a time."""
     shares = iter(shares)
     total, tally = next(shares)
     for value, cost in shares:
-        total, tally = work.combine(total, value), tally.plus(cost)
+        total, tally = work.pass_.combine(total, value), tally.plus(cost)
     return total, tally
 
 
@@ -317,9 +334,9 @@ def _load(part: Part, position: int, work: Work) -> _Loaded:
     size = measured(features)
     if part.in_memory:  # a copy, in the cache or in another form, would only double the memory
         return _Loaded(features, size, 0)
-    if work.form is not None:
-        features = _made_read_only(work.form(features))
-    if work.cached:
+    if work.pass_.form is not None:
+        features = _made_read_only(work.pass_.form(features))
+    if work.pass_.cached:
         CACHE.admit(part.key, _place(part, position, work), features, part.cache_bytes)
     return _Loaded(features, size, size)
 
@@ -332,7 +349,7 @@ def _kept(part: Part, position: int, work: Work) -> _Loaded | None:
 def _place(part: Part, position: int, work: Work) -> Hashable:
     """What a block in the form of a pass is called in the cache."""
     index = part.first + position
-    return index if work.form is None else (work.form, index)
+    return index if work.pass_.form is None else (work.pass_.form, index)
 
 
 def _made_read_only(features: Features) -> Features:
@@ -363,7 +380,7 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
             ahead = begin(position + 1)
             assert current is not None
             if work.token in _halted:
-                raise EngineError(f"The pass {work.name!r} was stopped because another part of it failed.")
+                raise EngineError(f"The pass {work.pass_.name!r} was stopped because another part of it failed.")
             yield position, current
             del current
     finally:

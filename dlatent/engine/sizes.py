@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from dask import sizeof as dask_sizes
 
 from dlatent.engine.cache import measured
+from dlatent.engine.exchange import Packed
 from dlatent.engine.part import Part
 
 
@@ -29,11 +30,17 @@ def sizeof_part(part: Part) -> int:
     return 1000 + part.nbytes
 
 
+def sizeof_packed(packed: Packed) -> int:
+    """Bytes of the rows that were sent here."""
+    return 1000 + packed.nbytes
+
+
 _register: Any = dask_sizes.sizeof.register
 for _kind, _size in (
     (sp.csr_array, sizeof_compressed),
     (sp.csc_array, sizeof_compressed),
     (sp.coo_array, sizeof_coordinates),
     (Part, sizeof_part),
+    (Packed, sizeof_packed),
 ):
     _register(_kind, _size)

@@ -16,10 +16,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from dlatent.arrays import Array, AxisLabels, DataSource, Links
 from dlatent.blas import pinned
-from dlatent.engine.base import PassEngine
 from dlatent.engine.connect import connect
-from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import group_count, task_count
+from dlatent.engine.records import PassRecord
+from dlatent.engine.session import Session
 from dlatent.errors import (
     ConvergenceWarning,
     DataError,
@@ -43,6 +43,7 @@ from dlatent.linear_gaussian.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.passes import Pass
 
 NOT_FINITE = "array must not contain infs or NaNs"
 """What scipy says of them, in a plain ValueError."""
@@ -193,11 +194,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     ) -> Plan:
         problem = self._problem(source, specification, encoded)
         exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
-        with connect(source, client=client, links=links) as engine:
+        with connect(source, client=client, links=links) as session:
             if links is not None:
-                moved = engine.traffic()
+                moved = session.traffic()
                 problem = replace(problem, links=links.entries, travelling=moved.rows, reach=moved.reach)
-            return make_plan(problem, engine.resources, route=self.route, em_passes=exact)
+            return make_plan(problem, session.resources, route=self.route, em_passes=exact)
 
     def _largest_block(self, source: DataSource) -> int:
         """Bytes of the largest block that is loaded at a time."""
@@ -241,7 +242,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         shift, passes = self._pilot(source, client, plan.route)
         if plan.route == "rows":
             shift = stacked_shift(shift, specification)
-        engine = connect(
+        session = connect(
             source,
             targets=rows,
             client=client,
@@ -252,12 +253,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         )
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
-        with engine, pinned(), sound_algebra():
+        with session, pinned(), sound_algebra():
             if plan.route == "dual":
                 targets = None if rows is None else rows(0, source.shape[0])
                 outcome = fit_linear(
-                    engine.gather,
-                    engine.gather_tiles,
+                    session.run,
                     specification,
                     shift,
                     targets,
@@ -266,8 +266,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                     report=watch.on_iteration,
                 )
             else:
-                outcome = self._solve(engine, specification, plan, shift, options, watch, links)
-            passes += tuple(engine.passes)
+                outcome = self._solve(session, specification, plan, shift, options, watch, links)
+            passes += tuple(session.passes)
         self._keep(Fitted(outcome, passes, source.labels, plan))
 
     def _keep(self, fitted: Fitted) -> None:
@@ -286,7 +286,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _solve(
         self,
-        engine: PassEngine,
+        session: Session,
         specification: Specification,
         plan: Plan,
         shift: Array,
@@ -295,7 +295,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         links: Links | None,
     ) -> Outcome:
         """The fit itself, once everything is known and connected."""
-        return fit(engine.gather, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration)
+        return fit(session.run, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
@@ -411,11 +411,11 @@ def pilot_shift(source: DataSource, client: Any, route: str) -> tuple[Array, tup
     if source.sparse and route != "rows":
         return np.zeros(source.shape[1]), ()
     first = replace(source, blocks=source.blocks[:1])
-    with connect(first, client=client, cache_bytes=0) as engine:
+    with connect(first, client=client, cache_bytes=0) as session:
         if route == "rows":
-            return engine.gather(block_observed_mean, None, name=PILOT), tuple(engine.passes)
-        mean = engine.gather(block_mean, None, name=PILOT)
-        return representable(mean, source.dtype, sparse=False), tuple(engine.passes)
+            return session.run(Pass(block_observed_mean, None, name=PILOT)), tuple(session.passes)
+        mean = session.run(Pass(block_mean, None, name=PILOT))
+        return representable(mean, source.dtype, sparse=False), tuple(session.passes)
 
 
 def history_dataset(history: tuple[Progress, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:

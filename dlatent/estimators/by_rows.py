@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Block, DataSource, Features
-from dlatent.engine.base import PassEngine
 from dlatent.engine.connect import connect
 from dlatent.engine.lazy import is_dask, map_rows
 from dlatent.engine.machine import cache_share
+from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
+from dlatent.passes import Pass
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
@@ -43,13 +44,13 @@ class RowWork(NamedTuple):
     features: KnownFeatures
     sink: RowSink | None = None
 
-    def on(self, engine: PassEngine) -> RowWork:
+    def on(self, session: Session) -> RowWork:
         """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
         which is empty in a pass that sees each block once."""
         keeping = getattr(self.function, "keeping", None)
         if keeping is None:
             return self
-        return self._replace(function=keeping(Shelf(cache_share(engine.resources.worker_memory))))
+        return self._replace(function=keeping(Shelf(cache_share(session.resources.worker_memory))))
 
 
 def _of_block(block: Block, work: RowWork) -> Array:
@@ -110,8 +111,8 @@ def by_rows(
         return _into_store(source, work, targets, out, columns, names, name, overwrite, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
-    with connect(source, targets=targets, client=local, cache_bytes=0) as engine:
-        engine.deliver(_collected, work.on(engine), partial(_fill, values), name=name)
+    with connect(source, targets=targets, client=local, cache_bytes=0) as session:
+        session.deliver(Pass(_collected, work.on(session), name=name), partial(_fill, values))
     return wrap_rows(values, like, columns, _numbered(names), name=name)
 
 
@@ -145,8 +146,8 @@ def _into_store(
     starts = [block.start for block in source.blocks]
     sink = RowSink.create(out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite)
     try:
-        with connect(source, targets=targets, client=client, cache_bytes=0) as engine:
-            engine.gather(_written, work._replace(sink=sink).on(engine), name=name)
+        with connect(source, targets=targets, client=client, cache_bytes=0) as session:
+            session.run(Pass(_written, work._replace(sink=sink).on(session), name=name))
     except BaseException:
         sink.abort()
         raise

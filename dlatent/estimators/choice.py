@@ -17,6 +17,7 @@ from dlatent.estimators.by_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
+from dlatent.passes import Pass
 from dlatent.stores.held_out import hide_cells
 
 
@@ -77,8 +78,8 @@ def _line(
         fitted.fit(visible, *((y,) if supervised else ()), client=client)
     targets = fitted._encode_new(source, y) if supervised else None
     request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
-    with connect(source, targets=targets, client=client, cache_bytes=0) as engine:
-        found = engine.gather(block_held_out, request, name="held out")
+    with connect(source, targets=targets, client=client, cache_bytes=0) as session:
+        found = session.run(Pass(block_held_out, request, name="held out"))
     if not found.cells:
         raise DataError("no cell was held out; hold out a larger part")
     return {

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource, Features
-from dlatent.engine.gather import PassRecord
+from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
 from dlatent.estimators.by_rows import by_rows
 from dlatent.estimators.ppca import PPCA

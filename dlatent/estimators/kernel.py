@@ -192,12 +192,12 @@ class KernelPPCA(PPCA):
     ) -> Plan:
         problem = self._problem(source, specification, encoded)
         name = "callable" if callable(self.kernel) else str(self.kernel)
-        with connect(source, client=client) as engine:
+        with connect(source, client=client) as session:
             if self.landmarks is not None:
-                return plan_landmarks(problem, engine.resources, kernel=name, landmarks=int(self.landmarks))
+                return plan_landmarks(problem, session.resources, kernel=name, landmarks=int(self.landmarks))
             return plan_kernel(
                 problem,
-                engine.resources,
+                session.resources,
                 kernel=name,
                 route=self.route,
                 itemsize=np.dtype(self.kernel_dtype).itemsize,

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import Array, DataSource, Features, Integers
-from dlatent.engine.base import PassEngine
 from dlatent.engine.connect import connect
-from dlatent.engine.gather import PassRecord
+from dlatent.engine.records import PassRecord
+from dlatent.engine.session import Session
 from dlatent.estimators.kernel_map import KernelMap
-from dlatent.fitting.dual import KernelProducts, fit_dual, fit_landmarks, gathered_kernel
+from dlatent.fitting.dual import KernelProducts, fit_dual, fit_landmarks, kernel_tiles
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.dual import dual_data
@@ -36,6 +36,7 @@ from dlatent.linear_gaussian.kernel_passes import (
 )
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, median_gamma
+from dlatent.passes import Pass, pair_pass
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.memory import held
@@ -68,15 +69,15 @@ class KernelTask:
         return self.source.shape[0]
 
     @contextmanager
-    def connected(self, source: DataSource) -> Iterator[PassEngine]:
-        """An engine over a source, whose passes are counted here."""
+    def connected(self, source: DataSource) -> Iterator[Session]:
+        """A session over a source, whose passes are counted here."""
         cache = self.plan.cache_bytes
         targets = self.targets if source is self.source else None
-        with connect(source, targets=targets, client=self.client, cache_bytes=cache, **self.hooks) as engine:
+        with connect(source, targets=targets, client=self.client, cache_bytes=cache, **self.hooks) as session:
             try:
-                yield engine
+                yield session
             finally:
-                self.passes.extend(engine.passes)
+                self.passes.extend(session.passes)
 
 
 def chosen_rows(instances: int, count: int, random_state: Any) -> Integers:
@@ -86,33 +87,33 @@ def chosen_rows(instances: int, count: int, random_state: Any) -> Integers:
     return np.sort(np.random.default_rng(random_state).permutation(instances)[:count])
 
 
-def survey(engine: PassEngine, task: KernelTask, count: int) -> Features:
+def survey(session: Session, task: KernelTask, count: int) -> Features:
     """A look at all rows, which refuses what no model can use, and some of them."""
     chosen = chosen_rows(task.instances, count, task.options.random_state)
     request = SurveyRequest(chosen, task.options.refuse_zero_rows)
-    return stacked(engine.gather(block_survey, request, combine=operator.add, name="survey"))
+    return stacked(session.run(Pass(block_survey, request, combine=operator.add, name="survey")))
 
 
 def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]:
     """Fit by the kernel between all instances."""
     if task.plan.route == "stored":
         require_writable(task.store or "", overwrite=False, how="remove it")
-    with task.connected(task.source) as engine:
-        own = resolved(kernel, survey(engine, task, SAMPLE))
+    with task.connected(task.source) as session:
+        own = resolved(kernel, survey(session, task, SAMPLE))
         if task.plan.route == "memory":
-            products = KernelProducts.of_tiles(gathered_kernel(engine.gather_tiles, own, task.options))
+            products = KernelProducts.of_tiles(kernel_tiles(session.run, own, task.options))
             return _finished(task, own, products)
-        diagonal = np.concatenate(engine.gather(block_diagonal, own, combine=operator.add, name="diagonal"))
+        diagonal = np.concatenate(session.run(Pass(block_diagonal, own, combine=operator.add, name="diagonal")))
         if task.plan.route == "recomputed":
 
             def times(thin: Array) -> Array:
                 request = KernelRequest(own, thin, False)
-                return np.vstack(engine.gather_pairs(meet_product, request, mutual=True, name="kernel"))
+                return np.vstack(session.run(pair_pass(meet_product, request, mutual=True, name="kernel")))
 
             return _finished(task, own, KernelProducts(times, diagonal))
         sink = TileSink.create(task.store or "", _edges(task), dtype=task.store_dtype)
         try:
-            engine.gather_pairs(meet_write, WriteRequest(own, sink), combine=operator.add, name="kernel")
+            session.run(pair_pass(meet_write, WriteRequest(own, sink), combine=operator.add, name="kernel"))
         except BaseException:
             sink.abort()
             raise
@@ -135,10 +136,10 @@ def resolved(kernel: Kernel, sample: Features) -> Kernel:
 def _stored(task: KernelTask, kernel: Kernel, sink: TileSink, diagonal: Array) -> tuple[Outcome, KernelMap]:
     """Fit by the upper triangle of K that was kept, and remove it."""
     try:
-        with task.connected(open_tiles(sink.location)) as engine:
+        with task.connected(open_tiles(sink.location)) as session:
 
             def times(thin: Array) -> Array:
-                return engine.gather(block_triangle, TriangleRequest(thin, sink.edges), name="products")
+                return session.run(Pass(block_triangle, TriangleRequest(thin, sink.edges), name="products"))
 
             return _finished(task, kernel, KernelProducts(times, diagonal))
     finally:
@@ -149,10 +150,10 @@ def fitted_given(task: KernelTask) -> tuple[Outcome, KernelMap]:
     """Fit by a kernel that is given as the data."""
     kernel, count = Kernel("precomputed"), task.instances
     probe = np.random.default_rng(0).standard_normal((count, 1))
-    with task.connected(task.source) as engine:
+    with task.connected(task.source) as session:
 
         def rows_of(thin: Array) -> Any:
-            return engine.gather(block_given, np.hstack([probe, thin]), combine=join_given, name="products")
+            return session.run(Pass(block_given, np.hstack([probe, thin]), combine=join_given, name="products"))
 
         thin = np.eye(count) if task.plan.route == "memory" else np.zeros((count, 0))
         first = rows_of(thin)
@@ -179,12 +180,12 @@ def _finished(task: KernelTask, kernel: Kernel, products: KernelProducts) -> tup
 
 def fitted_landmarks(task: KernelTask, kernel: Kernel, count: int) -> tuple[Outcome, KernelMap]:
     """Fit inside the span of the features of some random rows (Nyström)."""
-    with task.connected(task.source) as engine:
-        landmarks = survey(engine, task, count)
+    with task.connected(task.source) as session:
+        landmarks = survey(session, task, count)
         own = resolved(kernel, landmarks[:: -(-landmarks.shape[0] // SAMPLE)])
         inside = LandmarkMap.of(own, landmarks)
         dimension = task.dimension(inside.kernel)
-        fitted = fit_landmarks(engine.gather, inside, dimension, task.specification, task.options, task.report)
+        fitted = fit_landmarks(session.run, inside, dimension, task.specification, task.options, task.report)
     solution, mean = fitted.solution, fitted.mean
     offset, middle = solution.span.T @ mean, inside.root @ mean
     rows, length, size = held(landmarks), float(mean @ mean), fitted.dimension

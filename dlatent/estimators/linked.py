@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features, LinkRows, Links
-from dlatent.engine.base import PassEngine
 from dlatent.engine.connect import connect
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.ppca import PPCA, likelihood_rows
@@ -26,6 +26,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators import graph_precision
 from dlatent.operators.graph_precision import EXACT_INSTANCES, Estimate, Precision
+from dlatent.passes import Pass
 from dlatent.stores.links import open_links
 
 LINK_BLOCK_ENTRIES = 4_000_000
@@ -73,7 +74,7 @@ class LinkedModel(PPCA):
 
     def _solve(
         self,
-        engine: PassEngine,
+        session: Session,
         specification: Specification,
         plan: Plan,
         shift: Array,
@@ -89,8 +90,7 @@ class LinkedModel(PPCA):
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
         relation = Relation(self.precision, rank, self.start, self.start_noise)
         outcome = fit_linked(
-            engine.gather,
-            engine.gather_linked,
+            session.run,
             specification,
             plan,
             shift,
@@ -123,8 +123,8 @@ class LinkedModel(PPCA):
         if probes < 2 or steps < 2:
             raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
         request = ProbeRequest(opened.rows, _row_edges(opened), opened.entries <= HELD_ENTRIES, self.precision, steps)
-        with connect(_probes(opened.instances, probes), client=client, cache_bytes=0) as engine:
-            values, changes = engine.gather(probe_block, request, combine=joined_probes, name="log determinant")
+        with connect(_probes(opened.instances, probes), client=client, cache_bytes=0) as session:
+            values, changes = session.run(Pass(probe_block, request, combine=joined_probes, name="log determinant"))
         return graph_precision.estimated(values, changes)
 
     def instance_variance(self, links: Any, rows: Any = None) -> Array:

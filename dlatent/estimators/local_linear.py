@@ -18,8 +18,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
-from dlatent.engine.gather import PassRecord
 from dlatent.engine.order import groups
+from dlatent.engine.records import PassRecord
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
 from dlatent.estimators.base import PILOT, Watch, history_dataset, pilot_shift, sound_algebra
 from dlatent.estimators.by_rows import by_rows, open_input
@@ -141,7 +141,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, watch: Watch
     ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
         shift, passes = pilot_shift(source, client, "moments")
-        engine = connect(source, client=client, on_pass=watch.on_pass, on_progress=watch.on_group)
+        session = connect(source, client=client, on_pass=watch.on_pass, on_progress=watch.on_group)
         recalls = [1.0]
 
         def approximate() -> Neighbours:
@@ -154,9 +154,9 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return found
 
         others = approximate if self.neighbors == "approximate" else None
-        with engine, pinned(), sound_algebra():
-            graph = make_graph(engine.gather, engine.gather_pairs, shift, plan, float(self.reg), others)
-            return graph, passes + tuple(engine.passes), recalls[0], engine.resources.driver_memory
+        with session, pinned(), sound_algebra():
+            graph = make_graph(session.run, shift, plan, float(self.reg), others)
+            return graph, passes + tuple(session.passes), recalls[0], session.resources.driver_memory
 
     def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
         if len(separate) == 1:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, Features
-from dlatent.engine.gather import PassRecord
+from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel, Watch
 from dlatent.estimators.by_rows import by_rows, open_input

@@ -274,9 +274,9 @@ def joint_log_likelihood(
     specification = model._specification
     plan = model._make_plan(source, specification, client, opened)
     rank = source.shape[0] if model.gamma else graph_precision.rank(whole(opened), model.precision)
-    with connect(source, targets=targets, client=client, cache_bytes=plan.cache_bytes, links=opened) as engine:
+    with connect(source, targets=targets, client=client, cache_bytes=plan.cache_bytes, links=opened) as session:
         value = linked_log_likelihood(
-            engine.gather_linked,
+            session.run,
             model._parameters,
             specification,
             plan,

@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 from dlatent.arrays import AxisLabels
-from dlatent.engine.gather import PassRecord
 from dlatent.engine.machine import memory
+from dlatent.engine.records import PassRecord
 from dlatent.errors import DlatentError, StoreError, masked
 from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel

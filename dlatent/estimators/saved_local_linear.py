@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from dlatent.arrays import Features
-from dlatent.engine.gather import PassRecord
+from dlatent.engine.records import PassRecord
 from dlatent.errors import StoreError
 from dlatent.estimators.correspondence_lle import CorrespondenceLLE
 from dlatent.estimators.local_linear import FittedView, LocalLinearModel, LocallyLinearEmbedding

@@ -32,6 +32,7 @@ from dlatent.linear_gaussian.joint import (
 )
 from dlatent.linear_gaussian.likelihood import predict_view
 from dlatent.linear_gaussian.views import Arrangement
+from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint
 from dlatent.stores.joint_rows import Table
 
@@ -124,8 +125,8 @@ class ViewResults(LatentVariableModel):
             for start, piece in pieces:
                 values[source.order[start : start + len(piece)]] = piece
 
-        with connect(source, client=local, cache_bytes=0) as engine:
-            engine.deliver(_placed_results, request, take, name="joint rows")
+        with connect(source, client=local, cache_bytes=0) as session:
+            session.deliver(Pass(_placed_results, request, name="joint rows"), take)
         rows = {f"row_{name}": ("instance", table[:, view]) for view, name in enumerate(sources)}
         return Together(values, rows)
 

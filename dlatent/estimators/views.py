@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, DataSource, Links
-from dlatent.engine.base import PassEngine
 from dlatent.engine.connect import connect
-from dlatent.engine.gather import PassRecord
+from dlatent.engine.records import PassRecord
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import PILOT, Watch
 from dlatent.estimators.joining import joined_rows
@@ -22,6 +22,7 @@ from dlatent.fitting.routes import fit
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
 from dlatent.linear_gaussian.moments import representable
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint
 
 
@@ -94,16 +95,16 @@ class CorrespondenceModel(ViewResults):
             pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
             block = next(b for b in source.blocks if b.start == source.edges[pattern])
             first = DataSource(source.shape, source.dtype, (block,), f"{source.key}-{name}", in_memory=source.in_memory)
-            with connect(first, client=client, cache_bytes=0) as engine:
-                mean = engine.gather(block_view_means, MeanRequest(source.patterns, about), name=PILOT)
-                passes += engine.passes
+            with connect(first, client=client, cache_bytes=0) as session:
+                mean = session.run(Pass(block_view_means, MeanRequest(source.patterns, about), name=PILOT))
+                passes += session.passes
             at = slice(edges[view], edges[view + 1])
             shift[at] = representable(mean[at], own.dtype, sparse=False)
         return shift, tuple(passes)
 
     def _solve(
         self,
-        engine: PassEngine,
+        session: Session,
         specification: Specification,
         plan: Plan,
         shift: Array,
@@ -111,10 +112,10 @@ class CorrespondenceModel(ViewResults):
         watch: Watch,
         links: Links | None,
     ) -> Outcome:
-        source = engine.source
+        source = session.source
         assert isinstance(source, JointSource)
         return fit(
-            engine.gather,
+            session.run,
             specification,
             plan,
             shift,

@@ -14,7 +14,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.outcome import Gather, GatherTiles, Options, Outcome, Report
+from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.routes import finished, gram_products
 from dlatent.fitting.subspace import Climb, climb, first_directions, grow
@@ -43,6 +43,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
 from dlatent.operators.symmetric_tiles import SymmetricTiles
+from dlatent.passes import Pass, Run, tile_pass
 
 TIGHT = 1e-13
 """Tolerance where K is in memory: further products cost no pass."""
@@ -150,7 +151,7 @@ def _by_em(
 
 
 def fit_landmarks(
-    gather: Gather,
+    run: Run,
     landmarks: LandmarkMap,
     dimension: int,
     specification: Specification,
@@ -171,7 +172,7 @@ def fit_landmarks(
         dimension = width + 1  # something is outside the span of the landmarks, and has its share of the noise
     wide = specification.resized((width, *specification.sizes[1:]))
     request = LandmarkRequest(landmarks, MomentRequest(np.zeros(width), wide.patterns, False))
-    found, energy = gather(block_landmarks, request, name="moments")
+    found, energy = run(Pass(block_landmarks, request, name="moments"))
     inside = sum(float(np.trace(part.gram[:width, :width])) for part in found)
     views = len(wide.views)
     spare_size, spare_energy = np.zeros(views), np.zeros(views)
@@ -195,15 +196,15 @@ def fit_landmarks(
     return LandmarkFit(solution, outcome, mean[:width], error, dimension)
 
 
-def gathered_kernel(gather_tiles: GatherTiles, kernel: Kernel, options: Options) -> SymmetricTiles:
+def kernel_tiles(run: Run, kernel: Kernel, options: Options) -> SymmetricTiles:
     """K (N, N) of all instances, by one pass over tiles."""
     request = KernelRequest(kernel, None, options.refuse_zero_rows)
-    return SymmetricTiles.of(gather_tiles(meet_kernel, request, name="kernel"))
+    tiles: tuple[Array, ...] = run(tile_pass(meet_kernel, request, name="kernel"))
+    return SymmetricTiles.of(tiles)
 
 
 def fit_linear(
-    gather: Gather,
-    gather_tiles: GatherTiles,
+    run: Run,
     specification: Specification,
     shift: Array,
     targets: Array | None,
@@ -217,13 +218,13 @@ def fit_linear(
 
     Law: the result is that of the other routes, up to rounding.
     """
-    tiles = gathered_kernel(gather_tiles, Kernel("linear", shift=shift), options)
+    tiles = kernel_tiles(run, Kernel("linear", shift=shift), options)
     k, width = specification.n_components, specification.sizes[0]
     data = dual_data(targets, specification, tiles.size, width)
     inside = specification.resized((k, *specification.sizes[1:]))
     fitted = fit_dual(KernelProducts.of_tiles(tiles), data, inside, options, solver=solver, report=report)
     (combinations, own, _), found = fitted.solution, fitted.outcome
-    lifted = gather(block_lift, LiftRequest(combinations, shift), name="loadings")
+    lifted = run(Pass(block_lift, LiftRequest(combinations, shift), name="loadings"))
     directions, offset = lifted[:, :k], lifted[:, k]
     whole = Parameters(
         np.vstack([directions @ own.loadings[:k], own.loadings[k:]]),

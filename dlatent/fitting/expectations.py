@@ -14,7 +14,7 @@ from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.textbook import add_line, em_start, settled
 from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation
@@ -24,6 +24,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import FeatureRequest, FeatureSums, block_feature_sums
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement
+from dlatent.passes import Pass, Run
 
 START_NOISE = 0.5
 """Part of the variance of a feature that an extrapolated fit leaves to the noise at its start."""
@@ -36,7 +37,7 @@ class Data:
     """What EM over the data needs: a pass, the model with its floors, the shift, mean variances and means (about the
     shift) of the noise groups, the counts, and the history."""
 
-    gather: Gather
+    run: Run
     specification: Specification
     shift: Array
     options: Options
@@ -50,7 +51,7 @@ class Data:
     def expect(self, parameters: Parameters) -> tuple[tuple[Latent, ...], float]:
         """One pass: the statistics at these parameters, and their log-likelihood."""
         request = ExpectationRequest(parameters, self.specification, self.shift, self.arrangement)
-        latent: tuple[Latent, ...] = self.gather(block_expectation, request, name="expectation")
+        latent: tuple[Latent, ...] = self.run(Pass(block_expectation, request, name="expectation"))
         return latent, sum(part.log_likelihood for part in latent)
 
     def concluded(self, parameters: Parameters, *, converged: bool) -> Outcome:
@@ -63,7 +64,7 @@ class Data:
 
 
 def begin(
-    gather: Gather,
+    run: Run,
     specification: Specification,
     shift: Array,
     options: Options,
@@ -72,7 +73,7 @@ def begin(
 ) -> Data:
     """A pass for means and variances."""
     request = FeatureRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
-    sums: tuple[FeatureSums, ...] = gather(block_feature_sums, request, name="sums")
+    sums: tuple[FeatureSums, ...] = run(Pass(block_feature_sums, request, name="sums"))
     width = sum(specification.sizes)
     counts, total, energy = np.zeros(width), np.zeros(width), np.zeros(width)
     for pattern, found in zip(specification.patterns, sums, strict=True):
@@ -87,7 +88,7 @@ def begin(
     require_variation(variances, specification)
     floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
     known = counts_alone((found.instances for found in sums), len(specification.views))
-    return Data(gather, floored, shift, options, arrangement, report, variances, offset, known)
+    return Data(run, floored, shift, options, arrangement, report, variances, offset, known)
 
 
 def em_on_data(data: Data) -> Outcome:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block
+from dlatent.arrays import Array
 from dlatent.fitting.plan import size
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
@@ -28,6 +28,7 @@ from dlatent.local_linear.neighbours import (
 from dlatent.local_linear.selection import MOST_PENDING
 from dlatent.local_linear.smallest import LOOSE, Eigenpairs, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
+from dlatent.passes import Pass, Run, pair_pass
 
 P = TypeVar("P")
 V = TypeVar("V")
@@ -38,33 +39,6 @@ CANDIDATE_BYTES = 3 * 8
 """Bytes of a pair that may be neighbours: both numbers and the distance."""
 NEIGHBOUR_BYTES = 8 * 2 + 12
 """Bytes of a neighbour on the driver: its distance and number, and its place in the matrix of weights."""
-
-
-class GatherBlocks(Protocol):
-    """One pass over the data (see the engine's protocol)."""
-
-    def __call__(
-        self, function: Callable[[Block, P], V], parameters: P, *, combine: Callable[[V, V], V], name: str = "pass"
-    ) -> V:
-        """`function(block, parameters)` of all blocks, combined."""
-        ...
-
-
-class GatherPairs(Protocol):
-    """One pass in which every block meets every block (see the engine's protocol)."""
-
-    def __call__(
-        self,
-        meet: Callable[[Block, Block, P], Any],
-        parameters: P,
-        *,
-        along: Callable[[V, V], V],
-        finish: Callable[[Block, V, P], Any] | None = None,
-        mutual: bool = False,
-        name: str = "pairs",
-    ) -> Any:
-        """The results of the blocks, in their order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -141,8 +115,7 @@ class Graph(NamedTuple):
 
 
 def find_neighbours(
-    gather: GatherBlocks,
-    gather_pairs: GatherPairs,
+    run: Run,
     k: int,
     shift: Array,
     others: Callable[[], Neighbours] | None = None,
@@ -154,39 +127,38 @@ def find_neighbours(
     random = np.random.default_rng(0)
     directions = random.standard_normal((len(shift), min(SLOW, len(shift)))) / np.sqrt(len(shift))
     request = NeighbourRequest.first(k, shift, directions)
-    found: tuple[Bounds, ...] = gather(block_bounds, request, name="bounds", combine=operator.add)
+    found: tuple[Bounds, ...] = run(Pass(block_bounds, request, name="bounds", combine=operator.add))
     slow = np.concatenate([part.slow for part in found])
     if others is not None:
         return others(), slow
     bounds, order = (np.concatenate([getattr(part, name) for part in found]) for name in ("bounds", "order"))
     single = single_is_enough(bounds, max(part.largest for part in found), len(shift))
     request = NeighbourRequest(k, shift, directions, bounds, order, single)
-    parts = gather_pairs(block_neighbours, request, along=merged, mutual=True, name="neighbours")
+    parts = run(pair_pass(block_neighbours, request, along=merged, mutual=True, name="neighbours"))
     neighbours = Neighbours(*(np.concatenate(values) for values in zip(*parts, strict=True)))
     return neighbours, slow
 
 
-def find_weights(gather_pairs: GatherPairs, indices: npt.NDArray[np.int64], regularisation: float, parts: int) -> Array:
+def find_weights(run: Run, indices: npt.NDArray[np.int64], regularisation: float, parts: int) -> Array:
     """The barycentric weights of all instances (N, k), a part of the instances in each pass."""
     found = np.empty(indices.shape)
     for part in range(parts):
         request = WeightRequest(indices, regularisation, part, parts)
-        rows = gather_pairs(block_coordinates, request, along=both, finish=block_weights, name="weights")
+        rows = run(pair_pass(block_coordinates, request, along=both, finish=block_weights, name="weights"))
         found[part::parts] = np.concatenate(rows)
     return found
 
 
 def make_graph(
-    gather: GatherBlocks,
-    gather_pairs: GatherPairs,
+    run: Run,
     shift: Array,
     plan: LocalPlan,
     regularisation: float,
     others: Callable[[], Neighbours] | None = None,
 ) -> Graph:
     """Neighbours (exact ones, unless `others` finds them) and weights of one data set."""
-    neighbours, slow = find_neighbours(gather, gather_pairs, plan.n_neighbors, shift, others)
-    found = find_weights(gather_pairs, neighbours.indices, regularisation, plan.parts)
+    neighbours, slow = find_neighbours(run, plan.n_neighbors, shift, others)
+    found = find_weights(run, neighbours.indices, regularisation, plan.parts)
     return Graph(neighbours, weight_matrix(neighbours.indices, found, plan.instances), slow)
 
 

@@ -2,78 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from dlatent.arrays import Block, Form, Rows, add
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
 S = TypeVar("S")
 P = TypeVar("P")
-
-
-class Gather(Protocol):
-    """One pass over the data: the sum over blocks of a block function (see the engine's protocol)."""
-
-    def __call__(
-        self,
-        function: Callable[[Block, P], S],
-        parameters: P,
-        *,
-        form: Form | None = None,
-        name: str = "pass",
-    ) -> S:
-        """Sum of `function(block, parameters)` over all blocks, in another form of their rows where one is asked for
-        and they are read."""
-        ...
-
-
-class GatherLinked(Protocol):
-    """One pass in which rows meet their neighbours (see the engine's protocol)."""
-
-    def __call__(
-        self,
-        rows: Callable[[Block, P], Rows],
-        fold: Callable[[Block, P], S],
-        parameters: P,
-        *,
-        keep: Callable[[Rows, P], Rows],
-        hops: int,
-        cached: bool = True,
-        name: str = "linked pass",
-    ) -> S:
-        """Sum of `fold(block, parameters)` over all blocks, after `hops` exchanges of rows."""
-        ...
-
-
-class GatherPairs(Protocol):
-    """One pass in which every block meets every block (see the engine's protocol)."""
-
-    def __call__(
-        self,
-        meet: Callable[[Any, Any, P], Any],
-        parameters: P,
-        *,
-        along: Callable[[S, S], S] = add,
-        finish: Callable[[Block, S, P], Any] | None = None,
-        combine: Callable[[Any, Any], Any] | None = None,
-        mutual: bool = False,
-        name: str = "pairs",
-    ) -> Any:
-        """The results of all blocks: of what a block's meetings with all blocks add up to, made by `finish`."""
-        ...
-
-
-class GatherTiles(Protocol):
-    """One pass in which every two groups of blocks meet once (see the engine's protocol)."""
-
-    def __call__(
-        self, meet: Callable[[Sequence[Block], Sequence[Block], P], S], parameters: P, *, name: str = "tiles"
-    ) -> tuple[S, ...]:
-        """What each two groups g ≤ g' make of each other, in the order of (g, g')."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Machine(Protocol):
-    """What the planner needs to know of an engine (see engine.gather.Resources)."""
+    """what the planner needs to know of an executor (see engine.records.Resources)."""
 
     @property
     def workers(self) -> int:

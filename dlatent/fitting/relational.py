@@ -14,7 +14,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.outcome import Gather, GatherLinked, Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.routes import by_moments, fit
 from dlatent.fitting.routes import finished as finished_climb
@@ -45,6 +45,7 @@ from dlatent.linear_gaussian.relational import (
 )
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.graph_precision import Precision
+from dlatent.passes import Run, linked_pass
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Relation:
 class LinkedData:
     """Products with linked data, a few columns at a time as the plan says."""
 
-    def __init__(self, gather: GatherLinked, relation: Relation, shift: Array, plan: Plan, options: Options) -> None:
-        self._gather, self._relation, self._plan = gather, relation, plan
+    def __init__(self, run: Run, relation: Relation, shift: Array, plan: Plan, options: Options) -> None:
+        self._run, self._relation, self._plan = run, relation, plan
         self._shift, self._refuse = shift, options.refuse_zero_rows
         self.known: LinkedSums | None = None
 
@@ -87,8 +88,10 @@ class LinkedData:
 
     def moments(self) -> Moments:
         """NH itself, where the features are few."""
-        gram: Array = self._gather(
-            moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
+        gram: Array = self._run(
+            linked_pass(
+                moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
+            )
         )
         return linked_moments(gram, self._shift, self._relation.rank)
 
@@ -106,7 +109,7 @@ class LinkedData:
 
     def _pass(self, directions: Array, sums: bool) -> LinkedProducts:
         request = self._request(directions, None, sums)
-        return self._gather(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
+        return self._run(linked_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products"))
 
     def _energy(self) -> float:
         """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace."""
@@ -114,8 +117,8 @@ class LinkedData:
         for first in range(slabs):
             # Every slab has columns from everywhere: the frequent words of a vocabulary often come first.
             request = self._request(None, slice(first, None, slabs), False)
-            total += self._gather(
-                energy_rows, fold_energy, request, keep=own_share, hops=1, cached=slabs == 1, name="energy"
+            total += self._run(
+                linked_pass(energy_rows, fold_energy, request, keep=own_share, hops=1, cached=slabs == 1, name="energy")
             )
         return total
 
@@ -124,8 +127,7 @@ class LinkedData:
 
 
 def fit_linked(
-    gather: Gather,
-    gather_linked: GatherLinked,
+    run: Run,
     specification: Specification,
     plan: Plan,
     shift: Array,
@@ -136,10 +138,10 @@ def fit_linked(
     report: Report | None = None,
 ) -> Outcome:
     """Fit linked instances by the plan's route; the log-likelihood is without ½ D log|Δ|, a constant of the graph."""
-    data = LinkedData(gather_linked, relation, shift, plan, options)
+    data = LinkedData(run, relation, shift, plan, options)
     begun = None
     if solver == "em" and relation.start == "pca":
-        begun = fit(gather, specification, plan, shift, options).parameters
+        begun = fit(run, specification, plan, shift, options).parameters
     if plan.route == "moments":
         moments = data.moments()
         if solver == "em":
@@ -151,7 +153,7 @@ def fit_linked(
 
 
 def linked_log_likelihood(
-    gather_linked: GatherLinked,
+    run: Run,
     parameters: Parameters,
     specification: Specification,
     plan: Plan,
@@ -161,7 +163,7 @@ def linked_log_likelihood(
     """Log-likelihood of linked data about the mean of the parameters, without ½ D log|Δ|, in nats."""
     width = specification.sizes[0]
     mean, targets = parameters.mean[:width], parameters.mean[width:]
-    data = LinkedData(gather_linked, relation, mean, plan, options)
+    data = LinkedData(run, relation, mean, plan, options)
     product, sums = data.about(parameters.loadings[:width], targets)
     return expect_linked(product, parameters, sums, specification).log_likelihood
 

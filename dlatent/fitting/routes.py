@@ -11,7 +11,7 @@ from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
 from dlatent.fitting.factors import by_factors
-from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.planner import FULL_EIGEN
 from dlatent.fitting.rows import fit_rows
@@ -37,6 +37,7 @@ from dlatent.linear_gaussian.products import (
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import ppca
 from dlatent.linear_gaussian.views import Arrangement
+from dlatent.passes import Pass, Run
 
 NARROW = 4
 """A view of so many times fewer features than a subspace begins with is taken as a whole, where its Gram matrix is at
@@ -44,7 +45,7 @@ hand: what the search in a subspace saves, the next one repeats."""
 
 
 def fit(
-    gather: Gather,
+    run: Run,
     specification: Specification,
     plan: Plan,
     shift: Array,
@@ -60,25 +61,25 @@ def fit(
     Law: the result does not depend on how the rows are cut into blocks, up to rounding.
     """
     if plan.route == "rows" and arrangement is None:
-        return fit_rows(gather, specification, shift, options, solver=solver, report=report)
+        return fit_rows(run, specification, shift, options, solver=solver, report=report)
     if plan.route == "moments":
-        moments = _gathered_moments(gather, specification, shift, options, arrangement)
+        moments = _moments_of_data(run, specification, shift, options, arrangement)
         if solver == "em":
             return em_on_moments(moments, specification, options, report)
         growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
         return by_moments(moments, specification, options, report, growing=growing)
     if solver == "em" or plan.route == "rows":
         whole = stacked_shift(shift, specification)
-        data = begin(gather, specification, whole, options, arrangement, report)
+        data = begin(run, specification, whole, options, arrangement, report)
         return em_on_data(data) if solver == "em" else accelerated_em(data)
-    return _by_subspace(gather, specification, shift, options, report, arrangement)
+    return _by_subspace(run, specification, shift, options, report, arrangement)
 
 
-def _gathered_moments(
-    gather: Gather, specification: Specification, shift: Array, options: Options, arrangement: Arrangement | None
+def _moments_of_data(
+    run: Run, specification: Specification, shift: Array, options: Options, arrangement: Arrangement | None
 ) -> Moments:
     request = MomentRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
-    found = gather(block_moments, request, name="moments")
+    found = run(Pass(block_moments, request, name="moments"))
     views = len(specification.views)
     return Moments(found, stacked_shift(shift, specification), np.zeros(views), np.zeros(views))
 
@@ -163,7 +164,7 @@ def _gram_product(
 
 
 def _by_subspace(
-    gather: Gather,
+    run: Run,
     specification: Specification,
     shift: Array,
     options: Options,
@@ -175,7 +176,7 @@ def _by_subspace(
 
     def products(directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
         request = ProductRequest(directions, shift, specification.patterns, sums, options.refuse_zero_rows, arrangement)
-        return gather(block_products, request, form=form, name="products")
+        return run(Pass(block_products, request, form=form, name="products"))
 
     growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
     whole = stacked_shift(shift, specification)
@@ -184,7 +185,7 @@ def _by_subspace(
     checked = None
     if options.verify:
         request = LikelihoodRequest(parameters, state.specification, arrangement)
-        checked = gather(block_log_likelihood, request, form=form, name="check")
+        checked = run(Pass(block_log_likelihood, request, form=form, name="check"))
     return finished(state, parameters, options, converged, None, checked=checked)
 
 

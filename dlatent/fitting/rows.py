@@ -15,7 +15,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.advice import advise, at_floors
-from dlatent.fitting.outcome import Gather, Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.several import SAMPLE, Problem, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.starts import PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.linear_gaussian.canonical import canonical
@@ -40,6 +40,7 @@ from dlatent.linear_gaussian.patterns import (
     few_buckets,
 )
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.passes import Pass, Run
 
 ROUNDING = 1e-15
 """Relative change of the log-likelihood that is rounding."""
@@ -48,7 +49,7 @@ LONGEST = 64.0
 
 
 def fit_rows(
-    gather: Gather,
+    run: Run,
     specification: Specification,
     shift: Array,
     options: Options,
@@ -58,17 +59,17 @@ def fit_rows(
 ) -> Outcome:
     """Maximum likelihood of the observed entries; `shift` (D + L′,) is a pilot mean, `solver` "auto" or "em" (plain EM
     from random loadings)."""
-    sums = _sums(gather, shift, options)
+    sums = _sums(run, shift, options)
     units, floors = units_of(sums, specification, shift, options)
     scaled = specification.with_floors(floors)
-    patterns = _patterns(gather, sums, units)
+    patterns = _patterns(run, sums, units)
     iterating = options if patterns is None or solver == "em" else _tight(options)
-    climb = _Climb(gather, scaled, units, iterating, report, patterns)
+    climb = _Climb(run, scaled, units, iterating, report, patterns)
     if solver == "em":
         best, value, converged = climb.textbook(random_start(scaled, options))
     else:
-        start = found_start(gather, scaled, units, sums, patterns, options)
-        problem = _on_driver(gather, scaled, units, sums, patterns)
+        start = found_start(run, scaled, units, sums, patterns, options)
+        problem = _on_driver(run, scaled, units, sums, patterns)
         start = start if problem is None else best_of(problem, start, options.random_state)
         best, value, converged = climb.accelerated(start)
     restored = units.restored(best, specification)
@@ -92,11 +93,11 @@ def fit_rows(
     )
 
 
-def _sums(gather: Gather, shift: Array, options: Options) -> EntrySums:
+def _sums(run: Run, shift: Array, options: Options) -> EntrySums:
     """Sums of the first pass, which refuses missing entries where the model does."""
     if options.refuse_missing:
-        return gather(block_complete_sums, CompleteRequest(shift, options.refuse_zero_rows), name="sums")
-    return gather(block_entry_sums, shift, name="sums")
+        return run(Pass(block_complete_sums, CompleteRequest(shift, options.refuse_zero_rows), name="sums"))
+    return run(Pass(block_entry_sums, shift, name="sums"))
 
 
 def _view_instances(sums: EntrySums, specification: Specification) -> tuple[int, ...]:
@@ -123,17 +124,17 @@ def _unseen(sums: EntrySums) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _patterns(gather: Gather, sums: EntrySums, units: Units) -> PatternSums | None:
+def _patterns(run: Run, sums: EntrySums, units: Units) -> PatternSums | None:
     """The moments of each mask, where these are few: one pass, and none after it."""
     buckets = few_buckets(sums.buckets, len(units.shift))
     if buckets is None:
         return None
-    found: PatternSums = gather(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns")
+    found: PatternSums = run(Pass(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns"))
     return found if distinct(found) else None
 
 
 def _on_driver(
-    gather: Gather, specification: Specification, units: Units, sums: EntrySums, patterns: PatternSums | None
+    run: Run, specification: Specification, units: Units, sums: EntrySums, patterns: PatternSums | None
 ) -> Problem | None:
     """What the driver can search for the best of several maxima of factor analysis: the moments of few masks, or a pass
     for a sample of the rows, where the features are few enough for a sample to tell."""
@@ -145,7 +146,7 @@ def _on_driver(
         return None
     count = min(int(sums.instances), SAMPLE // len(units.shift))
     request = SampleRequest(count, int(sums.instances), units.shift, units.scale)
-    rows: Array = gather(block_sample, request, name="sample")
+    rows: Array = run(Pass(block_sample, request, name="sample"))
     return of_rows(rows, specification)
 
 
@@ -159,7 +160,7 @@ class _Climb:
 
     def __init__(
         self,
-        gather: Gather,
+        run: Run,
         specification: Specification,
         units: Units,
         options: Options,
@@ -167,7 +168,7 @@ class _Climb:
         patterns: PatternSums | None,
     ) -> None:
         self.patterns = patterns
-        self.gather, self.specification, self.units = gather, specification, units
+        self.run, self.specification, self.units = run, specification, units
         self.options, self.report = options, report
         self.history: list[Progress] = []
         self.slopes: dict[int, Array] = {}
@@ -179,7 +180,7 @@ class _Climb:
         request = EntryRequest(parameters, self.specification, self.units.shift, self.units.scale)
         found: Entries
         if self.patterns is None:
-            found = self.gather(block_entries, request, name="entries")
+            found = self.run(Pass(block_entries, request, name="entries"))
         else:
             found = entries_of_patterns(self.patterns, request)
         return found, found.log_likelihood + self.units.jacobian

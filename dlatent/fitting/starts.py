@@ -11,7 +11,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.advice import noise_floors
-from dlatent.fitting.outcome import Gather, Options
+from dlatent.fitting.outcome import Options
 from dlatent.fitting.subspace import require_variation
 from dlatent.linear_gaussian.entries import EntrySums, PairRequest, PairSums, SketchRequest, block_pairs, block_sketch
 from dlatent.linear_gaussian.factor_analysis import factors
@@ -20,6 +20,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.patterns import PatternSums, pairs_of_patterns
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import complete
+from dlatent.passes import Pass, Run
 
 PAIRWISE = 256
 """Features up to which a pass for the second moments of all pairs costs about what it saves."""
@@ -91,7 +92,7 @@ def random_start(specification: Specification, options: Options) -> Parameters:
 
 
 def found_start(
-    gather: Gather,
+    run: Run,
     specification: Specification,
     units: Units,
     sums: EntrySums,
@@ -103,9 +104,9 @@ def found_start(
     if patterns is not None:
         return _pairwise_start(pairs_of_patterns(patterns), specification, sums.instances, options)
     if sums.buckets is not None and len(units.shift) <= PAIRWISE:
-        pairs: PairSums = gather(block_pairs, PairRequest(units.shift, units.scale), name="pairs")
+        pairs: PairSums = run(Pass(block_pairs, PairRequest(units.shift, units.scale), name="pairs"))
         return _pairwise_start(pairs, specification, sums.instances, options)
-    product, directions = _sketches(gather, specification, units, options)
+    product, directions = _sketches(run, specification, units, options)
     return _sketched_start(product, directions, specification, units, sums.instances, options)
 
 
@@ -135,7 +136,7 @@ def _pairwise_start(pairs: PairSums, specification: Specification, instances: fl
     return parameters._replace(loadings=parameters.loadings + 1e-3 * rng.standard_normal(parameters.loadings.shape))
 
 
-def _sketches(gather: Gather, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
+def _sketches(run: Run, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
     """The mean-filled Gram matrix times some directions, and these, from two passes with random ones to begin with."""
     width, k = sum(specification.sizes), specification.n_components
     columns = min(width, k + max(MORE_DIRECTIONS, k))
@@ -143,7 +144,7 @@ def _sketches(gather: Gather, specification: Specification, units: Units, option
     directions: Array = np.asarray(la.qr(rng.standard_normal((width, columns)), mode="economic")[0])
     for left in reversed(range(SKETCHES)):
         request = SketchRequest(directions, units.shift, units.scale)
-        product: Array = gather(block_sketch, request, name="sketch")
+        product: Array = run(Pass(block_sketch, request, name="sketch"))
         if left:
             directions = np.asarray(la.qr(product, mode="economic")[0])
     return product, directions

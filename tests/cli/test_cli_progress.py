@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dlatent.cli.progress import FitProgress, IngestProgress, Screen
-from dlatent.engine.gather import PassRecord
+from dlatent.engine.records import PassRecord
 from dlatent.fitting.outcome import Progress
 
 

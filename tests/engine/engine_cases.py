@@ -14,6 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import DataSource
+from dlatent.engine import tasks
+from dlatent.engine.part import Work, sealed
 from dlatent.errors import DataError
 
 COLUMNS = 12
@@ -150,6 +152,24 @@ def gram(block, weights) -> Gram:
     second = features.T @ features
     second = second.toarray() if sp.issparse(second) else second
     return Gram(second, features.T @ (features @ weights), float(block.rows))
+
+
+def on_worker(call, work: Work, *given, parts=0, picks=None, updates=True):
+    """What a task of a cluster makes of `parts` parts and the results of other tasks that are `given` after them."""
+    chosen = tuple((at, None) for at in range(len(given) - parts)) if picks is None else picks
+    package = tasks.Package(sealed(vars(work), Work), work.token)
+    step = tasks.Step(
+        call=call,
+        values=(),
+        block=None,
+        updates=updates,
+        package=package,
+        parts=(),
+        groups=parts,
+        chunks=0,
+        picks=chosen,
+    )
+    return step(*given)
 
 
 def same(left: Gram, right: Gram) -> bool:

@@ -41,10 +41,9 @@ from hypothesis import strategies as st
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
 from dlatent.engine.failures import standstill
-from dlatent.engine.on_dask import DaskEngine
 from dlatent.engine.part import weight
-from dlatent.engine.serial import SerialEngine
 from dlatent.errors import DataError, EngineError
+from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)
@@ -52,8 +51,8 @@ ALL = ["one_worker", "two_processes", "seven_workers"]
 
 
 def serial(source, **options):
-    with SerialEngine(source, **options) as engine:
-        return engine.gather(gram, parameters())
+    with connect(source, **options, client="serial") as engine:
+        return engine.run(Pass(gram, parameters()))
 
 
 @pytest.fixture(params=ALL)
@@ -66,9 +65,9 @@ def client(request):
 def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
     source = drawn(SIZES, sparse=sparse)
     expected = serial(source)
-    with DaskEngine(source, client=client, cache_bytes=cache_bytes) as engine:
+    with connect(source, client=client, cache_bytes=cache_bytes) as engine:
         for _ in range(3):
-            assert same(engine.gather(gram, parameters()), expected)
+            assert same(engine.run(Pass(gram, parameters())), expected)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -76,9 +75,9 @@ def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes
 def test_same_bits_as_serial_for_dask_chunks(client, sparse, cache_bytes):
     expected = serial(drawn(SIZES, sparse=sparse))
     source = drawn(SIZES, sparse=sparse, delayed=True)
-    with DaskEngine(source, client=client, cache_bytes=cache_bytes) as engine:
+    with connect(source, client=client, cache_bytes=cache_bytes) as engine:
         for _ in range(2):
-            assert same(engine.gather(gram, parameters()), expected)
+            assert same(engine.run(Pass(gram, parameters())), expected)
         first, second = engine.passes
     if not sparse:
         assert first.bytes_read == ROWS * COLUMNS * 4
@@ -88,33 +87,33 @@ def test_same_bits_as_serial_for_dask_chunks(client, sparse, cache_bytes):
 def test_same_bits_as_serial_for_arrays_in_memory(client):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
     source = held(values, SIZES)
-    with DaskEngine(source, client=client) as engine:
-        assert same(engine.gather(gram, parameters()), serial(source))
-        assert same(engine.gather(gram, parameters()), serial(source))
+    with connect(source, client=client) as engine:
+        assert same(engine.run(Pass(gram, parameters())), serial(source))
+        assert same(engine.run(Pass(gram, parameters())), serial(source))
         assert [record.bytes_read for record in engine.passes] == [values.nbytes, 0]
 
 
 def test_same_order_as_serial(client):
     for blocks in (1, 15, 16, 17, 70):
         source = drawn([1] * blocks)
-        with SerialEngine(source) as reference, DaskEngine(source, client=client) as engine:
-            assert engine.gather(label, None, combine=nest) == reference.gather(label, None, combine=nest)
+        with connect(source, client="serial") as reference, connect(source, client=client) as engine:
+            assert engine.run(Pass(label, None, combine=nest)) == reference.run(Pass(label, None, combine=nest))
 
 
 def test_targets_come_with_their_rows(client):
     targets = np.random.default_rng(1).normal(size=(ROWS, 2))
     source = drawn(SIZES)
-    with SerialEngine(source, targets=targets) as reference:
-        expected = reference.gather(rows_and_targets, None)
-    with DaskEngine(source, targets=targets, client=client) as engine:
-        found = engine.gather(rows_and_targets, None)
+    with connect(source, targets=targets, client="serial") as reference:
+        expected = reference.run(Pass(rows_and_targets, None))
+    with connect(source, targets=targets, client=client) as engine:
+        found = engine.run(Pass(rows_and_targets, None))
     assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_the_second_pass_reads_nothing(two_processes):
-    with DaskEngine(drawn(SIZES, key="homes"), client=two_processes) as engine:
+    with connect(drawn(SIZES, key="homes"), client=two_processes) as engine:
         for _ in range(4):
-            engine.gather(gram, parameters())
+            engine.run(Pass(gram, parameters()))
         records = engine.passes
     assert records[0].bytes_read == ROWS * COLUMNS * 4
     # Homes are preferences: a stolen group is read once more by the thief, then it is cached there, too.
@@ -127,11 +126,11 @@ def test_the_second_pass_reads_nothing(two_processes):
 def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processes, width):
     wide = np.random.default_rng(2).normal(size=(COLUMNS, width))
     expected = serial_product(wide)
-    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+    with connect(drawn(SIZES), client=two_processes) as engine:
         for _ in range(2):
-            assert all(np.array_equal(a, b) for a, b in zip(engine.gather(product, wide), expected, strict=True))
+            assert all(np.array_equal(a, b) for a, b in zip(engine.run(Pass(product, wide)), expected, strict=True))
         first, second = (record.tasks for record in engine.passes)
-    assert first == 16 + 16 + 5 + (width > 1), "descriptions, groups, joins, parameters"
+    assert first == 16 + 2 + 1 + (width > 1), "descriptions, one for each thread, a join, parameters"
     assert second == (2 if width == 1 else 2 + 1 + 1), "one for each thread, and for what is heavy a join"
 
 
@@ -144,15 +143,15 @@ def test_short_passes_have_the_same_bits_wherever_groups_are(request, cluster, l
     client = request.getfixturevalue(cluster)
     weights = np.random.default_rng(2).normal(size=(COLUMNS, 1 if light else 20_000))
     source = drawn([3] * data.draw(st.integers(1, 40)), key=uuid4().hex)
-    with SerialEngine(source) as engine:
-        expected = engine.gather(product, weights)
+    with connect(source, client="serial") as engine:
+        expected = engine.run(Pass(product, weights))
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    with DaskEngine(source, client=client) as engine:
-        groups = engine._runner.groups
+    with connect(source, client=client) as engine:
+        groups = len(engine._executor.parts)
         homes = data.draw(st.lists(st.sampled_from(workers), min_size=groups, max_size=groups))
         with patch("dlatent.engine.cluster.place", return_value=homes):
             for _ in range(2):
-                found = engine.gather(product, weights)
+                found = engine.run(Pass(product, weights))
                 assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
         assert engine.passes[-1].tasks <= len(set(homes)) + (0 if light else 8)
 
@@ -162,14 +161,14 @@ def product(block, weights):
 
 
 def serial_product(weights):
-    with SerialEngine(drawn(SIZES)) as engine:
-        return engine.gather(product, weights)
+    with connect(drawn(SIZES), client="serial") as engine:
+        return engine.run(Pass(product, weights))
 
 
 def test_close_frees_the_workers(two_processes):
     source = drawn(SIZES, key="freed")
-    engine = DaskEngine(source, client=two_processes)
-    engine.gather(gram, parameters())
+    engine = connect(source, client=two_processes)
+    engine.run(Pass(gram, parameters()))
     assert sum(two_processes.run(cached_blocks, source.key).values()) >= len(SIZES)
     engine.close()
     assert sum(two_processes.run(cached_blocks, source.key).values()) == 0
@@ -185,13 +184,13 @@ def test_close_frees_the_workers(two_processes):
 def test_nothing_of_a_fit_lies_on_the_workers_after_it(two_processes, failed):
     """Heavy parameters, whose package is a task's result, and parts: also after a pass that failed."""
     wide = np.random.default_rng(2).normal(size=(COLUMNS, 20_000))
-    with DaskEngine(drawn(SIZES, key="left"), client=two_processes) as engine:
+    with connect(drawn(SIZES, key="left"), client=two_processes) as engine:
         for _ in range(2):
-            engine.gather(product, wide)
+            engine.run(Pass(product, wide))
         assert sum(two_processes.run(left_of_fits).values()) > 0
         if failed:
             with pytest.raises(DataError):
-                engine.gather(refuse_at, 4)
+                engine.run(Pass(refuse_at, 4))
     until(lambda: sum(two_processes.run(left_of_fits).values()) == 0)
 
 
@@ -215,9 +214,9 @@ def cached_blocks(key):
 
 def test_workers_keep_blocks_in_the_form_that_a_pass_asks_for(two_processes):
     source = drawn(SIZES, key="formed on workers", sparse=True)
-    with DaskEngine(source, client=two_processes) as engine:
+    with connect(source, client=two_processes) as engine:
         for _ in range(2):
-            found = engine.gather(formats, None, form=held_by_columns, combine=operator.add)
+            found = engine.run(Pass(formats, None, form=held_by_columns, combine=operator.add))
             assert found == ("csc",) * len(SIZES)
         assert engine.passes[1].bytes_read == 0
     assert sum(two_processes.run(cached_sources).values()) == 0
@@ -231,8 +230,8 @@ def cached_sources():
 
 def test_a_slow_worker_takes_fewer_groups_where_none_is_kept(two_processes):
     slow = next(iter(two_processes.run(os.getpid).values()))
-    with DaskEngine(drawn([2] * 64), client=two_processes, cache_bytes=0) as engine:
-        assert engine.gather(done_by, slow) < 24
+    with connect(drawn([2] * 64), client=two_processes, cache_bytes=0) as engine:
+        assert engine.run(Pass(done_by, slow)) < 24
         assert engine.passes[0].tasks == 16 + 5, "no descriptions are sent before"
 
 
@@ -244,15 +243,15 @@ def done_by(_block, slow):
 
 def test_groups_stay_at_home_where_their_descriptions_are_heavy(two_processes):
     targets = np.zeros((ROWS, 2_000))
-    with DaskEngine(drawn(SIZES), client=two_processes, targets=targets, cache_bytes=0) as engine:
+    with connect(drawn(SIZES), client=two_processes, targets=targets, cache_bytes=0) as engine:
         for _ in range(2):
-            assert engine.gather(refuse_at, -1) == ROWS
-        assert [record.tasks for record in engine.passes] == [16 + 16 + 5, 2]
+            assert engine.run(Pass(refuse_at, -1)) == ROWS
+        assert [record.tasks for record in engine.passes] == [16 + 2 + 1, 2]
 
 
 def test_block_functions_run_with_one_blas_thread(client):
-    with DaskEngine(drawn([2] * 20), client=client) as engine:
-        assert engine.gather(blas_threads, None, combine=max) == 1
+    with connect(drawn([2] * 20), client=client) as engine:
+        assert engine.run(Pass(blas_threads, None, combine=max)) == 1
 
 
 def blas_threads(_block, _parameters):
@@ -265,22 +264,22 @@ def test_parameters_larger_than_a_message_and_data_larger_than_the_warning_trave
     values = np.random.default_rng(0).normal(size=(20_000, 100))
     source = held(values, [1000] * 20)
     weights = np.random.default_rng(1).normal(size=(100, 20_000))
-    with warnings.catch_warnings(), DaskEngine(source, client=two_processes) as engine:
+    with warnings.catch_warnings(), connect(source, client=two_processes) as engine:
         warnings.simplefilter("error")
-        total = engine.gather(lambda block, w: (block.features[:5] @ w).sum(axis=1), weights)
-    with SerialEngine(source) as reference:
-        expected = reference.gather(lambda block, w: (block.features[:5] @ w).sum(axis=1), weights)
+        total = engine.run(Pass(lambda block, w: (block.features[:5] @ w).sum(axis=1), weights))
+    with connect(source, client="serial") as reference:
+        expected = reference.run(Pass(lambda block, w: (block.features[:5] @ w).sum(axis=1), weights))
     assert total.tobytes() == expected.tobytes()
 
 
 def test_exceptions_reach_the_caller_soon_and_the_engine_goes_on(client):
-    with DaskEngine(drawn(SIZES), client=client) as engine:
+    with connect(drawn(SIZES), client=client) as engine:
         for _ in range(2):
             started = time.monotonic()
             with pytest.raises(DataError, match="row 51, column 0 is NaN"):
-                engine.gather(refuse_at, 4)
+                engine.run(Pass(refuse_at, 4))
             assert time.monotonic() - started < 5
-            assert engine.gather(refuse_at, -1) == ROWS
+            assert engine.run(Pass(refuse_at, -1)) == ROWS
 
 
 def test_a_failed_pass_stops_on_the_workers(two_processes):
@@ -290,12 +289,12 @@ def test_a_failed_pass_stops_on_the_workers(two_processes):
         time.sleep(0.05)
         return 0.0
 
-    with DaskEngine(drawn([1] * 1600), client=two_processes) as engine:  # 100 blocks in a group: 5 s
-        engine.gather(refuse_at, -1)
+    with connect(drawn([1] * 1600), client=two_processes) as engine:  # 100 blocks in a group: 5 s
+        engine.run(Pass(refuse_at, -1))
         with pytest.raises(DataError, match="first half"):
-            engine.gather(slow, None)
+            engine.run(Pass(slow, None))
         started = time.monotonic()
-        assert engine.gather(refuse_at, -1) == 1600
+        assert engine.run(Pass(refuse_at, -1)) == 1600
         assert time.monotonic() - started < 3
 
 
@@ -303,10 +302,10 @@ def test_a_failed_pass_stops_on_the_workers(two_processes):
 def test_a_failed_pass_whose_progress_is_shown_leaves_the_client_connected(two_processes, at):
     """Other groups are done then, and forgotten; joins that nobody asks for wait for them."""
     connection = two_processes.scheduler_comm
-    with DaskEngine(drawn(SIZES), client=two_processes, on_progress=lambda *_: None) as engine:
+    with connect(drawn(SIZES), client=two_processes, on_progress=lambda *_: None) as engine:
         with pytest.raises(DataError, match="column 0 is NaN"):
-            engine.gather(refuse_at, at)
-        assert engine.gather(refuse_at, -1) == ROWS
+            engine.run(Pass(refuse_at, at))
+        assert engine.run(Pass(refuse_at, -1)) == ROWS
     until(lambda: two_processes.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) == 0)
     assert two_processes.scheduler_comm is connection, "the client had to connect again"
 
@@ -319,13 +318,13 @@ def test_an_interrupted_pass_leaves_no_running_tasks(two_processes):
             told.append(done)
             signal.pthread_kill(main, signal.SIGINT)
 
-    with DaskEngine(source, client=two_processes) as engine:
+    with connect(source, client=two_processes) as engine:
         engine.on_progress = interrupt
         with pytest.raises(KeyboardInterrupt):
-            engine.gather(paused_gram, (parameters(), 0.01))
+            engine.run(Pass(paused_gram, (parameters(), 0.01)))
         engine.on_progress = None
         until(lambda: two_processes.run_on_scheduler(running_tasks) == 0)
-        assert same(engine.gather(gram, parameters()), serial(source))
+        assert same(engine.run(Pass(gram, parameters())), serial(source))
 
 
 def running_tasks(dask_scheduler):
@@ -336,8 +335,8 @@ def test_engines_in_several_threads_share_a_client(two_processes):
     found = {}
 
     def fitted(key):
-        with DaskEngine(drawn(SIZES, key=key), client=two_processes) as engine:
-            found[key] = [engine.gather(gram, parameters()) for _ in range(4)]
+        with connect(drawn(SIZES, key=key), client=two_processes) as engine:
+            found[key] = [engine.run(Pass(gram, parameters())) for _ in range(4)]
 
     threads = [threading.Thread(target=fitted, args=(key,), daemon=True) for key in range(4)]
     for thread in threads:
@@ -351,60 +350,60 @@ def test_engines_in_several_threads_share_a_client(two_processes):
 def test_damaged_chunks_fail_alike_and_are_tried_again(two_processes):
     blocks = (DrawnRows(0, 4, delayed=True), ShortRows(4, 8, delayed=True))
     source = DataSource((8, COLUMNS), np.dtype(np.float32), blocks, "damaged")
-    with DaskEngine(source, client=two_processes) as engine:
+    with connect(source, client=two_processes) as engine:
         for _ in range(2):
             with pytest.raises(DataError, match=r"3 rows where 4 were announced \(rows 4 to 8\)"):
-                engine.gather(gram, parameters())
+                engine.run(Pass(gram, parameters()))
 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("kind", ["store", "store every pass", "memory", "dask held", "dask every pass"])
 def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind, again):
-    """In its first pass, whose groups are tasks, or in a later short one, which has a task for each thread."""
+    """In its first pass, whose shares meet on a worker, or in a later one, whose shares meet on the driver."""
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
     source = held(values, SIZES) if kind == "memory" else drawn(SIZES, delayed=kind.startswith("dask"), key=kind)
     options = {"cache_bytes": 0} if kind.endswith("every pass") else {}
     expected = serial(held(values, SIZES) if kind == "memory" else drawn(SIZES))
-    with DaskEngine(source, client=two_processes, **options) as engine:
-        assert same(engine.gather(gram, parameters()), expected)
+    with connect(source, client=two_processes, **options) as engine:
+        assert same(engine.run(Pass(gram, parameters())), expected)
         workers = set(two_processes.run(os.getpid).values())
         if again:
-            assert same(engine.gather(kill_once, (-1, "", parameters())), expected)
-        found = engine.gather(kill_once, (20, str(tmp_path / "killed"), parameters()))
+            assert same(engine.run(Pass(kill_once, (-1, "", parameters()))), expected)
+        found = engine.run(Pass(kill_once, (20, str(tmp_path / "killed"), parameters())))
         assert same(found, expected)
         assert (tmp_path / "killed").exists()
-        assert same(engine.gather(gram, parameters()), expected)
+        assert same(engine.run(Pass(gram, parameters())), expected)
         two_processes.wait_for_workers(2, timeout=60)
         assert set(two_processes.run(os.getpid).values()) != workers
 
 
 def test_a_block_that_kills_every_worker_is_an_engine_error(two_processes):
-    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+    with connect(drawn(SIZES), client=two_processes) as engine:
         with pytest.raises(EngineError, match="ran out of memory"):
-            engine.gather(kill_always, 4)
-        assert engine.gather(kill_always, -1) == ROWS
+            engine.run(Pass(kill_always, 4))
+        assert engine.run(Pass(kill_always, -1)) == ROWS
     two_processes.wait_for_workers(2, timeout=60)
 
 
 def test_a_lost_scheduler_is_an_engine_error():
     cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
     client = Client(cluster, set_as_default=False)
-    engine = DaskEngine(drawn(SIZES), client=client)
-    engine.gather(gram, parameters())
+    engine = connect(drawn(SIZES), client=client)
+    engine.run(Pass(gram, parameters()))
     cluster.close()
     with pytest.raises(EngineError, match="Start a cluster"):
-        engine.gather(gram, parameters())
+        engine.run(Pass(gram, parameters()))
     engine.close()
     client.close()
 
 
 def test_restarted_workers_get_their_parts_again(one_worker):
     source = drawn(SIZES)
-    with DaskEngine(source, client=one_worker) as engine:
-        engine.gather(gram, parameters())
-        engine._runner._release()  # as every pass does; Dask stumbles over the next line where a result is kept
-        one_worker.cancel(engine._runner._staged, force=True)
-        assert same(engine.gather(gram, parameters()), serial(source))
+    with connect(source, client=one_worker) as engine:
+        engine.run(Pass(gram, parameters()))
+        engine._executor._release()  # as every pass does; Dask stumbles over the next line where a result is kept
+        one_worker.cancel(engine._executor._staged, force=True)
+        assert same(engine.run(Pass(gram, parameters())), serial(source))
 
 
 @pytest.mark.parametrize("light", [True, False])
@@ -416,7 +415,8 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
     said, own, send = [], set(), two_processes._send_to_scheduler
     monkeypatch.setattr("dlatent.engine.cluster.KNOWN_SECONDS", 60.0)
     monkeypatch.setattr("dlatent.engine.cluster.MOST_SPENT", 5)
-    monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 2**20 if light else 0)
+    for module in ("cluster", "message"):
+        monkeypatch.setattr(f"dlatent.engine.{module}.LIGHT", 2**20 if light else 0)
 
     def sent(message):
         if message["op"] == "update-graph":
@@ -426,14 +426,14 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
         return send(message)
 
     stray = two_processes.submit(int)
-    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+    with connect(drawn(SIZES), client=two_processes) as engine:
         monkeypatch.setattr(two_processes, "_send_to_scheduler", sent)
-        engine.gather(gram, parameters())
+        engine.run(Pass(gram, parameters()))
         said.clear()
         monkeypatch.setattr(two_processes, "nthreads", lambda: said.append("asked") or {})
         for _ in range(4):
             stray.release()
-            assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+            assert same(engine.run(Pass(gram, parameters())), serial(drawn(SIZES)))
         passed = list(said)
     once, released = ["update-graph"], ["client-releases-keys"]
     assert passed == (3 * once + 5 * released + once if light else 4 * (once + released))
@@ -442,34 +442,40 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
 @pytest.mark.parametrize("light", [True, False])
 def test_progress_of_a_short_pass_comes_at_its_end(two_processes, monkeypatch, light):
     seen = []
-    monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 2**20 if light else 0)
-    with DaskEngine(drawn([2] * 50), client=two_processes) as engine:
-        engine.gather(gram, parameters())
+    for module in ("cluster", "message"):
+        monkeypatch.setattr(f"dlatent.engine.{module}.LIGHT", 2**20 if light else 0)
+    with connect(drawn([2] * 50), client=two_processes) as engine:
+        engine.run(Pass(gram, parameters()))
         engine.on_progress = lambda *done: seen.append(done)
-        engine.gather(gram, parameters())
+        engine.run(Pass(gram, parameters()))
         assert seen == [(done, 16) for done in range(1, 17)]
         assert engine.passes[-1].tasks == (2 if light else 2 + 1 + 1), "a join, and parameters, where all is heavy"
 
 
-def test_a_pass_is_cut_into_tasks_again_when_it_gets_long_or_heavy(two_processes, monkeypatch):
+def test_how_many_tasks_a_pass_has_depends_on_bytes_alone(two_processes, monkeypatch):
+    """Not on the time that the pass before it took."""
     source = drawn(SIZES)
-    with DaskEngine(source, client=two_processes) as engine:
-        for pause in (0.0, 0.0, 0.12, 0.0, 0.0):
-            assert same(engine.gather(paused_gram, (parameters(), pause)), serial(source))
-        assert [record.tasks for record in engine.passes] == [37, 2, 2, 20, 2]
-        monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 5_000)
-        assert same(engine.gather(paused_gram, (parameters(), 0.0)), serial(source))
+    bytes_of_a_group = source.nbytes // 16
+    with connect(source, client=two_processes) as engine:
+        for pause in (0.0, 0.0, 0.12, 0.0):
+            assert same(engine.run(Pass(paused_gram, (parameters(), pause))), serial(source))
+        assert [record.tasks for record in engine.passes] == [16 + 2 + 1, 2, 2, 2]
+        monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 0)
+        assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
         assert engine.passes[-1].tasks == 2 + 1, "a join of what is heavy for the driver"
-        monkeypatch.setattr("dlatent.engine.cluster.BUNDLED", 0)
-        assert same(engine.gather(paused_gram, (parameters(), 0.0)), serial(source))
+        monkeypatch.setattr("dlatent.engine.graph.BUNDLE_BYTES", 5 * bytes_of_a_group)
+        assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
+        assert engine.passes[-1].tasks >= 4 + 1, "not more bytes in a task"
+        monkeypatch.setattr("dlatent.engine.graph.BUNDLE_BYTES", 0)
+        assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
         assert engine.passes[-1].tasks == 16 + 5
 
 
 def test_all_shares_that_wait_to_be_given_up_are_counted(two_processes):
-    with DaskEngine(drawn(SIZES), client=two_processes) as engine:
+    with connect(drawn(SIZES), client=two_processes) as engine:
         for shares in (1, 1 + 4, 1 + 4 + 4):
-            statistic = engine.gather(gram, parameters())
-            assert engine._runner._spent_bytes == shares * weight(statistic)
+            statistic = engine.run(Pass(gram, parameters()))
+            assert engine._executor._spent_bytes == shares * weight(statistic)
         assert engine.passes[-1].tasks == 2, "of two shares each; the first pass had one, as nothing was known of it"
 
 
@@ -481,8 +487,8 @@ def paused_gram(block, at):
 
 def test_progress_counts_groups(two_processes):
     seen = []
-    with DaskEngine(drawn([2] * 50), client=two_processes, on_progress=lambda *done: seen.append(done)) as engine:
-        engine.gather(gram, parameters())
+    with connect(drawn([2] * 50), client=two_processes, on_progress=lambda *done: seen.append(done)) as engine:
+        engine.run(Pass(gram, parameters()))
         deadline = time.monotonic() + 5
         while len(seen) < 16 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -498,7 +504,7 @@ def test_connect_takes_the_active_client_and_knows_its_memory():
         assert resources.worker_memory == 2**30
         assert resources.cache_bytes == int(0.4 * 2**30)
         for _ in range(2):
-            assert same(engine.gather(gram, parameters()), serial(source))
+            assert same(engine.run(Pass(gram, parameters())), serial(source))
         assert engine.passes[-1].tasks == 2 * 3, "one for each thread"
         assert connect(source, client="serial").resources.kind == "serial"
     assert connect(source).resources.kind == "threads"
@@ -506,10 +512,10 @@ def test_connect_takes_the_active_client_and_knows_its_memory():
 
 def test_a_lone_group_is_told_and_kept(two_processes):
     told = []
-    with DaskEngine(drawn([5]), client=two_processes) as engine:
+    with connect(drawn([5]), client=two_processes) as engine:
         engine.on_progress = lambda done, total: told.append((done, total))
         for _ in range(20):
-            assert engine.gather(refuse_at, -1) == 5
+            assert engine.run(Pass(refuse_at, -1)) == 5
     assert told == [(1, 1)] * 20
 
 
@@ -531,12 +537,12 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, shown):
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
         Client(cluster, set_as_default=False) as client,
-        DaskEngine(source, client=client) as engine,
+        connect(source, client=client) as engine,
     ):
         workers, connection = list(client.run(os.getpid).values()), client.scheduler_comm
         engine.on_progress = (lambda *_: None) if shown else None
         for _ in range(2):
-            assert same(engine.gather(kill_both, (tmp_path, workers, parameters())), serial(source))
+            assert same(engine.run(Pass(kill_both, (tmp_path, workers, parameters()))), serial(source))
         assert not set(workers) & set(client.run(os.getpid).values())
         assert client.scheduler_comm is connection
 
@@ -557,8 +563,8 @@ def test_a_cluster_that_grows_with_its_work_grows_for_a_fit(no_workers, cache_by
     for passes in range(3):
         adaptive = cluster.adapt(minimum=0, maximum=2, interval="200ms")
         if not passes:
-            engine = DaskEngine(source, client=client, cache_bytes=cache_bytes)
-        assert same(engine.gather(gram, parameters()), serial(source))
+            engine = connect(source, client=client, cache_bytes=cache_bytes)
+        assert same(engine.run(Pass(gram, parameters())), serial(source))
         adaptive.stop()
         cluster.scale(0)
         until(lambda: not client.nthreads(), 60)
@@ -569,8 +575,8 @@ def test_a_pass_waits_for_a_worker_that_comes_late_and_says_so(no_workers, caplo
     cluster, client = no_workers
     later = threading.Timer(3.0, cluster.scale, [1])
     later.start()
-    with DaskEngine(drawn(SIZES), client=client) as engine:
-        assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+    with connect(drawn(SIZES), client=client) as engine:
+        assert same(engine.run(Pass(gram, parameters())), serial(drawn(SIZES)))
     later.join()
     (said,) = [record.getMessage() for record in caplog.records if record.name == "dlatent.engine"]
     assert said.startswith(f"The cluster {cluster.scheduler_address} has no worker: waiting for at most 600 s")
@@ -582,12 +588,12 @@ def test_a_pass_waits_for_workers_as_long_as_it_is_told(no_workers):
         dask.config.set({"dlatent.wait-for-workers": "500ms"}),
         pytest.raises(EngineError, match=r"no worker for 0\.5 s.*dlatent.wait-for-workers"),
     ):
-        DaskEngine(drawn(SIZES), client=client)
+        connect(drawn(SIZES), client=client)
     with (
         dask.config.set({"dlatent.wait-for-workers": "a while"}),
         pytest.raises(EngineError, match="'a while'; give a time such as '2 hours'"),
     ):
-        DaskEngine(drawn(SIZES), client=client)
+        connect(drawn(SIZES), client=client)
 
 
 def test_waiting_for_workers_ends_with_the_scheduler(no_workers):
@@ -595,7 +601,7 @@ def test_waiting_for_workers_ends_with_the_scheduler(no_workers):
     ending = threading.Timer(1.0, cluster.close)
     ending.start()
     with dask.config.set({"dlatent.wait-for-workers": None}), pytest.raises(EngineError, match="Start a cluster"):
-        DaskEngine(drawn(SIZES), client=client)
+        connect(drawn(SIZES), client=client)
     ending.join()
 
 
@@ -628,19 +634,19 @@ def until(met, seconds=60):
 def test_a_pass_does_not_wait_for_ever_for_workers_that_are_paused(paused, monkeypatch):
     client, resume = paused
     monkeypatch.setattr("dlatent.engine.failures.PATIENCE_SECONDS", 1.0)
-    with DaskEngine(drawn(SIZES), client=client) as engine:
+    with connect(drawn(SIZES), client=client) as engine:
         with pytest.raises(EngineError, match=r"paused .*: 2 of 2 workers, such as inproc.*of 0\.05 GiB"):
-            engine.gather(gram, parameters())
+            engine.run(Pass(gram, parameters()))
         resume()
-        assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+        assert same(engine.run(Pass(gram, parameters())), serial(drawn(SIZES)))
 
 
 def test_a_pass_goes_on_when_paused_workers_do(paused):
     client, resume = paused
     later = threading.Timer(1.5, resume)
     later.start()
-    with DaskEngine(drawn(SIZES), client=client) as engine:
-        assert same(engine.gather(gram, parameters()), serial(drawn(SIZES)))
+    with connect(drawn(SIZES), client=client) as engine:
+        assert same(engine.run(Pass(gram, parameters())), serial(drawn(SIZES)))
     later.join()
 
 

@@ -9,11 +9,13 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from dask.core import get_dependencies
 from engine_cases import COLUMNS, drawn, held, kill_once, parameters, refuse_at
 
 from dlatent.engine.connect import connect
 from dlatent.engine.order import group_count
 from dlatent.errors import DataError
+from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)
@@ -44,7 +46,7 @@ class Rows:
 def delivered(source, client, **options):
     rows = Rows()
     with connect(source, client=client, **options) as engine:
-        engine.deliver(placed, parameters(), rows, name="rows")
+        engine.deliver(Pass(placed, parameters(), name="rows"), rows)
         record = engine.passes[-1]
     return rows, record
 
@@ -52,7 +54,7 @@ def delivered(source, client, **options):
 def joined(source):
     """The same by a pass that joins all of them."""
     with connect(source, client="serial") as engine:
-        pieces = engine.gather(placed, parameters(), combine=lambda left, right: left + right)
+        pieces = engine.run(Pass(placed, parameters(), combine=lambda left, right: left + right))
     return np.concatenate([piece for _, piece in pieces])
 
 
@@ -99,7 +101,7 @@ def test_no_task_of_a_cluster_has_the_results_of_two_groups(two_processes, cache
     tasks = {key: task for graph in graphs for key, task in dict(graph).items()}
     folds = {key for key in tasks if isinstance(key, tuple) and str(key[0]).startswith("rows-")}
     assert len(folds) == group_count([block.nbytes for block in source.blocks])
-    assert not [key for key, task in tasks.items() if folds & set(task.dependencies)]
+    assert not [key for key in tasks if folds & get_dependencies(tasks, key)]
 
 
 def test_workers_give_results_up_when_the_caller_has_them(two_processes):
@@ -126,7 +128,7 @@ def test_a_lost_worker_costs_no_row(two_processes, tmp_path):
     rows, flag = Rows(), tmp_path / "killed"
     source = drawn(SIZES)
     with connect(source, client=two_processes) as engine:
-        engine.deliver(killed_once, (20, str(flag), parameters()), rows, name="rows")
+        engine.deliver(Pass(killed_once, (20, str(flag), parameters()), name="rows"), rows)
     assert Path(flag).exists()
     assert (rows.count >= 1).all()
     assert rows.values.tobytes() == joined(source).tobytes()
@@ -136,9 +138,9 @@ def test_an_error_reaches_the_caller_and_leaves_the_engine_usable(client):
     source = drawn(SIZES)
     with connect(source, client=client) as engine:
         with pytest.raises(DataError, match="column 0 is NaN"):
-            engine.deliver(refused, 20, lambda pieces: None)
+            engine.deliver(Pass(refused, 20), lambda pieces: None)
         rows = Rows()
-        engine.deliver(placed, parameters(), rows)
+        engine.deliver(Pass(placed, parameters()), rows)
     assert rows.values.tobytes() == joined(source).tobytes()
 
 

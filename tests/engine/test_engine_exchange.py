@@ -14,9 +14,10 @@ from engine_cases import COLUMNS, drawn, held
 
 from dlatent.arrays import Exchanged
 from dlatent.engine.connect import connect
-from dlatent.engine.exchange import LinkedWork, fold_block, split_columns, traffic_of
-from dlatent.engine.part import Tally, parts_of
+from dlatent.engine.exchange import fold_met_block, split_columns, traffic_of
+from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.errors import DataError, EngineError
+from dlatent.passes import linked_pass
 from dlatent.stores.links import open_links
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
@@ -53,7 +54,7 @@ def gathered(block, _parameters):
 
 
 def passed(engine, rows=send, hops=2, fold=gathered, parameters=0.5):
-    return engine.gather_linked(rows, fold, parameters, keep=keep, hops=hops)
+    return engine.run(linked_pass(rows, fold, parameters, keep=keep, hops=hops))
 
 
 def same(left, right):
@@ -137,8 +138,8 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
     with connect(source, client=two_processes, links=open_links(LINKS)) as engine:
         assert same(passed(engine), expected)
         workers = set(two_processes.run(os.getpid).values())
-        found = engine.gather_linked(
-            send, kill_once, (20, str(tmp_path / "flag")), keep=lambda own, _: own * 0.5, hops=2
+        found = engine.run(
+            linked_pass(send, kill_once, (20, str(tmp_path / "flag")), keep=lambda own, _: own * 0.5, hops=2)
         )
         assert same(found, expected)
     two_processes.wait_for_workers(2)
@@ -188,10 +189,10 @@ def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
     monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
     source = drawn(sizes)
     (part, *_) = parts_of(source, None, 0, open_links(LINKS[:90][:, :90]))
-    work = LinkedWork.linked("pass", send, keep, 1, gathered, 0.5, None, False, True)
+    work = Work.of(linked_pass(send, gathered, 0.5, keep=keep, hops=1), first=False, groups=1)
     rows = np.random.default_rng(1).normal(size=(90, 3))
     found = [
-        fold_block(part, work, 0, part.blocks[0].load(), None, (Exchanged(values, values), Tally()))[0]
+        fold_met_block(work, 0, part, part.blocks[0].load(), (Exchanged(values, values), Tally()))[0]
         for values in (rows, at_odd_address(rows))
     ]
     assert same(*found)

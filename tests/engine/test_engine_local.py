@@ -25,6 +25,7 @@ from engine_cases import (
     held_by_columns,
     label,
     nest,
+    on_worker,
     parameters,
     refuse_at,
     rows_and_targets,
@@ -33,28 +34,26 @@ from engine_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent.arrays import Block, DataSource, add
-from dlatent.engine import tasks
+from dlatent.arrays import Block, DataSource
 from dlatent.engine.cache import CACHE
 from dlatent.engine.connect import connect
-from dlatent.engine.on_dask import DaskEngine
 from dlatent.engine.order import groups, reduce_tree
-from dlatent.engine.part import Tally, Work, owned, parts_of, sealed, settled
-from dlatent.engine.serial import SerialEngine
+from dlatent.engine.part import Tally, Work, join, owned, parts_of, settled
 from dlatent.engine.targets import CodedTargets
 from dlatent.errors import DataError, EngineError
+from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
-ENGINES = [SerialEngine, DaskEngine]
+CLIENTS = ["serial", None]
 block_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 
 
-@pytest.fixture(params=ENGINES, ids=["serial", "threads"])
+@pytest.fixture(params=CLIENTS, ids=["serial", "threads"])
 def engine_of(request):
     made = []
 
     def make(source, **options):
-        made.append(request.param(source, **options))
+        made.append(connect(source, client=request.param, **options))
         return made[-1]
 
     yield make
@@ -82,19 +81,19 @@ def add_grams(left, right):
 def test_serial_and_threads_equal_the_fold_by_hand(sizes, cache_bytes, sparse):
     source = drawn(sizes, sparse=sparse)
     expected = by_hand(source, parameters())
-    for kind in ENGINES:
-        with kind(source, cache_bytes=cache_bytes) as engine:
+    for client in CLIENTS:
+        with connect(source, client=client, cache_bytes=cache_bytes) as engine:
             for _ in range(2):  # the second pass finds some blocks in the cache
-                assert same(engine.gather(gram, parameters()), expected)
+                assert same(engine.run(Pass(gram, parameters())), expected)
 
 
 @given(st.integers(1, 70))
 @settings(max_examples=20, deadline=None)
 def test_combine_meets_neighbours_only_and_in_order(blocks):
     source = drawn([1] * blocks)
-    with SerialEngine(source) as serial, DaskEngine(source) as threads:
-        order = serial.gather(label, None, combine=nest)
-        assert order == threads.gather(label, None, combine=nest)
+    with connect(source, client="serial") as serial, connect(source) as threads:
+        order = serial.run(Pass(label, None, combine=nest))
+        assert order == threads.run(Pass(label, None, combine=nest))
         assert order.replace("(", "").replace(")", "").split() == [str(index) for index in range(blocks)]
 
 
@@ -107,8 +106,8 @@ def test_another_order_would_show_in_the_bits():
 def test_a_second_pass_reads_nothing_when_everything_fits(engine_of):
     source = drawn(SIZES)
     engine = engine_of(source)
-    engine.gather(gram, parameters(), name="first")
-    engine.gather(gram, parameters(), name="second")
+    engine.run(Pass(gram, parameters(), name="first"))
+    engine.run(Pass(gram, parameters(), name="second"))
     first, second = engine.passes
     assert (first.name, first.bytes_read, first.cached) == ("first", sum(SIZES) * COLUMNS * 4, 0)
     assert (second.name, second.bytes_read, second.cached, second.blocks) == ("second", 0, len(SIZES), len(SIZES))
@@ -121,11 +120,11 @@ def test_blocks_are_kept_in_the_form_that_a_pass_asks_for(engine_of):
     source = drawn(SIZES, key="formed", sparse=True)
     engine = engine_of(source)
     for _ in range(2):
-        found = engine.gather(formats, None, form=held_by_columns, combine=operator.add)
+        found = engine.run(Pass(formats, None, form=held_by_columns, combine=operator.add))
         assert found == ("csc",) * len(SIZES)
     assert [record.cached for record in engine.passes] == [0, len(SIZES)]
     # By rows they are read again, and give what they would have given.
-    assert engine.gather(formats, None, combine=operator.add) == ("csr",) * len(SIZES)
+    assert engine.run(Pass(formats, None, combine=operator.add)) == ("csr",) * len(SIZES)
     assert engine.passes[2].bytes_read == engine.passes[0].bytes_read > engine.passes[1].bytes_read == 0
     engine.close()
     assert CACHE.get(source.key, (held_by_columns, 0)) is None
@@ -135,14 +134,14 @@ def test_blocks_in_memory_stay_in_their_form(engine_of):
     rows = sp.csr_array(np.ones((20, 4)))
     block = HeldRows(0, 20, rows)
     source = DataSource(rows.shape, rows.dtype, (block,), "sparse in memory", sparse=True, in_memory=True)
-    assert engine_of(source).gather(formats, None, form=held_by_columns) == ("csr",)
+    assert engine_of(source).run(Pass(formats, None, form=held_by_columns)) == ("csr",)
 
 
 def test_what_does_not_fit_is_read_in_every_pass(engine_of):
     block = 10 * COLUMNS * 4
     engine = engine_of(drawn([10] * 30), cache_bytes=12 * block)
     for _ in range(3):
-        engine.gather(gram, parameters())
+        engine.run(Pass(gram, parameters()))
     assert [record.bytes_read for record in engine.passes] == [30 * block, 18 * block, 18 * block]
     assert [record.cached for record in engine.passes] == [0, 12, 12]
 
@@ -151,8 +150,8 @@ def test_blocks_in_memory_count_once_and_are_not_copied(engine_of):
     values = np.ones((100, COLUMNS))
     engine = engine_of(held(values, [30, 30, 40]))
     seen = []
-    engine.gather(lambda block, _: float(seen.append(np.shares_memory(block.features, values)) or 0), None)
-    engine.gather(gram, parameters())
+    engine.run(Pass(lambda block, _: float(seen.append(np.shares_memory(block.features, values)) or 0), None))
+    engine.run(Pass(gram, parameters()))
     assert seen == [True] * 3
     assert [record.bytes_read for record in engine.passes] == [values.nbytes, 0]
 
@@ -164,7 +163,7 @@ def test_block_functions_cannot_write_into_the_data(engine_of):
         block.features[:] = 0
 
     with pytest.raises(ValueError, match="read-only"):
-        engine_of(held(values, [10])).gather(scribble, None)
+        engine_of(held(values, [10])).run(Pass(scribble, None))
     assert np.all(values == 1)
 
 
@@ -172,12 +171,12 @@ def test_a_statistic_that_aliases_block_or_parameters_is_copied(engine_of):
     values = np.ones((40, COLUMNS))
     shared = np.ones(3)
     engine = engine_of(held(values, [1] * 40))
-    rows, alias = engine.gather(lambda block, p: (block.features, p), shared)
+    rows, alias = engine.run(Pass(lambda block, p: (block.features, p), shared))
     assert np.all(rows == 40)
     assert np.all(alias == 40)
     assert np.all(values == 1)
     assert np.all(shared == 1)
-    one = engine_of(held(values, [40])).gather(lambda block, p: p, shared)
+    one = engine_of(held(values, [40])).run(Pass(lambda block, p: p, shared))
     one += 1
     assert np.all(shared == 1)
 
@@ -185,27 +184,27 @@ def test_a_statistic_that_aliases_block_or_parameters_is_copied(engine_of):
 def test_close_frees_the_cache_and_ends_the_engine(engine_of):
     source = drawn(SIZES, key="closing")
     engine = engine_of(source)
-    engine.gather(gram, parameters())
+    engine.run(Pass(gram, parameters()))
     assert CACHE.get(source.key, 0) is not None
     engine.close()
     assert CACHE.get(source.key, 0) is None
     with pytest.raises(EngineError, match="closed"):
-        engine.gather(gram, parameters())
+        engine.run(Pass(gram, parameters()))
 
 
 def test_exceptions_of_block_functions_reach_the_caller(engine_of):
     engine = engine_of(drawn(SIZES))
     with pytest.raises(DataError, match="row 51, column 0 is NaN"):
-        engine.gather(refuse_at, 4)
+        engine.run(Pass(refuse_at, 4))
     assert engine.passes == []
-    assert engine.gather(refuse_at, -1) == sum(SIZES)
+    assert engine.run(Pass(refuse_at, -1)) == sum(SIZES)
 
 
 def test_exceptions_of_loading_reach_the_caller(engine_of):
     blocks = (DrawnRows(0, 5), DrawnRows(5, 9), FailingRows(9, 12))
     source = DataSource((12, COLUMNS), np.dtype(np.float32), blocks, "failing")
     with pytest.raises(DataError, match="rows 9 to 12 is damaged"):
-        engine_of(source).gather(gram, parameters())
+        engine_of(source).run(Pass(gram, parameters()))
 
 
 def test_a_failed_pass_stops_before_the_other_blocks():
@@ -218,9 +217,9 @@ def test_a_failed_pass_stops_before_the_other_blocks():
         time.sleep(0.01)
         return 0.0
 
-    with DaskEngine(drawn([1] * 400)) as engine:
+    with connect(drawn([1] * 400)) as engine:
         with pytest.raises(DataError, match="twentieth block"):
-            engine.gather(slow, None)
+            engine.run(Pass(slow, None))
         time.sleep(0.1)
         assert len(done) < 40
 
@@ -230,12 +229,12 @@ def test_blocks_of_another_length_are_refused(engine_of):
     source = held(values, [10])
     source.blocks[0].values = values[:7]
     with pytest.raises(DataError, match=r"7 rows where 10 were announced \(rows 0 to 10\)"):
-        engine_of(source).gather(gram, parameters())
+        engine_of(source).run(Pass(gram, parameters()))
 
 
 def test_targets_come_with_their_rows(engine_of):
     targets = np.random.default_rng(1).normal(size=(sum(SIZES), 2))
-    rows, total, marks = engine_of(drawn(SIZES), targets=targets).gather(rows_and_targets, None)
+    rows, total, marks = engine_of(drawn(SIZES), targets=targets).run(Pass(rows_and_targets, None))
     starts = np.concatenate([[0], np.cumsum(SIZES)[:-1]])
     assert rows == sum(SIZES)
     np.testing.assert_allclose(total, targets.sum(axis=0))
@@ -251,8 +250,8 @@ def test_coded_targets_equal_the_array_they_stand_for(engine_of):
         return np.nansum(block.targets, axis=0), int(np.isnan(block.targets).sum()), np.nan_to_num(block.targets)[:1]
 
     source = drawn(SIZES)
-    coded = engine_of(source, targets=CodedTargets(codes, table)).gather(known, None)
-    array = engine_of(source, targets=dense).gather(known, None)
+    coded = engine_of(source, targets=CodedTargets(codes, table)).run(Pass(known, None))
+    array = engine_of(source, targets=dense).run(Pass(known, None))
     assert all(np.array_equal(a, b) for a, b in zip(coded, array, strict=True))
 
 
@@ -304,13 +303,12 @@ def test_owned_copies_arrays_and_keeps_the_rest():
 
 
 def test_joining_leaves_the_shares_of_the_scheduler_as_they_are():
-    work = Work.of("sums", None, None, add, first=True)
-    package = tasks.Package(sealed(vars(work), Work), work.token)
+    work = Work.of(Pass(gram, None), first=True, groups=3)
     given = [(None, np.ones(2)), (np.ones(2), np.ones(2)), (np.full(2, 4.0), None)]
     shares = [(value, Tally()) for value in given]
     several = [(0, None), (1, 0), (1, 1)], [shares[0], tuple(shares[1:])]
     for places, results in [([(0, None), (1, None), (2, None)], shares), several]:
-        (one, other), _ = tasks.join_shares(places, package, *results)
+        (one, other), _ = on_worker(join, work, *results, picks=places)
         assert (one.tolist(), other.tolist()) == ([5.0, 5.0], [2.0, 2.0])
     assert [np.sum(part) for value in given for part in value if part is not None] == [2.0, 2.0, 2.0, 8.0]
 
@@ -334,18 +332,18 @@ def test_at_most_two_blocks_are_in_memory():
     blocks = tuple(Rows(a, a + 20) for a in ends)
     source = DataSource((660, COLUMNS), np.dtype(np.float32), blocks, "tracked")
     gc.collect()
-    with SerialEngine(source, cache_bytes=0) as engine:
-        engine.gather(lambda block, _: time.sleep(0.01) or float(block.rows), None)
+    with connect(source, cache_bytes=0, client="serial") as engine:
+        engine.run(Pass(lambda block, _: time.sleep(0.01) or float(block.rows), None))
     assert len(most) == 33
     assert max(most) == 2  # one in use, one read ahead
 
 
 def test_passes_start_no_threads_once_a_thread_has_its_reader(monkeypatch):
     started, start = [], threading.Thread.start
-    with SerialEngine(drawn(SIZES), cache_bytes=0) as engine:
-        engine.gather(gram, parameters())
+    with connect(drawn(SIZES), cache_bytes=0, client="serial") as engine:
+        engine.run(Pass(gram, parameters()))
         monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread.name) or start(thread))
-        engine.gather(gram, parameters())
+        engine.run(Pass(gram, parameters()))
     assert started == []
 
 
@@ -367,16 +365,16 @@ def test_a_failed_pass_leaves_nothing_that_still_reads(monkeypatch):
         raise DataError("enough")
 
     source = DataSource((10, COLUMNS), np.dtype(np.float32), (Slow(0, 5), Slow(5, 10)), "slow")
-    with SerialEngine(source) as engine:
+    with connect(source, client="serial") as engine:
         with pytest.raises(DataError, match="enough"):
-            engine.gather(refuse, None)
+            engine.run(Pass(refuse, None))
         assert not reading.is_set()
 
 
 def test_progress_and_records_are_told(engine_of):
     progress, records = [], []
     engine = engine_of(drawn([2] * 50), on_progress=lambda *done: progress.append(done), on_pass=records.append)
-    engine.gather(gram, parameters())
+    engine.run(Pass(gram, parameters()))
     assert progress == [(done, 16) for done in range(1, 17)]
     assert records == engine.passes
 

@@ -16,8 +16,8 @@ from sklearn.model_selection import GridSearchCV
 
 from dlatent import PPCA
 from dlatent.engine.connect import connect
-from dlatent.engine.serial import SerialEngine
 from dlatent.errors import DataError
+from dlatent.passes import Pass
 from dlatent.stores.open import open as open_source
 
 SOON = 60
@@ -131,7 +131,7 @@ def test_a_task_has_the_threads_and_the_memory_of_its_worker(client, rows):
 def test_a_fit_that_fails_in_a_task_says_so_and_the_worker_goes_on(client, rows):
     def refused(explicit):
         with connect(drawn([3] * 40), client=get_client() if explicit else None) as engine:
-            return engine.gather(refuse_at, 20)
+            return engine.run(Pass(refuse_at, 20))
 
     for explicit in (False, True):
         with pytest.raises(DataError, match=r"row 60, column 0 is NaN"):
@@ -148,13 +148,13 @@ def slow_gram(block, weights):
 def test_workers_go_on_after_a_fit_in_a_task_is_cancelled(client, rows, explicit):
     def fitted():
         with connect(drawn([3] * 40), client=get_client() if explicit else None) as engine:
-            return engine.gather(slow_gram, parameters())
+            return engine.run(Pass(slow_gram, parameters()))
 
     futures = [client.submit(fitted, pure=False) for _ in range(3)]
     until(lambda: client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) >= (6 if explicit else 3))
     client.cancel(futures[:2])
-    with SerialEngine(drawn([3] * 40)) as engine:
-        assert same(futures[2].result(timeout=SOON), engine.gather(gram, parameters()))
+    with connect(drawn([3] * 40), client="serial") as engine:
+        assert same(futures[2].result(timeout=SOON), engine.run(Pass(gram, parameters())))
     assert np.array_equal(client.submit(loadings, rows, 2).result(timeout=SOON), loadings(rows, 2, "serial"))
 
 

@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 from collections import Counter, defaultdict
-from dataclasses import replace
 from functools import reduce
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -15,17 +14,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import COLUMNS, FailingRows, drawn, held
+from engine_cases import COLUMNS, FailingRows, drawn, held, on_worker
 
 from dlatent.arrays import DataSource, add
-from dlatent.engine import tasks
 from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
-from dlatent.engine.pairs import PairWork
-from dlatent.engine.part import Tally, parts_of, sealed
+from dlatent.engine.pairs import finish as finish_part
+from dlatent.engine.pairs import gain
+from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.engine.placement import FEWEST_STRIPS, meeting_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.fitting import planner
+from dlatent.passes import pair_pass, tile_pass
 from dlatent.stores.sink import RowSink
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 15]
@@ -95,7 +95,7 @@ def write(own, value, request):
 
 def products(engine, mutual=False, **options):
     meet = multiply_both if mutual else multiply
-    return np.concatenate(engine.gather_pairs(meet, Request(THIN), mutual=mutual, **options))
+    return np.concatenate(engine.run(pair_pass(meet, Request(THIN), mutual=mutual, **options)))
 
 
 def serial(source, mutual=False):
@@ -161,7 +161,7 @@ def test_values_join_in_the_order_of_the_blocks(client, blocks):
             text = f"({text} {own}·{other})"
         expected.append(text)
     with connect(drawn([1] * blocks), client=client) as engine:
-        assert engine.gather_pairs(spell, None, along=nest) == tuple(expected)
+        assert engine.run(pair_pass(spell, None, along=nest)) == tuple(expected)
 
 
 @pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
@@ -172,17 +172,17 @@ def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(
         parts = [reduce(nest, (f"{own}·{other}" for other in group)) for group in cut]
         expected.append(reduce(nest, parts))
     with connect(drawn([1] * blocks), client=client) as engine:
-        assert engine.gather_pairs(spell_both, None, along=nest, mutual=True) == tuple(expected)
+        assert engine.run(pair_pass(spell_both, None, along=nest, mutual=True)) == tuple(expected)
 
 
 def test_results_may_be_added_up(client):
     source = drawn(SIZES)
     x = all_rows(source)
     with connect(source, client="serial") as engine:
-        expected = engine.gather_pairs(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b)
+        expected = engine.run(pair_pass(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b))
     np.testing.assert_allclose(expected, ((x.T @ THIN) ** 2).sum(), rtol=1e-4)
     with connect(source, client=client) as engine:
-        assert engine.gather_pairs(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b) == expected
+        assert engine.run(pair_pass(multiply, Request(THIN), finish=energy, combine=lambda a, b: a + b)) == expected
 
 
 def test_a_task_may_write_its_rows(client, tmp_path, mutual):
@@ -193,7 +193,7 @@ def test_a_task_may_write_its_rows(client, tmp_path, mutual):
     sink = RowSink.create(tmp_path / "rows.zarr", (ROWS, 3), starts=starts, dtype=np.float32)
     with connect(source, client=client) as engine:
         meet = multiply_both if mutual else multiply
-        assert sum(engine.gather_pairs(meet, Request(THIN, sink), finish=write, mutual=mutual)) == ROWS
+        assert sum(engine.run(pair_pass(meet, Request(THIN, sink), finish=write, mutual=mutual))) == ROWS
     sink.finish()
     stored = np.asarray(zarr.open_array(f"{tmp_path}/rows.zarr/scores", mode="r")[...])
     assert stored.tobytes() == serial(source, mutual).tobytes()
@@ -206,7 +206,7 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, mutual):
         workers = set(two_processes.run(os.getpid).values())
         request = Request(THIN, flag=str(tmp_path / "flag"))
         meet = kill_once_both if mutual else kill_once
-        found = np.concatenate(engine.gather_pairs(meet, request, mutual=mutual))
+        found = np.concatenate(engine.run(pair_pass(meet, request, mutual=mutual)))
         assert found.tobytes() == expected
     two_processes.wait_for_workers(2)
     assert set(two_processes.run(os.getpid).values()) != workers
@@ -236,7 +236,7 @@ def test_values_that_alias_the_data_are_not_changed(client, mutual):
         def meet(own, other, _parameters):
             return (own.features, other.features) if mutual else own.features
 
-        sums = engine.gather_pairs(meet, None, mutual=mutual)
+        sums = engine.run(pair_pass(meet, None, mutual=mutual))
     np.testing.assert_array_equal(values, before)
     np.testing.assert_allclose(np.concatenate(sums), len(SIZES) * values, rtol=1e-12)
 
@@ -248,7 +248,7 @@ def test_errors_reach_the_caller_and_leave_the_engine_usable(client, mutual):
     with connect(drawn(SIZES), client=client) as engine:
         for stage in ({"meet": refuse}, {"meet": multiply_both if mutual else multiply, "finish": refuse}):
             with pytest.raises(DataError, match="this pair fails"):
-                engine.gather_pairs(parameters=Request(THIN), mutual=mutual, **stage)
+                engine.run(pair_pass(parameters=Request(THIN), mutual=mutual, **stage))
         assert products(engine, mutual).tobytes() == serial(drawn(SIZES), mutual).tobytes()
 
 
@@ -264,7 +264,7 @@ def test_a_damaged_block_is_named(client, mutual):
 def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, groups):
     seen = []
     with connect(drawn(sizes), client=client, on_progress=lambda *counts: seen.append(counts)) as engine:
-        engine.gather_pairs(spell, None, along=nest)
+        engine.run(pair_pass(spell, None, along=nest))
         (record,) = engine.passes
     assert max(seen) == (groups**2, groups**2)
     assert record.blocks == (2 * groups - 1) * len(sizes)
@@ -275,7 +275,7 @@ def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, group
 def test_a_mutual_pass_visits_each_pair_of_groups_once(client, sizes, groups, finish):
     seen = []
     with connect(drawn(sizes), client=client, on_progress=lambda *counts: seen.append(counts)) as engine:
-        engine.gather_pairs(spell_both, None, along=nest, finish=finish, mutual=True)
+        engine.run(pair_pass(spell_both, None, along=nest, finish=finish, mutual=True))
         (record,) = engine.passes
     assert max(seen) == (groups * (groups + 1) // 2, groups * (groups + 1) // 2)
     assert record.blocks == (groups + (finish is not None)) * len(sizes)
@@ -291,19 +291,20 @@ def test_meetings_are_taken_in_by_fours():
 
 @pytest.mark.parametrize("finish", [None, energy])
 def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
-    work = PairWork.pairs("sums", None, Request(THIN), add, finish, add, True, 1, True)
-    package = tasks.Package(sealed(vars(work), PairWork), work.token)
+    work = Work.of(
+        pair_pass(multiply_both, Request(THIN), finish=finish, combine=add, mutual=True), first=True, groups=1
+    )
     meetings = [
         tuple((tuple(np.full((size, 3), 10.0 * side + at) for size in (3, 1)), Tally()) for side in (0, 1))
         for at in (1, 2, 3)
     ]
     share = ((np.ones((3, 3)), np.ones((1, 3))), Tally())
     before = pickle.dumps((meetings, share))
-    (larger, smaller), _ = tasks.gain_share((0, 1, 0), package, *meetings, share)
+    (larger, smaller), _ = on_worker(gain, work, share, *meetings, picks=((0, None), (1, 0), (2, 1), (3, 0)))
     assert (larger == 1.0 + 1.0 + 12.0 + 3.0).all()
     assert (smaller == 17.0).all()
     (part, *_) = parts_of(drawn([3, 1]), None, 0)
-    tasks.finish_part(package, replace(part, blocks=drawn([3, 1]).blocks), share)
+    on_worker(finish_part, work, part, share, parts=1)
     assert pickle.dumps((meetings, share)) == before
 
 
@@ -312,11 +313,11 @@ def test_every_two_groups_meet_once_in_a_pass_over_tiles(client, blocks):
     cut = [list(group) for group in groups([1] * blocks)]
     expected = tuple((own, other, own is other) for own, other in combinations_with_replacement(cut, 2))
     with connect(drawn([1] * blocks), client=client) as engine:
-        assert engine.gather_tiles(spell_groups, None) == expected
+        assert engine.run(tile_pass(spell_groups, None)) == expected
 
 
 def tiles(engine, **flag):
-    return [found.tobytes() for found in engine.gather_tiles(tile, Request(THIN, **flag))]
+    return [found.tobytes() for found in engine.run(tile_pass(tile, Request(THIN, **flag)))]
 
 
 def serial_tiles(source):
@@ -348,7 +349,7 @@ def test_a_pass_over_tiles_counts_meetings_visits_and_bytes(client, sizes, group
     for source in (drawn(sizes), held(values, sizes)):
         seen = []
         with connect(source, client=client, on_progress=lambda *counts, seen=seen: seen.append(counts)) as engine:
-            engine.gather_tiles(spell_groups, None)
+            engine.run(tile_pass(spell_groups, None))
             (record,) = engine.passes
         assert max(seen) == (groups * (groups + 1) // 2, groups * (groups + 1) // 2)
         assert record.blocks == groups * len(sizes)
@@ -359,7 +360,7 @@ def test_a_pass_over_tiles_counts_meetings_visits_and_bytes(client, sizes, group
 def test_tiles_that_alias_the_data_are_not_the_data(client):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
     with connect(held(values, SIZES), client=client) as engine:
-        found = engine.gather_tiles(lambda own, _other, _request: own[0].features, None)
+        found = engine.run(tile_pass(lambda own, _other, _request: own[0].features, None))
         assert not any(np.shares_memory(part, values) for part in found)
 
 
@@ -369,7 +370,7 @@ def test_errors_of_tiles_reach_the_caller_and_leave_the_engine_usable(client):
 
     with connect(drawn(SIZES), client=client) as engine:
         with pytest.raises(DataError, match="these groups fail"):
-            engine.gather_tiles(refuse, None)
+            engine.run(tile_pass(refuse, None))
         assert tiles(engine) == serial_tiles(drawn(SIZES))
 
 
@@ -392,8 +393,8 @@ def test_two_processes_read_no_block_more_often_than_each_needs_it(two_processes
     source = drawn(SIZES, key="read among tiles")
     everything = sum(block.nbytes for block in source.blocks)
     with connect(source, client=two_processes) as engine:
-        engine.gather_tiles(spell_groups, None)
-        engine.gather_tiles(spell_groups, None)
+        engine.run(tile_pass(spell_groups, None))
+        engine.run(tile_pass(spell_groups, None))
         first, second = engine.passes
     assert everything < first.bytes_read <= 2 * everything
     assert second.bytes_read == first.bytes_read - everything, "own groups stay, those of others do not"

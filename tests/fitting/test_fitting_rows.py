@@ -31,14 +31,14 @@ def rows(seed=0, part=0.3, n=300, strength=1.0):
 
 
 class Counted:
-    """A gather over rows in memory that counts its passes."""
+    """Runs passes over rows in memory, and counts them."""
 
     def __init__(self, x):
         self.block, self.names = Block(0, 0, x), []
 
-    def __call__(self, function, parameters, *, name="pass"):
-        self.names.append(name)
-        return function(self.block, parameters)
+    def __call__(self, pass_):
+        self.names.append(pass_.name)
+        return pass_.map(self.block, pass_.parameters)
 
 
 def many_features(monkeypatch):
@@ -48,9 +48,9 @@ def many_features(monkeypatch):
 
 
 def fit(x, *, shared=True, solver="auto", **changes):
-    gather = Counted(x)
-    found = fit_rows(gather, specification(shared), np.zeros(D), options(**changes), solver=solver)
-    return found, gather.names
+    run = Counted(x)
+    found = fit_rows(run, specification(shared), np.zeros(D), options(**changes), solver=solver)
+    return found, run.names
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -187,13 +187,13 @@ def test_a_sketch_shows_factors_and_noise_through_the_holes(shared, part, monkey
     requests = []
 
     class Listening(Counted):
-        def __call__(self, function, parameters, *, name="pass"):
-            requests.append(parameters)
-            return super().__call__(function, parameters, name=name)
+        def __call__(self, pass_):
+            requests.append(pass_.parameters)
+            return super().__call__(pass_)
 
-    gather = Listening(x)
-    fit_rows(gather, specification(shared), np.zeros(D), options(max_iterations=1))
-    begun, scale = requests[gather.names.index("entries")].parameters, requests[-1].scale
+    run = Listening(x)
+    fit_rows(run, specification(shared), np.zeros(D), options(max_iterations=1))
+    begun, scale = requests[run.names.index("entries")].parameters, requests[-1].scale
     found, truth = (begun.loadings @ begun.loadings.T) * scale * scale[:, None], loadings @ loadings.T
     assert np.linalg.norm(found - truth) < 0.06 * np.linalg.norm(truth)  # 0.5 if the holes were forgotten
     groups = len(begun.noise_variance)

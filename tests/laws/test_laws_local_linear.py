@@ -37,7 +37,7 @@ def test_neighbours_have_the_same_bits_for_any_cut_into_blocks(values):
     found = []
     for rows in (900, 400, 37):
         with connect(open_source(values, block_bytes=24 * rows), client="serial") as engine:
-            found.append(find_neighbours(engine.gather, engine.gather_pairs, 9, values.mean(axis=0))[0])
+            found.append(find_neighbours(engine.run, 9, values.mean(axis=0))[0])
     for other in found[1:]:
         assert other.indices.tobytes() == found[0].indices.tobytes()
         assert other.distances.tobytes() == found[0].distances.tobytes()

@@ -15,8 +15,9 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent.engine.serial import SerialEngine
+from dlatent.engine.connect import connect
 from dlatent.errors import DataError
+from dlatent.passes import Pass
 from dlatent.stores.joint import joint
 from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
@@ -111,8 +112,8 @@ def test_each_row_of_each_view_is_loaded_once_a_pass(tmp_path):
     }
     table = table_of()[:, [0, 2]]
     table = table[(table >= 0).any(axis=1)]
-    with SerialEngine(joint(sources, table, block_bytes=400), cache_bytes=0) as engine:
-        engine.gather(_nothing, None)
+    with connect(joint(sources, table, block_bytes=400), client="serial", cache_bytes=0) as engine:
+        engine.run(Pass(_nothing, None))
     rows = (table >= 0).sum(axis=0)
     assert engine.passes[0].bytes_read == 8 * (rows[0] * WIDTHS["a"] + rows[1] * WIDTHS["c"])
 

@@ -1,0 +1,132 @@
+"""What an executor is: it runs the tasks of a pass somewhere.  There are three: serial, threads, cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Protocol, TypeAlias
+
+from dlatent.arrays import DataSource, Links
+from dlatent.engine.graph import Layout, Ref, Task, TaskGraph
+from dlatent.engine.part import Part, Share, Work, ended, handed_over, keys_of, parts_of
+from dlatent.engine.records import Resources
+from dlatent.engine.targets import Targets, as_rows
+
+OnProgress: TypeAlias = Callable[[int, int], None]
+"""Called with the steps done and all steps, perhaps from another thread."""
+Take: TypeAlias = Callable[[Any], None]
+"""Gets the values of a result in the place of the caller."""
+Build: TypeAlias = Callable[[Layout], TaskGraph]
+"""Makes the graph of a pass for the places where the groups lie now."""
+
+HERE = "here"
+"""The home of all groups in one process."""
+
+
+class Executor(Protocol):
+    """Runs passes over the groups of one data source."""
+
+    @property
+    def resources(self) -> Resources:
+        """Workers, threads and memory."""
+        ...
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The groups of blocks."""
+        ...
+
+    def execute(
+        self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
+    ) -> tuple[list[Any], int]:
+        """The results of a graph, and the number of its tasks; with `take`, which gets the values of each result (a
+        share) as soon as it is made, empty shares.
+
+        An exception of a task reaches the caller as it is, stops the others, and leaves the executor usable.
+        """
+        ...
+
+    def homes(self) -> list[str]:
+        """The worker of each group."""
+        ...
+
+    def close(self) -> None:
+        """Free what is kept between passes."""
+        ...
+
+
+class Progress:
+    """Counts finished steps for a progress display; `done` may be called from any thread."""
+
+    def __init__(self, total: int, tell: OnProgress | None) -> None:
+        self._total, self._tell = total, tell
+        self._done, self._lock = 0, Lock()
+
+    def done(self, steps: int) -> None:
+        """So many more steps are finished."""
+        if self._tell is not None:
+            for _ in range(steps):
+                with self._lock:
+                    self._done += 1
+                    self._tell(self._done, self._total)
+
+
+class InProcess:
+    """What the executors within this process share: the parts, which all lie here."""
+
+    def __init__(self, source: DataSource, targets: Targets, resources: Resources, links: Links | None) -> None:
+        self.resources = resources
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), resources.cache_bytes, links)
+        self._keys = keys_of(source, links)
+
+    def layout(self) -> Layout:
+        """All groups are here, and a task costs next to nothing."""
+        sizes = tuple(sum(block.nbytes for block in part.blocks) for part in self.parts)
+        blocks = tuple(len(part.blocks) for part in self.parts)
+        return Layout(sizes, blocks, tuple(self.homes()), {HERE: self.resources.threads})
+
+    def homes(self) -> list[str]:
+        """The worker of each group."""
+        return [HERE] * len(self.parts)
+
+    def performed(self, task: Task, work: Work, results: Sequence[Any], progress: Progress) -> Any:
+        """The result of a task, from the results that it asks for."""
+        found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *results)
+        progress.done(task.steps)
+        return found
+
+    def close(self) -> None:
+        """Free the cached blocks."""
+        ended(self._keys)
+
+
+def entry(result: Any, at: int | None) -> Any:
+    """What a `Ref` means of the result of its task."""
+    return result if at is None else result[at]
+
+
+def taken(result: Any, at: int | None, take: Take | None) -> Any:
+    """The same, whose values `take` gets where there is one."""
+    found: Share = entry(result, at)
+    return found if take is None else handed_over(found, take)
+
+
+def users(graph: TaskGraph) -> Counter[int]:
+    """How often the result of each task is asked for."""
+    return Counter(ref.task for refs in (graph.results, *(task.inputs for task in graph.tasks)) for ref in refs)
+
+
+__all__ = [
+    "HERE",
+    "Build",
+    "Executor",
+    "InProcess",
+    "OnProgress",
+    "Progress",
+    "Ref",
+    "Take",
+    "entry",
+    "taken",
+    "users",
+]

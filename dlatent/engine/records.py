@@ -1,0 +1,46 @@
+"""What a pass cost, and what an executor has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlatent.engine.machine import memory
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What one pass cost.
+
+    `bytes_read`: bytes of blocks loaded from their source (cached blocks cost none, blocks in memory count in the first
+    pass only); `blocks` all blocks seen, `cached` those that came from memory; `tasks` tasks submitted; `seconds` wall
+    time; `busy_seconds` time inside tasks, summed over workers.
+    """
+
+    name: str
+    seconds: float
+    bytes_read: int
+    blocks: int
+    cached: int
+    tasks: int
+    busy_seconds: float
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What an executor has: worker processes, threads per worker, memory and cache bytes per worker process."""
+
+    kind: str
+    workers: int
+    threads: int
+    worker_memory: int | None
+    cache_bytes: int
+
+    @property
+    def driver_memory(self) -> int:
+        """Bytes of memory that the driver's process may use."""
+        return memory()
+
+    @property
+    def total_threads(self) -> int:
+        """Block functions that can run at one time."""
+        return self.workers * self.threads

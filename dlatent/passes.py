@@ -1,0 +1,145 @@
+"""A pass: one visit of the data, declared as a value.
+
+The mathematics says what is done with every block and how the results meet; the engine says where and in which tasks.
+
+Laws (tested in tests/engine):
+1. The result of a pass is `map(block, parameters)` of all blocks, joined by `combine` in one fixed order that depends
+   on the blocks alone.
+2. It does not depend, to the last bit, on the executor, the number of workers or threads, on caching or on a lost
+   worker.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from dlatent.arrays import Block, Form, Rows, add
+
+P = TypeVar("P")
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Blocks do not meet: each is mapped by itself."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Rows meet their neighbours in a graph of adjacency matrix A before they are mapped.
+
+        R₀ = rows(block, p);   R_k = keep(R_{k−1}, p) + A R_{k−1}, k = 1 … hops;   map(block with R₀ and R_hops, p)
+
+    `keep` makes an array of its own.
+    """
+
+    rows: Callable[[Block, Any], Rows]
+    keep: Callable[[Rows, Any], Rows]
+    hops: int
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Every block b meets every block, itself among them.
+
+        V_b = along over all b' of map(b, b', p);   the result of b is finish(b, V_b, p), or V_b without `finish`
+
+    Values should be thin (n rows of the own block, few columns).  `mutual`: two blocks meet once, and `map` returns a
+    value for each of them, of which a block that meets itself takes the first.  `listed`: the results of all blocks
+    become a tuple in their order instead of meeting by `combine`.
+    """
+
+    along: Callable[[Any, Any], Any]
+    finish: Callable[[Block, Any, Any], Any] | None
+    mutual: bool
+    listed: bool
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Every two groups of blocks g ≤ g' meet once, all their blocks in memory: map(blocks of g, blocks of g', p).
+
+    The result is a tuple in the order of (g, g'); where g' is g, `map` gets the same list twice.
+    """
+
+
+Meeting: TypeAlias = Alone | Edges | Pairs | Tiles
+"""What a block meets before it gives its result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pass(Generic[P, S]):
+    """What is done in one visit of the data.
+
+    Parameters
+    ----------
+    map : a pure function that other processes can import; leaves its block as it is.
+    parameters : its last argument, sent once to each process.
+    combine : joins the results of different blocks; may update arrays, and arrays in tuples, on the left in place.
+    meeting : what blocks meet first (see `linked_pass`, `pair_pass`, `tile_pass`).
+    form : another form of the rows, made when a block is read and kept for later passes that ask for it.  Blocks that
+        lie in memory stay as they are, so the result must not depend on it.
+    cached : whether blocks that are read may stay in memory for later passes.
+    name : of the pass in records and displays of progress.
+    """
+
+    map: Callable[[Block, P], S]
+    parameters: P
+    combine: Callable[[S, S], S] = field(default=add, kw_only=True)
+    meeting: Meeting = field(default=Alone(), kw_only=True)
+    form: Form | None = field(default=None, kw_only=True)
+    cached: bool = field(default=True, kw_only=True)
+    name: str = field(default="pass", kw_only=True)
+
+
+class Run(Protocol):
+    """Runs a pass over the data at hand."""
+
+    def __call__(self, pass_: Pass[Any, S], /) -> S:
+        """The result of the pass."""
+        ...
+
+
+def linked_pass(
+    rows: Callable[[Block, P], Rows],
+    fold: Callable[[Block, P], S],
+    parameters: P,
+    *,
+    keep: Callable[[Rows, P], Rows],
+    hops: int,
+    combine: Callable[[S, S], S] = add,
+    cached: bool = True,
+    name: str = "linked pass",
+) -> Pass[P, S]:
+    """A pass in which rows meet their neighbours in a graph, and then are folded; see `Edges`."""
+    return Pass(fold, parameters, combine=combine, meeting=Edges(rows, keep, hops), cached=cached, name=name)
+
+
+def pair_pass(
+    meet: Callable[[Any, Any, P], Any],
+    parameters: P,
+    *,
+    along: Callable[[V, V], V] = add,
+    finish: Callable[[Block, V, P], Any] | None = None,
+    combine: Callable[[Any, Any], Any] | None = None,
+    mutual: bool = False,
+    name: str = "pairs",
+) -> Pass[Any, Any]:
+    """A pass in which every block meets every block; see `Pairs`.  Without `combine` the results are a tuple."""
+    listed = combine is None
+    meeting = Pairs(along, finish, mutual, listed)
+    return Pass(cast(Any, meet), parameters, combine=combine or operator.add, meeting=meeting, name=name)
+
+
+def tile_pass(
+    meet: Callable[[Sequence[Block], Sequence[Block], P], S], parameters: P, *, name: str = "tiles"
+) -> Pass[Any, tuple[S, ...]]:
+    """A pass in which every two groups of blocks meet once; see `Tiles`."""
+    return Pass(cast(Any, meet), parameters, combine=operator.add, meeting=Tiles(), name=name)
+
+
+__all__ = ["Alone", "Edges", "Meeting", "Pairs", "Pass", "Run", "Tiles", "linked_pass", "pair_pass", "tile_pass"]
