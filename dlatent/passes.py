@@ -104,6 +104,14 @@ class Run(Protocol):
         ...
 
 
+class RunBlock(Protocol):
+    """Runs a pass over one block alone."""
+
+    def __call__(self, pass_: Pass[Any, S], block: int, /) -> S:
+        """The result of the block of this number."""
+        ...
+
+
 def linked_pass(
     rows: Callable[[Block, P], Rows],
     fold: Callable[[Block, P], S],
@@ -142,4 +150,16 @@ def tile_pass(
     return Pass(cast(Any, meet), parameters, combine=operator.add, meeting=Tiles(), name=name)
 
 
-__all__ = ["Alone", "Edges", "Meeting", "Pairs", "Pass", "Run", "Tiles", "linked_pass", "pair_pass", "tile_pass"]
+__all__ = [
+    "Alone",
+    "Edges",
+    "Meeting",
+    "Pairs",
+    "Pass",
+    "Run",
+    "RunBlock",
+    "Tiles",
+    "linked_pass",
+    "pair_pass",
+    "tile_pass",
+]

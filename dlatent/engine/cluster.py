@@ -97,11 +97,9 @@ class ClusterExecutor:
         self._links_travel = links is not None and links.in_memory
         with translated(client):
             self.resources = _resources(client, cache_bytes)
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), self.resources.cache_bytes, links)
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
+        self._source = source
         self._chunks = [chunks_of(part.blocks) for part in self.parts]
-        self._held = source.nbytes <= self.resources.cache_bytes * self.resources.workers
-        bound = self.resources.cache_bytes or source.in_memory or self._chunks[0] is not None
-        self._carried = [] if bound else _light(self.parts)
         self._homes: list[str] = []
         self._threads: dict[str, int] = {}
         self._asked = 0.0
@@ -109,6 +107,17 @@ class ClusterExecutor:
         self._spent: list[Future] = []
         self._spent_bytes = 0.0
         self._weights: dict[tuple[str, str], float] = {}
+        self._held, self._carried = False, list[Sealed]()
+        self.keep(self.resources.cache_bytes)
+
+    def keep(self, cache_bytes: int) -> None:
+        """Keep so many bytes of blocks between passes, on each worker."""
+        self.resources = replace(self.resources, cache_bytes=cache_bytes)
+        held = self._source.nbytes <= cache_bytes * self.resources.workers
+        if held != self._held and self._chunks[0] is not None:
+            self._abandon()  # what was sent are the blocks, or is not
+        bound = cache_bytes or self._source.in_memory or self._chunks[0] is not None
+        self._held, self._carried = held, [] if bound else _light(self.parts)
 
     def homes(self) -> list[str]:
         """The worker of each group."""

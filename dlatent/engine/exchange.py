@@ -111,7 +111,7 @@ def _edges(work: Work) -> Edges:
 
 
 def _hop(part: Part, work: Work, own: Rows, near: Sequence[Packed]) -> tuple[Rows, int]:
-    pieces, read = pieces_of(part)
+    pieces, read = pieces_of(work, part)
     rows = {group: found for packed in near for group, found in packed.rows.items()}
     with pinned(), kept():
         total = _edges(work).keep(own, work.pass_.parameters)
@@ -139,7 +139,7 @@ def add_product(total: Array, links: sp.coo_array, rows: Array) -> None:
     coo_matmat_dense(links.nnz, total.shape[1], *places, links.data, vectors, total.ravel())
 
 
-def pieces_of(part: Part) -> tuple[list[Piece], int]:
+def pieces_of(work: Work, part: Part) -> tuple[list[Piece], int]:
     """The links of a part's rows by the group that they lead to, and the bytes that were read for it."""
     assert part.links is not None
     links = part.links
@@ -149,7 +149,7 @@ def pieces_of(part: Part) -> tuple[list[Piece], int]:
         pieces = split_columns(rows, links.edges)
         size = sum(array.nbytes for p in pieces for array in (p.links.data, *p.links.coords))
         # Links are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
-        CACHE.admit(links.key, part.index, pieces, part.cache_bytes, size, over=part.key)
+        CACHE.admit(links.key, part.index, pieces, work.cache_bytes, size, over=part.key)
         return pieces, measured(rows)
     return kept, 0
 
@@ -172,11 +172,11 @@ def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
     return [Piece(group, cut(group)) for group in np.flatnonzero(np.diff(ends)).tolist()]
 
 
-def count_neighbours(part: Part) -> npt.NDArray[np.int64]:
+def count_neighbours(work: Work, part: Part) -> npt.NDArray[np.int64]:
     """How many rows of each group (G,) the rows of a part meet."""
     assert part.links is not None
     counts = np.zeros(len(part.links.edges) - 1, dtype=np.int64)
-    for group, links in pieces_of(part)[0]:
+    for group, links in pieces_of(work, part)[0]:
         counts[group] = np.count_nonzero(np.diff(links.coords[1], prepend=-1))
     return counts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -51,6 +52,10 @@ class Executor(Protocol):
         """The worker of each group."""
         ...
 
+    def keep(self, cache_bytes: int) -> None:
+        """Keep so many bytes of blocks between passes, in each process."""
+        ...
+
     def close(self) -> None:
         """Free what is kept between passes."""
         ...
@@ -77,7 +82,7 @@ class InProcess:
 
     def __init__(self, source: DataSource, targets: Targets, resources: Resources, links: Links | None) -> None:
         self.resources = resources
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), resources.cache_bytes, links)
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
         self._keys = keys_of(source, links)
 
     def layout(self) -> Layout:
@@ -95,6 +100,10 @@ class InProcess:
         found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *results)
         progress.done(task.steps)
         return found
+
+    def keep(self, cache_bytes: int) -> None:
+        """Keep so many bytes of blocks between passes."""
+        self.resources = replace(self.resources, cache_bytes=cache_bytes)
 
     def close(self) -> None:
         """Free the cached blocks."""

@@ -129,11 +129,18 @@ def rows_graph(layout: Layout) -> TaskGraph:
 def survey_graph(layout: Layout) -> TaskGraph:
     """The tasks that count the neighbours of each group."""
     draft = _Draft(layout)
-    return draft.graph(draft.add(Task(_survey, groups=(group,), home=home)) for group, home in enumerate(layout.homes))
+    return draft.graph(
+        draft.add(Task(exchange.count_neighbours, groups=(group,), home=home))
+        for group, home in enumerate(layout.homes)
+    )
 
 
-def _survey(_work: Any, own: part.Part) -> Any:
-    return exchange.count_neighbours(own)
+def block_graph(layout: Layout, group: int, position: int) -> TaskGraph:
+    """The task that gives the result of one block of a group alone."""
+    draft, home = _Draft(layout), layout.homes[group]
+    if layout.computed:
+        return draft.graph([draft.add(Task(part.fold_block, (position,), (group,), position, home=home))])
+    return draft.graph([draft.add(Task(part.map_block, (position,), (group,), home=home))])
 
 
 class _Draft:

@@ -49,7 +49,6 @@ class Part:
     blocks: tuple[BlockSource, ...]
     targets: RowsOf | None
     in_memory: bool
-    cache_bytes: int
     links: Neighbourhood | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,18 +76,19 @@ class Work:
     """A pass under way.
 
     `first` tells that no pass was completed before, so that blocks in memory are counted as read once; `groups` is the
-    number of parts; `token` belongs to this attempt alone.
+    number of parts; `cache_bytes` the most bytes of blocks that a process keeps; `token` belongs to this attempt alone.
     """
 
     pass_: Pass[Any, Any]
     first: bool
     groups: int
+    cache_bytes: int
     token: str
 
     @classmethod
-    def of(cls, pass_: Pass[Any, Any], *, first: bool, groups: int) -> Work:
+    def of(cls, pass_: Pass[Any, Any], *, first: bool, groups: int, cache_bytes: int = 0) -> Work:
         """A new attempt."""
-        return cls(pass_, first, groups, uuid4().hex)
+        return cls(pass_, first, groups, cache_bytes, uuid4().hex)
 
 
 class Tally(NamedTuple):
@@ -141,7 +141,7 @@ def unsealed(payload: Sealed) -> Any:
     return kind(**fields)
 
 
-def parts_of(source: DataSource, rows: RowsOf | None, cache_bytes: int, links: Links | None = None) -> list[Part]:
+def parts_of(source: DataSource, rows: RowsOf | None, links: Links | None = None) -> list[Part]:
     """Cut a data source into its parts, each with the targets and the links of its own rows."""
     parts, key = [], keys_of(source, links)[-1]
     cut = groups([block.nbytes for block in source.blocks])
@@ -151,7 +151,7 @@ def parts_of(source: DataSource, rows: RowsOf | None, cache_bytes: int, links: L
         start, stop = blocks[0].start, blocks[-1].stop
         near = None if links is None else Neighbourhood(key, links.rows.window(start, stop), edges)
         own = window(rows, start, stop)
-        parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, cache_bytes, near))
+        parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, near))
     return parts
 
 
@@ -185,7 +185,7 @@ def run_part(work: Work, part: Part, exchanged: Exchanged | None = None) -> Shar
     first = part.in_memory and work.first
     with pinned(), kept():
         for position, loaded in read_ahead(part, work):
-            total = apply(part, position, loaded.features, work, total if position else None, exchanged)
+            total = apply(part, position, loaded.features, work, total, exchanged)
             tally = tally.plus(loaded.cost(first=first))
             del loaded  # before the next block is waited for, so that two blocks are in memory and not three
     return total, tally.since(started)
@@ -226,7 +226,16 @@ def apply(
     """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
     value = work.pass_.map(block_of(part, position, features, exchanged), work.pass_.parameters)
     # The first statistic may alias a cached block or the parameters, and `combine` may update it in place.
-    return work.pass_.combine(total, value) if position else owned(value)
+    return owned(value) if total is None else work.pass_.combine(total, value)
+
+
+def map_block(work: Work, position: int, part: Part) -> Share:
+    """The result of one block alone."""
+    started = perf_counter()
+    loaded = _kept(part, position, work) or _load(part, position, work)
+    with pinned(), kept():
+        value = apply(part, position, loaded.features, work, None)
+    return value, loaded.cost(first=part.in_memory).since(started)
 
 
 def fold_block(work: Work, position: int, part: Part, features: Features, share: Share | None = None) -> Share:
@@ -337,7 +346,7 @@ def _load(part: Part, position: int, work: Work) -> _Loaded:
     if work.pass_.form is not None:
         features = _made_read_only(work.pass_.form(features))
     if work.pass_.cached:
-        CACHE.admit(part.key, _place(part, position, work), features, part.cache_bytes)
+        CACHE.admit(part.key, _place(part, position, work), features, work.cache_bytes)
     return _Loaded(features, size, size)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dlatent.arrays import DataSource
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
-from dlatent.engine.graph import pass_graph, rows_graph, survey_graph
+from dlatent.engine.graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.engine.part import Share, Tally, Work
 from dlatent.engine.records import PassRecord, Resources
 from dlatent.errors import EngineError
@@ -48,7 +48,7 @@ class Session:
         self.on_progress = on_progress
         self._executor = executor
         self._survey: npt.NDArray[np.int64] | None = None
-        self._closed = False
+        self._begun = self._closed = False
 
     @property
     def resources(self) -> Resources:
@@ -77,10 +77,22 @@ class Session:
         """
         self._passed(replace(pass_, combine=operator.add), rows_graph, take)
 
+    def run_block(self, pass_: Pass[Any, S], block: int, /) -> S:
+        """The result of one block alone."""
+        group = next(g for g, part in enumerate(self._executor.parts) if block < part.first + len(part.blocks))
+        position = block - self._executor.parts[group].first
+        ((result, _),) = self._passed(pass_, lambda layout: block_graph(layout, group, position), whole=False)
+        return result  # type: ignore[no-any-return]
+
+    def keep(self, cache_bytes: int) -> None:
+        """Keep so many bytes of blocks between passes from now on, in each process."""
+        self._executor.keep(cache_bytes)
+
     def survey(self) -> npt.NDArray[np.int64]:
         """How many rows of each group (G, G) the rows of each group have edges to; the graph is read once for it."""
+        self._require_open()
         if self._survey is None:
-            work = Work.of(Pass(_nothing, None, name="survey"), first=False, groups=len(self._executor.parts))
+            work = self._work(Pass(_nothing, None, name="survey"))
             counts, _ = self._executor.execute(survey_graph, work)
             self._survey = np.array(counts)
         return self._survey
@@ -90,13 +102,18 @@ class Session:
         rows = [part.stop - part.start for part in self._executor.parts]
         return traffic_of(self.survey(), rows, self._executor.homes())
 
-    def _passed(self, pass_: Pass[Any, Any], build: Build, take: Take | None = None) -> list[Share]:
+    def _work(self, pass_: Pass[Any, Any]) -> Work:
+        cap, groups = self.resources.cache_bytes, len(self._executor.parts)
+        return Work.of(pass_, first=not self._begun, groups=groups, cache_bytes=cap)
+
+    def _passed(
+        self, pass_: Pass[Any, Any], build: Build, take: Take | None = None, *, whole: bool = True
+    ) -> list[Share]:
         """Run a pass and write its record."""
-        if self._closed:
-            raise EngineError("This session is closed; connect a new one to the data.")
+        self._require_open()
         started = perf_counter()
-        work = Work.of(pass_, first=not self.passes, groups=len(self._executor.parts))
-        shares, tasks = self._executor.execute(build, work, self.on_progress, take)
+        shares, tasks = self._executor.execute(build, self._work(pass_), self.on_progress, take)
+        self._begun = self._begun or whole
         cost = Tally()
         for _, tally in shares:
             cost = cost.plus(tally)
@@ -106,6 +123,10 @@ class Session:
         if self.on_pass is not None:
             self.on_pass(record)
         return shares
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EngineError("This session is closed; connect a new one to the data.")
 
     def close(self) -> None:
         """Free the cached blocks of this source on every worker; a second call does nothing."""

@@ -192,13 +192,19 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         links: Links | None = None,
         encoded: EncodedTargets | None = None,
     ) -> Plan:
-        problem = self._problem(source, specification, encoded)
-        exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
         with connect(source, client=client, links=links) as session:
-            if links is not None:
-                moved = session.traffic()
-                problem = replace(problem, links=links.entries, travelling=moved.rows, reach=moved.reach)
-            return make_plan(problem, session.resources, route=self.route, em_passes=exact)
+            return self._planned(session, specification, encoded, links)
+
+    def _planned(
+        self, session: Session, specification: Specification, encoded: EncodedTargets | None, links: Links | None
+    ) -> Plan:
+        """What a fit will cost in an open session."""
+        problem = self._problem(session.source, specification, encoded)
+        exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
+        if links is not None:
+            moved = session.traffic()
+            problem = replace(problem, links=links.entries, travelling=moved.rows, reach=moved.reach)
+        return make_plan(problem, session.resources, route=self.route, em_passes=exact)
 
     def _largest_block(self, source: DataSource) -> int:
         """Bytes of the largest block that is loaded at a time."""
@@ -236,24 +242,16 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         links: Links | None = None,
     ) -> None:
         specification = self._make_specification(source, encoded)
-        plan = self._make_plan(source, specification, client, links, encoded)
         rows = None if encoded is None else encoded.rows
-        options = self._options(plan, source)
-        shift, passes = self._pilot(source, client, plan.route)
-        if plan.route == "rows":
-            shift = stacked_shift(shift, specification)
-        session = connect(
-            source,
-            targets=rows,
-            client=client,
-            cache_bytes=plan.cache_bytes,
-            links=links,
-            on_pass=watch.on_pass,
-            on_progress=watch.on_group,
-        )
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
-        with session, pinned(), sound_algebra():
+        with connect(source, targets=rows, client=client, links=links) as session, pinned(), sound_algebra():
+            plan = self._planned(session, specification, encoded, links)
+            session.keep(plan.cache_bytes)
+            shift, options = self._pilot(session, plan.route), self._options(plan, source)
+            if plan.route == "rows":
+                shift = stacked_shift(shift, specification)
+            session.on_pass, session.on_progress = watch.on_pass, watch.on_group
             if plan.route == "dual":
                 targets = None if rows is None else rows(0, source.shape[0])
                 outcome = fit_linear(
@@ -267,8 +265,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 )
             else:
                 outcome = self._solve(session, specification, plan, shift, options, watch, links)
-            passes += tuple(session.passes)
-        self._keep(Fitted(outcome, passes, source.labels, plan))
+        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan))
 
     def _keep(self, fitted: Fitted) -> None:
         """Make the fit the model's, and tell what a user should know of it."""
@@ -280,9 +277,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
 
-    def _pilot(self, source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
-        """A shift near the mean of the features, and the passes that it took."""
-        return pilot_shift(source, client, route)
+    def _pilot(self, session: Session, route: str) -> Array:
+        """A shift near the mean of the features."""
+        return pilot_shift(session, observed=route == "rows")
 
     def _solve(
         self,
@@ -405,17 +402,16 @@ def sound_algebra() -> Iterator[None]:
 PILOT = "pilot"
 
 
-def pilot_shift(source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
-    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes); on
-    route rows the mean of the observed entries."""
-    if source.sparse and route != "rows":
-        return np.zeros(source.shape[1]), ()
-    first = replace(source, blocks=source.blocks[:1])
-    with connect(first, client=client, cache_bytes=0) as session:
-        if route == "rows":
-            return session.run(Pass(block_observed_mean, None, name=PILOT)), tuple(session.passes)
-        mean = session.run(Pass(block_mean, None, name=PILOT))
-        return representable(mean, source.dtype, sparse=False), tuple(session.passes)
+def pilot_shift(session: Session, *, observed: bool = False) -> Array:
+    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes); of
+    the `observed` entries where some are missing."""
+    source = session.source
+    if observed:
+        return session.run_block(Pass(block_observed_mean, None, cached=False, name=PILOT), 0)
+    if source.sparse:
+        return np.zeros(source.shape[1])
+    mean = session.run_block(Pass(block_mean, None, cached=False, name=PILOT), 0)
+    return representable(mean, source.dtype, sparse=False)
 
 
 def history_dataset(history: tuple[Progress, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:

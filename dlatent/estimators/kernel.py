@@ -12,6 +12,7 @@ import numpy as np
 from dlatent.arrays import Array, DataSource, Links
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Watch, sound_algebra
 from dlatent.estimators.kernel_fit import KernelTask, fitted_given, fitted_kernel, fitted_landmarks
@@ -182,29 +183,23 @@ class KernelPPCA(PPCA):
         whole = super()._make_specification(source, encoded)
         return whole.resized((int(self.n_components), *whole.sizes[1:]))
 
-    def _make_plan(
-        self,
-        source: DataSource,
-        specification: Specification,
-        client: Any,
-        links: Links | None = None,
-        encoded: EncodedTargets | None = None,
+    def _planned(
+        self, session: Session, specification: Specification, encoded: EncodedTargets | None, links: Links | None
     ) -> Plan:
-        problem = self._problem(source, specification, encoded)
+        problem = self._problem(session.source, specification, encoded)
         name = "callable" if callable(self.kernel) else str(self.kernel)
-        with connect(source, client=client) as session:
-            if self.landmarks is not None:
-                return plan_landmarks(problem, session.resources, kernel=name, landmarks=int(self.landmarks))
-            return plan_kernel(
-                problem,
-                session.resources,
-                kernel=name,
-                route=self.route,
-                itemsize=np.dtype(self.kernel_dtype).itemsize,
-                stored=self.kernel_store is not None,
-                given=name == "precomputed",
-                whole=self.solver == "em",
-            )
+        if self.landmarks is not None:
+            return plan_landmarks(problem, session.resources, kernel=name, landmarks=int(self.landmarks))
+        return plan_kernel(
+            problem,
+            session.resources,
+            kernel=name,
+            route=self.route,
+            itemsize=np.dtype(self.kernel_dtype).itemsize,
+            stored=self.kernel_store is not None,
+            given=name == "precomputed",
+            whole=self.solver == "em",
+        )
 
     def _kernel(self) -> Kernel:
         """The kernel as far as it is known before the data are seen; γ = 0 stands for the median heuristic."""
@@ -234,22 +229,24 @@ class KernelPPCA(PPCA):
         links: Links | None = None,
     ) -> None:
         specification = self._make_specification(source, encoded)
-        plan = self._make_plan(source, specification, client, encoded=encoded)
-        task = KernelTask(
-            source,
-            None if encoded is None else encoded.rows(0, source.shape[0]),
-            specification,
-            plan,
-            self._options(plan, source),
-            partial(self._features, source=source),
-            self.solver,
-            client,
-            None if self.kernel_store is None else os.fspath(self.kernel_store),
-            self.kernel_dtype,
-            watch.on_iteration,
-            {"on_pass": watch.on_pass, "on_progress": watch.on_group},
-        )
-        with pinned(), sound_algebra():
+        rows = None if encoded is None else encoded.rows(0, source.shape[0])
+        hooks: dict[str, Any] = {"on_pass": watch.on_pass, "on_progress": watch.on_group}
+        with connect(source, targets=rows, client=client, **hooks) as session, pinned(), sound_algebra():
+            plan = self._planned(session, specification, encoded, None)
+            session.keep(plan.cache_bytes)
+            task = KernelTask(
+                session,
+                rows,
+                specification,
+                plan,
+                self._options(plan, source),
+                partial(self._features, source=source),
+                self.solver,
+                client,
+                None if self.kernel_store is None else os.fspath(self.kernel_store),
+                self.kernel_dtype,
+                watch.on_iteration,
+            )
             if self.kernel == "precomputed":
                 outcome, features = fitted_given(task)
             elif self.landmarks is not None:
@@ -258,7 +255,7 @@ class KernelPPCA(PPCA):
                 outcome, features = fitted_kernel(task, self._kernel())
         self._map = features
         self.n_features_in_ = source.shape[1]
-        self._keep(Fitted(outcome, tuple(task.passes), source.labels, plan))
+        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan))
 
     def _publish_loadings(self, outcome: Outcome) -> None:
         own = outcome.specification.slices[0]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dlatent.arrays import Array, DataSource, Features, Integers
 from dlatent.engine.connect import connect
-from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.estimators.kernel_map import KernelMap
 from dlatent.fitting.dual import KernelProducts, fit_dual, fit_landmarks, kernel_tiles
@@ -47,9 +45,10 @@ SAMPLE = 500
 
 @dataclass(frozen=True)
 class KernelTask:
-    """Everything that a fit by a kernel needs: data, targets (N, L) or None, model, plan and options."""
+    """Everything that a fit by a kernel needs: the session over the data, targets (N, L) or None, model, plan and
+    options."""
 
-    source: DataSource
+    session: Session
     targets: Array | None
     specification: Specification
     plan: Plan
@@ -60,24 +59,16 @@ class KernelTask:
     store: str | None
     store_dtype: str
     report: Report | None
-    hooks: dict[str, Any]
-    passes: list[PassRecord] = field(default_factory=list)
+
+    @property
+    def source(self) -> DataSource:
+        """The data."""
+        return self.session.source
 
     @property
     def instances(self) -> int:
         """Number of instances N."""
         return self.source.shape[0]
-
-    @contextmanager
-    def connected(self, source: DataSource) -> Iterator[Session]:
-        """A session over a source, whose passes are counted here."""
-        cache = self.plan.cache_bytes
-        targets = self.targets if source is self.source else None
-        with connect(source, targets=targets, client=self.client, cache_bytes=cache, **self.hooks) as session:
-            try:
-                yield session
-            finally:
-                self.passes.extend(session.passes)
 
 
 def chosen_rows(instances: int, count: int, random_state: Any) -> Integers:
@@ -87,36 +78,35 @@ def chosen_rows(instances: int, count: int, random_state: Any) -> Integers:
     return np.sort(np.random.default_rng(random_state).permutation(instances)[:count])
 
 
-def survey(session: Session, task: KernelTask, count: int) -> Features:
+def survey(task: KernelTask, count: int) -> Features:
     """A look at all rows, which refuses what no model can use, and some of them."""
     chosen = chosen_rows(task.instances, count, task.options.random_state)
     request = SurveyRequest(chosen, task.options.refuse_zero_rows)
-    return stacked(session.run(Pass(block_survey, request, combine=operator.add, name="survey")))
+    return stacked(task.session.run(Pass(block_survey, request, combine=operator.add, name="survey")))
 
 
 def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]:
     """Fit by the kernel between all instances."""
     if task.plan.route == "stored":
         require_writable(task.store or "", overwrite=False, how="remove it")
-    with task.connected(task.source) as session:
-        own = resolved(kernel, survey(session, task, SAMPLE))
-        if task.plan.route == "memory":
-            products = KernelProducts.of_tiles(kernel_tiles(session.run, own, task.options))
-            return _finished(task, own, products)
-        diagonal = np.concatenate(session.run(Pass(block_diagonal, own, combine=operator.add, name="diagonal")))
-        if task.plan.route == "recomputed":
+    session = task.session
+    own = resolved(kernel, survey(task, SAMPLE))
+    if task.plan.route == "memory":
+        return _finished(task, own, KernelProducts.of_tiles(kernel_tiles(session.run, own, task.options)))
+    diagonal = np.concatenate(session.run(Pass(block_diagonal, own, combine=operator.add, name="diagonal")))
+    if task.plan.route == "recomputed":
 
-            def times(thin: Array) -> Array:
-                request = KernelRequest(own, thin, False)
-                return np.vstack(session.run(pair_pass(meet_product, request, mutual=True, name="kernel")))
+        def times(thin: Array) -> Array:
+            request = KernelRequest(own, thin, False)
+            return np.vstack(session.run(pair_pass(meet_product, request, mutual=True, name="kernel")))
 
-            return _finished(task, own, KernelProducts(times, diagonal))
-        sink = TileSink.create(task.store or "", _edges(task), dtype=task.store_dtype)
-        try:
-            session.run(pair_pass(meet_write, WriteRequest(own, sink), combine=operator.add, name="kernel"))
-        except BaseException:
-            sink.abort()
-            raise
+        return _finished(task, own, KernelProducts(times, diagonal))
+    sink = TileSink.create(task.store or "", _edges(task), dtype=task.store_dtype)
+    try:
+        session.run(pair_pass(meet_write, WriteRequest(own, sink), combine=operator.add, name="kernel"))
+    except BaseException:
+        sink.abort()
+        raise
     return _stored(task, own, sink, diagonal)
 
 
@@ -135,13 +125,18 @@ def resolved(kernel: Kernel, sample: Features) -> Kernel:
 
 def _stored(task: KernelTask, kernel: Kernel, sink: TileSink, diagonal: Array) -> tuple[Outcome, KernelMap]:
     """Fit by the upper triangle of K that was kept, and remove it."""
+    own, cache = task.session, task.plan.cache_bytes
+    hooks: dict[str, Any] = {"on_pass": own.on_pass, "on_progress": own.on_progress}
     try:
-        with task.connected(open_tiles(sink.location)) as session:
+        with connect(open_tiles(sink.location), client=task.client, cache_bytes=cache, **hooks) as session:
 
             def times(thin: Array) -> Array:
                 return session.run(Pass(block_triangle, TriangleRequest(thin, sink.edges), name="products"))
 
-            return _finished(task, kernel, KernelProducts(times, diagonal))
+            try:
+                return _finished(task, kernel, KernelProducts(times, diagonal))
+            finally:
+                own.passes.extend(session.passes)
     finally:
         sink.abort()
 
@@ -150,22 +145,20 @@ def fitted_given(task: KernelTask) -> tuple[Outcome, KernelMap]:
     """Fit by a kernel that is given as the data."""
     kernel, count = Kernel("precomputed"), task.instances
     probe = np.random.default_rng(0).standard_normal((count, 1))
-    with task.connected(task.source) as session:
 
-        def rows_of(thin: Array) -> Any:
-            return session.run(Pass(block_given, np.hstack([probe, thin]), combine=join_given, name="products"))
+    def rows_of(thin: Array) -> Any:
+        request = np.hstack([probe, thin])
+        return task.session.run(Pass(block_given, request, combine=join_given, name="products"))
 
-        thin = np.eye(count) if task.plan.route == "memory" else np.zeros((count, 0))
-        first = rows_of(thin)
-        product = np.vstack(first.product)
-        require_symmetric(product[:, 0], first.transposed)
-        if task.plan.route == "memory":
-            products = KernelProducts.of_matrix(np.ascontiguousarray(product[:, 1:]))
-        else:
-            products = KernelProducts(
-                lambda some: np.vstack(rows_of(some).product)[:, 1:], np.concatenate(first.diagonal)
-            )
-        return _finished(task, kernel, products)
+    thin = np.eye(count) if task.plan.route == "memory" else np.zeros((count, 0))
+    first = rows_of(thin)
+    product = np.vstack(first.product)
+    require_symmetric(product[:, 0], first.transposed)
+    if task.plan.route == "memory":
+        products = KernelProducts.of_matrix(np.ascontiguousarray(product[:, 1:]))
+    else:
+        products = KernelProducts(lambda some: np.vstack(rows_of(some).product)[:, 1:], np.concatenate(first.diagonal))
+    return _finished(task, kernel, products)
 
 
 def _finished(task: KernelTask, kernel: Kernel, products: KernelProducts) -> tuple[Outcome, KernelMap]:
@@ -180,12 +173,11 @@ def _finished(task: KernelTask, kernel: Kernel, products: KernelProducts) -> tup
 
 def fitted_landmarks(task: KernelTask, kernel: Kernel, count: int) -> tuple[Outcome, KernelMap]:
     """Fit inside the span of the features of some random rows (Nyström)."""
-    with task.connected(task.source) as session:
-        landmarks = survey(session, task, count)
-        own = resolved(kernel, landmarks[:: -(-landmarks.shape[0] // SAMPLE)])
-        inside = LandmarkMap.of(own, landmarks)
-        dimension = task.dimension(inside.kernel)
-        fitted = fit_landmarks(session.run, inside, dimension, task.specification, task.options, task.report)
+    landmarks = survey(task, count)
+    own = resolved(kernel, landmarks[:: -(-landmarks.shape[0] // SAMPLE)])
+    inside = LandmarkMap.of(own, landmarks)
+    dimension = task.dimension(inside.kernel)
+    fitted = fit_landmarks(task.session.run, inside, dimension, task.specification, task.options, task.report)
     solution, mean = fitted.solution, fitted.mean
     offset, middle = solution.span.T @ mean, inside.root @ mean
     rows, length, size = held(landmarks), float(mean @ mean), fitted.dimension

@@ -140,8 +140,6 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _graph(
         self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, watch: Watch
     ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
-        shift, passes = pilot_shift(source, client, "moments")
-        session = connect(source, client=client, on_pass=watch.on_pass, on_progress=watch.on_group)
         recalls = [1.0]
 
         def approximate() -> Neighbours:
@@ -154,9 +152,11 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return found
 
         others = approximate if self.neighbors == "approximate" else None
-        with session, pinned(), sound_algebra():
+        with connect(source, client=client) as session, pinned(), sound_algebra():
+            shift = pilot_shift(session)
+            session.on_pass, session.on_progress = watch.on_pass, watch.on_group
             graph = make_graph(session.run, shift, plan, float(self.reg), others)
-            return graph, passes + tuple(session.passes), recalls[0], session.resources.driver_memory
+            return graph, tuple(session.passes), recalls[0], session.resources.driver_memory
 
     def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
         if len(separate) == 1:

@@ -272,9 +272,10 @@ def joint_log_likelihood(
     opened = model._open_links(links, source)
     constant = model.log_determinant(opened, client=client, **determinant)
     specification = model._specification
-    plan = model._make_plan(source, specification, client, opened)
     rank = source.shape[0] if model.gamma else graph_precision.rank(whole(opened), model.precision)
-    with connect(source, targets=targets, client=client, cache_bytes=plan.cache_bytes, links=opened) as session:
+    with connect(source, targets=targets, client=client, links=opened) as session:
+        plan = model._planned(session, specification, None, opened)
+        session.keep(plan.cache_bytes)
         value = linked_log_likelihood(
             session.run,
             model._parameters,

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, DataSource, Links
-from dlatent.engine.connect import connect
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
@@ -83,24 +82,21 @@ class CorrespondenceModel(ViewResults):
         options = super()._options(plan, source)
         return Options(**{**vars(options), "floor_parts": options.floor_parts * len(source.views)})
 
-    def _pilot(self, source: DataSource, client: Any, route: str) -> tuple[Array, tuple[PassRecord, ...]]:
+    def _pilot(self, session: Session, route: str) -> Array:
         """The mean of each dense view over the first block that has it, zero for sparse ones."""
+        source = session.source
         assert isinstance(source, JointSource)
-        about = arrangement(source, tuple(range(len(source.views))), source.sizes)
-        shift, passes = np.zeros(source.shape[1]), list[PassRecord]()
-        edges = np.cumsum([0, *source.sizes])
-        for view, (name, own) in enumerate(source.views.items()):
+        request = MeanRequest(source.patterns, arrangement(source, tuple(range(len(source.views))), source.sizes))
+        shift, edges = np.zeros(source.shape[1]), np.cumsum([0, *source.sizes])
+        for view, own in enumerate(source.views.values()):
             if own.sparse:
                 continue
             pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
-            block = next(b for b in source.blocks if b.start == source.edges[pattern])
-            first = DataSource(source.shape, source.dtype, (block,), f"{source.key}-{name}", in_memory=source.in_memory)
-            with connect(first, client=client, cache_bytes=0) as session:
-                mean = session.run(Pass(block_view_means, MeanRequest(source.patterns, about), name=PILOT))
-                passes += session.passes
+            block = next(at for at, b in enumerate(source.blocks) if b.start == source.edges[pattern])
+            mean = session.run_block(Pass(block_view_means, request, cached=False, name=PILOT), block)
             at = slice(edges[view], edges[view + 1])
             shift[at] = representable(mean[at], own.dtype, sparse=False)
-        return shift, tuple(passes)
+        return shift
 
     def _solve(
         self,

@@ -51,9 +51,9 @@ def test_dask_weighs_sparse_arrays_and_parts():
     assert sizeof(matrix) == measured(matrix)
     assert sizeof(matrix.tocsc()) > 12 * matrix.nnz
     assert sizeof(matrix.tocoo()) > 12 * matrix.nnz
-    (part,) = parts_of(held(np.zeros((1000, 100)), [1000]), None, 0)
+    (part,) = parts_of(held(np.zeros((1000, 100)), [1000]), None)
     assert sizeof(part) > 800_000
-    (part,) = parts_of(drawn([1000]), None, 0)
+    (part,) = parts_of(drawn([1000]), None)
     assert sizeof(part) < 10_000
 
 

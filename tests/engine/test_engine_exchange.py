@@ -188,7 +188,7 @@ def at_odd_address(values):
 def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
     monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
     source = drawn(sizes)
-    (part, *_) = parts_of(source, None, 0, open_links(LINKS[:90][:, :90]))
+    (part, *_) = parts_of(source, None, open_links(LINKS[:90][:, :90]))
     work = Work.of(linked_pass(send, gathered, 0.5, keep=keep, hops=1), first=False, groups=1)
     rows = np.random.default_rng(1).normal(size=(90, 3))
     found = [

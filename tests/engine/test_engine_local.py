@@ -262,13 +262,13 @@ def test_targets_of_another_length_are_refused(engine_of):
 
 def test_a_part_carries_only_its_own_targets():
     targets = CodedTargets(np.zeros(100_000, dtype=np.int32), np.eye(3))
-    parts = parts_of(drawn([1000] * 100), targets, 0)
+    parts = parts_of(drawn([1000] * 100), targets)
     assert max(len(pickle.dumps(part)) for part in parts) < 10 * 4 * 1000
 
 
 def test_arrays_of_a_travelled_part_are_aligned():
     values = np.arange(2000.0 * COLUMNS).reshape(2000, COLUMNS)
-    (part,) = parts_of(held(values, [2000]), None, 0)
+    (part,) = parts_of(held(values, [2000]), None)
     beside: list[pickle.PickleBuffer] = []
     message = pickle.dumps(part, protocol=5, buffer_callback=beside.append)
     assert len(message) < values.nbytes  # the values are beside the message, and arrive at any address

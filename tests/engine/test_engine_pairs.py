@@ -303,7 +303,7 @@ def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
     (larger, smaller), _ = on_worker(gain, work, share, *meetings, picks=((0, None), (1, 0), (2, 1), (3, 0)))
     assert (larger == 1.0 + 1.0 + 12.0 + 3.0).all()
     assert (smaller == 17.0).all()
-    (part, *_) = parts_of(drawn([3, 1]), None, 0)
+    (part, *_) = parts_of(drawn([3, 1]), None)
     on_worker(finish_part, work, part, share, parts=1)
     assert pickle.dumps((meetings, share)) == before
 
