@@ -83,6 +83,12 @@ CACHE = BlockCache()
 """The cache of this process."""
 
 
+def trim(keys: Iterable[Hashable], cap: int) -> None:
+    """Forget all blocks of some sources in this process, where it keeps more than `cap` bytes."""
+    if CACHE.nbytes > cap:
+        release(keys)
+
+
 def release(keys: Iterable[Hashable]) -> None:
     """Forget all blocks of some sources in this process."""
     for key in keys:

@@ -22,6 +22,7 @@ from uuid import uuid4
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Links
 from dlatent.engine import tasks
+from dlatent.engine.cache import trim
 from dlatent.engine.dask_graph import Chunks, DaskGraph, Key, chunks_of
 from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, taken
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
@@ -116,6 +117,8 @@ class ClusterExecutor:
         held = self._source.nbytes <= cache_bytes * self.resources.workers
         if held != self._held and self._chunks[0] is not None:
             self._abandon()  # what was sent are the blocks, or is not
+        if self._staged:
+            self._everywhere(partial(trim, self._keys), cache_bytes)
         bound = cache_bytes or self._source.in_memory or self._chunks[0] is not None
         self._held, self._carried = held, [] if bound else _light(self.parts)
 

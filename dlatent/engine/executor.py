@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 from dlatent.arrays import DataSource, Links
+from dlatent.engine.cache import trim
 from dlatent.engine.graph import Layout, Ref, Task, TaskGraph
 from dlatent.engine.part import Part, Share, Work, ended, handed_over, keys_of, parts_of
 from dlatent.engine.records import Resources
@@ -104,6 +105,7 @@ class InProcess:
     def keep(self, cache_bytes: int) -> None:
         """Keep so many bytes of blocks between passes."""
         self.resources = replace(self.resources, cache_bytes=cache_bytes)
+        trim(self._keys, cache_bytes)
 
     def close(self) -> None:
         """Free the cached blocks."""

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from dlatent.arrays import Array, AxisLabels, DataSource, Links
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
+from dlatent.engine.exchange import Traffic
 from dlatent.engine.order import group_count, task_count
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
@@ -33,12 +34,10 @@ from dlatent.errors import (
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.fitting.dual import fit_linear
 from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
-from dlatent.fitting.planner import make_plan
-from dlatent.fitting.routes import fit
-from dlatent.fitting.textbook import stacked_shift
+from dlatent.fitting.planner import chosen_route, make_plan
+from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
 from dlatent.linear_gaussian.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
@@ -47,10 +46,7 @@ from dlatent.passes import Pass
 
 NOT_FINITE = "array must not contain infs or NaNs"
 """What scipy says of them, in a plain ValueError."""
-MAX_PASSES = 60
 BYTES_PER_ENTRY = 12
-MAX_EM_ITERATIONS = 2000
-MAX_ROW_PASSES = 300
 WARNINGS = {
     "convergence": ConvergenceWarning,
     "floor": NoiseFloorWarning,
@@ -143,13 +139,6 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
                 "entries with NaN and say missing='nan'"
             )
 
-    def _routes(self, source: DataSource) -> tuple[str, ...]:
-        """The routes that the model and its data allow."""
-        if self.missing != "refuse":
-            return ("rows",)
-        rows, features = source.shape
-        return ("moments", "krylov", "dual") if rows < features else ("moments", "krylov")
-
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         views: tuple[View, ...] = (View("features", source.shape[1]),)
         patterns: tuple[tuple[int, ...], ...] = ((0,),)
@@ -159,9 +148,14 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         return Specification(views, patterns, int(self.n_components))
 
     def _problem(
-        self, source: DataSource, specification: Specification, encoded: EncodedTargets | None = None
+        self,
+        session: Session,
+        specification: Specification,
+        encoded: EncodedTargets | None = None,
+        links: Links | None = None,
     ) -> Problem:
         """The shape of the fit, for the planner."""
+        source, moved = session.source, Traffic(0, 0) if links is None else session.traffic()
         sizes, seen = [block.nbytes for block in source.blocks], self._seen(specification)
         return Problem(
             instances=source.shape[0],
@@ -178,11 +172,27 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             nnz=(source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
             description=source.description,
             in_memory=source.in_memory,
-            routes=self._routes(source),
+            missing=self.missing != "refuse",
+            shared=all(view.shared for view in specification.views),
+            em_passes=(self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None,
+            links=None if links is None else links.entries,
+            travelling=moved.rows,
+            reach=moved.reach,
             decoding=source.decoding,
             target_bytes=0 if encoded is None else encoded.nbytes,
             **seen,
         )
+
+    def _planned(
+        self,
+        session: Session,
+        specification: Specification,
+        encoded: EncodedTargets | None = None,
+        links: Links | None = None,
+    ) -> Plan:
+        """What a fit will cost in an open session."""
+        problem = self._problem(session, specification, encoded, links)
+        return make_plan(problem, session.resources, route=self.route)
 
     def _make_plan(
         self,
@@ -194,17 +204,6 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     ) -> Plan:
         with connect(source, client=client, links=links) as session:
             return self._planned(session, specification, encoded, links)
-
-    def _planned(
-        self, session: Session, specification: Specification, encoded: EncodedTargets | None, links: Links | None
-    ) -> Plan:
-        """What a fit will cost in an open session."""
-        problem = self._problem(session.source, specification, encoded)
-        exact = (self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None
-        if links is not None:
-            moved = session.traffic()
-            problem = replace(problem, links=links.entries, travelling=moved.rows, reach=moved.reach)
-        return make_plan(problem, session.resources, route=self.route, em_passes=exact)
 
     def _largest_block(self, source: DataSource) -> int:
         """Bytes of the largest block that is loaded at a time."""
@@ -218,20 +217,27 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """The floor of each view, as a part of its mean variance."""
         return (float(self.noise_floor), *self._target_floors())
 
-    def _options(self, plan: Plan, source: DataSource) -> Options:
-        passes = MAX_ROW_PASSES if plan.route == "rows" else MAX_PASSES
-        most = self.max_iter or (MAX_EM_ITERATIONS if self.solver == "em" else passes)
-        single = plan.route == "moments" and source.dtype == np.float32 and not source.sparse
+    def _options(self, views: int = 1) -> Options:
         return Options(
             tolerance=float(self.tol),
-            max_iterations=int(most),
+            max_iterations=int(self.max_iter or 0),
             random_state=self.random_state,
-            floor_parts=self._floor_parts(),
-            max_rank=plan.max_rank,
-            precision=float(np.finfo(np.float32 if single else np.float64).eps),
+            floor_parts=self._floor_parts() * views,
             refuse_zero_rows=self.suspect_data == "refuse",
             refuse_missing=self.missing == "refuse",
         )
+
+    def _task(
+        self,
+        source: DataSource,
+        problem: Problem,
+        specification: Specification,
+        encoded: EncodedTargets | None,
+        links: Links | None,
+    ) -> Task:
+        """What is to be fitted."""
+        rows = None if encoded is None else encoded.rows
+        return Task(problem, specification, self._options(), solver=self.solver, targets=rows)
 
     def _fit(
         self,
@@ -247,27 +253,15 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
         with connect(source, targets=rows, client=client, links=links) as session, pinned(), sound_algebra():
             plan = self._planned(session, specification, encoded, links)
+            task = self._task(source, plan.problem, specification, encoded, links)
             session.keep(plan.cache_bytes)
-            shift, options = self._pilot(session, plan.route), self._options(plan, source)
-            if plan.route == "rows":
-                shift = stacked_shift(shift, specification)
+            route = chosen_route(plan)
+            shift = self._pilot(session, observed=route.observed)
             session.on_pass, session.on_progress = watch.on_pass, watch.on_group
-            if plan.route == "dual":
-                targets = None if rows is None else rows(0, source.shape[0])
-                outcome = fit_linear(
-                    session.run,
-                    specification,
-                    shift,
-                    targets,
-                    options,
-                    solver=self.solver,
-                    report=watch.on_iteration,
-                )
-            else:
-                outcome = self._solve(session, specification, plan, shift, options, watch, links)
-        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan))
+            outcome = route.fit(task, plan, shift, session.run, watch.on_iteration)
+        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan), task)
 
-    def _keep(self, fitted: Fitted) -> None:
+    def _keep(self, fitted: Fitted, task: Task) -> None:
         """Make the fit the model's, and tell what a user should know of it."""
         outcome = fitted.outcome
         self._parameters, self._specification = outcome.parameters, outcome.specification
@@ -277,22 +271,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
 
-    def _pilot(self, session: Session, route: str) -> Array:
-        """A shift near the mean of the features."""
-        return pilot_shift(session, observed=route == "rows")
-
-    def _solve(
-        self,
-        session: Session,
-        specification: Specification,
-        plan: Plan,
-        shift: Array,
-        options: Options,
-        watch: Watch,
-        links: Links | None,
-    ) -> Outcome:
-        """The fit itself, once everything is known and connected."""
-        return fit(session.run, specification, plan, shift, options, solver=self.solver, report=watch.on_iteration)
+    def _pilot(self, session: Session, *, observed: bool) -> Array:
+        """A shift near the mean of the features, or of their observed entries."""
+        return pilot_shift(session, observed=observed)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""

@@ -66,12 +66,6 @@ class FactorAnalysis(PPCA):
     Source: Jöreskog (1967); with missing entries Ham, Lee and Saul (2003), appendix A, corrected.
     """
 
-    def _routes(self, source: DataSource) -> tuple[str, ...]:
-        if self.missing != "refuse":
-            return ("rows",)
-        # What sparse rows do not store is zero: only their Gram matrix does without densifying them.
-        return ("moments",) if source.sparse else ("moments", "rows")
-
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         return Specification((View("features", source.shape[1], shared=False),), ((0,),), int(self.n_components))
 

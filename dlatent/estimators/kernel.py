@@ -184,9 +184,13 @@ class KernelPPCA(PPCA):
         return whole.resized((int(self.n_components), *whole.sizes[1:]))
 
     def _planned(
-        self, session: Session, specification: Specification, encoded: EncodedTargets | None, links: Links | None
+        self,
+        session: Session,
+        specification: Specification,
+        encoded: EncodedTargets | None = None,
+        links: Links | None = None,
     ) -> Plan:
-        problem = self._problem(session.source, specification, encoded)
+        problem = self._problem(session, specification, encoded)
         name = "callable" if callable(self.kernel) else str(self.kernel)
         if self.landmarks is not None:
             return plan_landmarks(problem, session.resources, kernel=name, landmarks=int(self.landmarks))
@@ -234,12 +238,13 @@ class KernelPPCA(PPCA):
         with connect(source, targets=rows, client=client, **hooks) as session, pinned(), sound_algebra():
             plan = self._planned(session, specification, encoded, None)
             session.keep(plan.cache_bytes)
+            whole = self._task(source, plan.problem, specification, encoded, None)
             task = KernelTask(
                 session,
                 rows,
                 specification,
                 plan,
-                self._options(plan, source),
+                whole.settled_options(plan),
                 partial(self._features, source=source),
                 self.solver,
                 client,
@@ -255,7 +260,7 @@ class KernelPPCA(PPCA):
                 outcome, features = fitted_kernel(task, self._kernel())
         self._map = features
         self.n_features_in_ = source.shape[1]
-        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan))
+        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan), whole)
 
     def _publish_loadings(self, outcome: Outcome) -> None:
         own = outcome.specification.slices[0]

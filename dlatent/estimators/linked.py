@@ -14,13 +14,12 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features, LinkRows, Links
 from dlatent.engine.connect import connect
-from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.estimators.base import Watch
+from dlatent.estimators.base import Fitted
 from dlatent.estimators.ppca import PPCA, likelihood_rows
-from dlatent.fitting.outcome import Options, Outcome
-from dlatent.fitting.plan import Plan
-from dlatent.fitting.relational import Relation, fit_linked
+from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.plan import Problem
+from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -49,9 +48,6 @@ class LinkedModel(PPCA):
         """The numbers of Δ = γI + (αI + A)²."""
         return Precision(float(self.alpha), float(self.gamma))
 
-    def _routes(self, source: DataSource) -> tuple[str, ...]:
-        return ("moments", "krylov")
-
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
         for name, value in (("alpha", self.alpha), ("gamma", self.gamma)):
@@ -72,36 +68,27 @@ class LinkedModel(PPCA):
             raise DataError("alpha and gamma are 0 and there is no link, so that Δ is zero; give alpha > 0")
         return found
 
-    def _solve(
+    def _task(
         self,
-        session: Session,
+        source: DataSource,
+        problem: Problem,
         specification: Specification,
-        plan: Plan,
-        shift: Array,
-        options: Options,
-        watch: Watch,
+        encoded: EncodedTargets | None,
         links: Links | None,
-    ) -> Outcome:
+    ) -> Task:
         assert links is not None
         rank = links.instances
         if self.gamma == 0:
             rank = graph_precision.rank(whole(links), self.precision)
         if self.n_components >= min(rank, specification.sizes[0]):
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
-        relation = Relation(self.precision, rank, self.start, self.start_noise)
-        outcome = fit_linked(
-            session.run,
-            specification,
-            plan,
-            shift,
-            options,
-            relation,
-            solver=self.solver,
-            report=watch.on_iteration,
-        )
-        self.precision_rank_ = rank
-        everybody = tuple(links.instances for _ in specification.views)
-        return replace(outcome, instances=links.instances, view_instances=everybody)
+        task = super()._task(source, problem, specification, encoded, links)
+        return replace(task, relation=Relation(self.precision, rank, self.start, self.start_noise))
+
+    def _keep(self, fitted: Fitted, task: Task) -> None:
+        super()._keep(fitted, task)
+        assert task.relation is not None
+        self.precision_rank_ = task.relation.rank
 
     def log_determinant(
         self, links: Any, *, method: str = "auto", probes: int = 32, steps: int = 100, client: Any = None

@@ -12,13 +12,12 @@ from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
 from dlatent.estimators.by_rows import open_input
-from dlatent.estimators.linked import LinkedModel, whole
+from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.relational import Relation, linked_log_likelihood
-from dlatent.operators import graph_precision
+from dlatent.fitting.relational import linked_log_likelihood
 from dlatent.operators.graph_precision import Estimate
 
 
@@ -272,17 +271,10 @@ def joint_log_likelihood(
     opened = model._open_links(links, source)
     constant = model.log_determinant(opened, client=client, **determinant)
     specification = model._specification
-    rank = source.shape[0] if model.gamma else graph_precision.rank(whole(opened), model.precision)
     with connect(source, targets=targets, client=client, links=opened) as session:
         plan = model._planned(session, specification, None, opened)
+        task = model._task(source, plan.problem, specification, None, opened)
         session.keep(plan.cache_bytes)
-        value = linked_log_likelihood(
-            session.run,
-            model._parameters,
-            specification,
-            plan,
-            Relation(model.precision, rank),
-            model._options(plan, source),
-        )
+        value = linked_log_likelihood(task, plan, model._parameters, session.run)
     width = sum(specification.sizes)
     return Estimate(value + 0.5 * width * constant.value, 0.5 * width * constant.standard_error)

@@ -15,9 +15,9 @@ from dlatent.estimators.base import PILOT, Watch
 from dlatent.estimators.joining import joined_rows
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import ViewResults, Views, arrangement, opened
-from dlatent.fitting.outcome import Options, Outcome
-from dlatent.fitting.plan import Plan
-from dlatent.fitting.routes import fit
+from dlatent.fitting.outcome import Outcome
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
 from dlatent.linear_gaussian.moments import representable
 from dlatent.linear_gaussian.specification import Specification, View
@@ -58,9 +58,6 @@ class CorrespondenceModel(ViewResults):
                 f"at most {min(rows, features) - 1}; ask for fewer components"
             )
 
-    def _routes(self, source: DataSource) -> tuple[str, ...]:
-        return ("moments", "krylov") if self._shared else ("moments", "rows")
-
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         assert isinstance(source, JointSource)
         fixed = self.noise == "zero"
@@ -77,12 +74,24 @@ class CorrespondenceModel(ViewResults):
     def _floor_parts(self) -> tuple[float, ...]:
         return (float(self.noise_floor),)
 
-    def _options(self, plan: Plan, source: DataSource) -> Options:
+    def _task(
+        self,
+        source: DataSource,
+        problem: Problem,
+        specification: Specification,
+        encoded: EncodedTargets | None,
+        links: Links | None,
+    ) -> Task:
         assert isinstance(source, JointSource)
-        options = super()._options(plan, source)
-        return Options(**{**vars(options), "floor_parts": options.floor_parts * len(source.views)})
+        return Task(
+            problem,
+            specification,
+            self._options(len(source.views)),
+            solver=self.solver,
+            arrangement=arrangement(source, tuple(range(len(source.views))), source.sizes),
+        )
 
-    def _pilot(self, session: Session, route: str) -> Array:
+    def _pilot(self, session: Session, *, observed: bool) -> Array:
         """The mean of each dense view over the first block that has it, zero for sparse ones."""
         source = session.source
         assert isinstance(source, JointSource)
@@ -97,29 +106,6 @@ class CorrespondenceModel(ViewResults):
             at = slice(edges[view], edges[view + 1])
             shift[at] = representable(mean[at], own.dtype, sparse=False)
         return shift
-
-    def _solve(
-        self,
-        session: Session,
-        specification: Specification,
-        plan: Plan,
-        shift: Array,
-        options: Options,
-        watch: Watch,
-        links: Links | None,
-    ) -> Outcome:
-        source = session.source
-        assert isinstance(source, JointSource)
-        return fit(
-            session.run,
-            specification,
-            plan,
-            shift,
-            options,
-            solver=self.solver,
-            report=watch.on_iteration,
-            arrangement=arrangement(source, tuple(range(len(source.views))), source.sizes),
-        )
 
     def plan(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Plan:
         """What `fit` would do and cost, from metadata and the correspondence alone.

@@ -14,9 +14,9 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.costs import FULL_EIGEN
+from dlatent.fitting.moments import finished, gram_products
 from dlatent.fitting.outcome import Options, Outcome, Report
-from dlatent.fitting.planner import FULL_EIGEN
-from dlatent.fitting.routes import finished, gram_products
 from dlatent.fitting.subspace import Climb, climb, first_directions, grow
 from dlatent.fitting.textbook import em_on_moments
 from dlatent.linear_gaussian.canonical import canonical

@@ -16,7 +16,7 @@ from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.subspace import require_variation
-from dlatent.fitting.textbook import add_line, em_start, settled
+from dlatent.fitting.textbook import add_line, em_start, plain_em, settled
 from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation
 from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, counts_alone
@@ -94,15 +94,15 @@ def begin(
 def em_on_data(data: Data) -> Outcome:
     """Plain EM (SPPCA, Algorithms 1 and 2) with one pass over the data per iteration: the reference, not the fast
     way."""
-    parameters = em_start(data.specification, data.variances, data.options)._replace(mean=data.offset)
-    converged = False
-    while not converged and len(data.history) < data.options.max_iterations:
-        before = parameters
+
+    def step(parameters: Parameters) -> tuple[Parameters, float]:
         latent, value = data.expect(parameters)
-        parameters = maximise(latent, data.specification, expand=False)
-        add_line(data.history, value, data.report)
-        converged = settled(data.history, data.options)
-    return data.concluded(before, converged=converged)
+        return maximise(latent, data.specification, expand=False), value
+
+    start = em_start(data.specification, data.variances, data.options)._replace(mean=data.offset)
+    last, history, converged = plain_em(step, start, data.options, data.report)
+    data.history.extend(history)
+    return data.concluded(last, converged=converged)
 
 
 def accelerated_em(data: Data) -> Outcome:

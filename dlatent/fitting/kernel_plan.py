@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dlatent.errors import PlanError
-from dlatent.fitting.plan import Machine, Plan, Problem, Route, size
-from dlatent.fitting.planner import (
+from dlatent.fitting.costs import (
     DECODE_RATE,
     EXPECTED_PASSES,
     FULL_EIGEN,
@@ -19,13 +18,15 @@ from dlatent.fitting.planner import (
     driver_base,
     excess,
     group_number,
-    make_plan,
     paired_memory,
     placed,
     stays,
     subspace_bound,
     worker_memory,
 )
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
+from dlatent.fitting.planner import make_plan
+from dlatent.fitting.routes.moments import Moments
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
@@ -41,7 +42,7 @@ TILES = 48 * MIB
 
 def kernel_routes(
     problem: Problem, machine: Machine, *, kernel: str, itemsize: int, stored: bool, given: bool
-) -> dict[str, Route]:
+) -> dict[str, Cost]:
     """The ways to products with K: "memory", "recomputed" and, where a place is given, "stored".
 
     Parameters: `kernel`, its name; `itemsize`, bytes of a stored value; `given`, whether the data are K.
@@ -76,7 +77,7 @@ def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
     return seconds / (machine.workers * machine.threads) + TASK_SECONDS * group_number(problem) ** 2
 
 
-def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
+def _memory_route(problem: Problem, machine: Machine, once: float) -> Cost:
     count = problem.instances
     square = 8 * count**2
     seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
@@ -88,7 +89,7 @@ def _memory_route(problem: Problem, machine: Machine, once: float) -> Route:
     return placed("memory", 2, seconds, 0, held, driver_base(problem, machine) + copies * square, machine)
 
 
-def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Route:
+def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Cost:
     """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
     thin = 8 * problem.instances * _columns(problem)
     held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES + paired_memory(problem, machine)
@@ -165,17 +166,16 @@ def plan_landmarks(problem: Problem, machine: Machine, *, kernel: str, landmarks
         decoding=problem.decoding + 32 * CHUNK_ROWS * landmarks,  # tiles of the kernel, beside the block
         itemsize=8,
         nnz=None,
-        routes=("moments",),
         description=f"{landmarks:,} landmarks of the {problem.description}",
     )
-    plan = make_plan(inside, machine)
+    plan = make_plan(inside, machine, routes=(Moments(),))
     seconds = _compute_seconds(replace(problem, instances=landmarks), machine, kernel)
     seconds *= problem.instances / landmarks
     said = f"landmarks; about {seconds:.2g} s for the kernel, {size(8 * width**2)} of moments"
     return replace(plan, reason=said, passes=3, bytes_total=0 if problem.in_memory else 3 * problem.nbytes)
 
 
-def _reason(best: Route, routes: dict[str, Route], asked: str, triangle: int) -> str:
+def _reason(best: Cost, routes: dict[str, Cost], asked: str, triangle: int) -> str:
     costs = ", ".join(f"{name} {r.seconds:.2g} s" for name, r in routes.items())
     hint = "" if "stored" in routes or best.name == "memory" else "; kernel_store= would keep it"
     chosen = "asked for; " if asked != "auto" else ""

@@ -54,7 +54,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations, the seed, the
+    """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations (0: as the
+    route finds right), the seed, the
     noise floors as parts of the views' mean variances, the widest subspace the driver may hold, and whether rows of
     zeros and missing entries are refused."""
 
@@ -62,8 +63,8 @@ class Options:
     max_iterations: int
     random_state: Any
     floor_parts: tuple[float, ...]
-    max_rank: int
-    precision: float
+    max_rank: int = 0
+    precision: float = 0.0
     verify: bool = True
     refuse_zero_rows: bool = True
     refuse_missing: bool = False

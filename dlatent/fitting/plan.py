@@ -59,7 +59,9 @@ class Problem:
     nnz : stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
     description : the input in words.
     in_memory : whether the data lie in the driver's memory.
-    routes : the routes that the model and the kind of data allow.
+    missing : whether any entry may be missing.
+    shared : whether the features of a view share one noise variance.
+    em_passes : most passes of textbook EM, where it is asked for.
     links : stored entries of the adjacency matrix, None without links.
     travelling : rows that one exchange moves between workers.
     reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
@@ -82,7 +84,9 @@ class Problem:
     nnz: int | None
     description: str
     in_memory: bool = False
-    routes: tuple[str, ...] = ("moments", "krylov")
+    missing: bool = False
+    shared: bool = True
+    em_passes: int | None = None
     links: int | None = None
     travelling: int = 0
     reach: int = 0
@@ -105,11 +109,12 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Route:
+class Cost:
     """One way to fit: its expected passes, seconds, bytes of blocks that a worker keeps between passes, and the peak
-    memory of a worker process and of the driver in bytes; with links also the columns that an exchange can carry, and
-    in how many slabs of features the rows themselves meet (0 where they need not); and the widest subspace that its
-    driver holds (0 where the route needs none)."""
+    memory of a worker process and of the driver in bytes; with links also the columns that an exchange can carry, in
+    how many slabs of features the rows themselves meet (0 where they need not), and the bytes that travel between
+    workers in a pass; the widest subspace that its driver holds (0 where the route needs none); and how often the data
+    are read (0: once, or in every pass where they do not stay in memory)."""
 
     name: str
     passes: int
@@ -119,7 +124,9 @@ class Route:
     driver_memory: int
     columns_at_once: int = 0
     slabs: int = 0
+    exchange_bytes: int = 0
     max_rank: int = 0
+    reads: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,7 @@ class Plan:
     max_rank: int
     problem: Problem
     machine: str
-    alternatives: tuple[Route, ...] = ()
+    alternatives: tuple[Cost, ...] = ()
     columns_at_once: int = 0
     slabs: int = 0
     exchange_bytes: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dlatent.arrays import Array
@@ -53,6 +55,22 @@ def add_line(history: list[Progress], value: float, report: Report | None) -> No
         report(history[-1])
 
 
+def plain_em(
+    step: Callable[[Parameters], tuple[Parameters, float]], start: Parameters, options: Options, report: Report | None
+) -> tuple[Parameters, tuple[Progress, ...], bool]:
+    """EM as it is written: `step` gives the next parameters, and the log-likelihood at those before them.
+
+    Returns: the last parameters whose log-likelihood is known, the history, and whether the tolerance was met.
+    """
+    parameters, history, converged = start, list[Progress](), False
+    while not converged and len(history) < options.max_iterations:
+        before = parameters
+        parameters, value = step(before)
+        add_line(history, value, report)
+        converged = settled(history, options)
+    return before, tuple(history), converged
+
+
 def em_on_moments(
     moments: Moments,
     specification: Specification,
@@ -65,12 +83,7 @@ def em_on_moments(
     middle = centred(moments, specification.sizes, specification.patterns)
     variances = group_variances(middle, specification)
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
-    parameters = em_start(floored, variances, options) if start is None else start
-    history, converged = list[Progress](), False
-    while not converged and len(history) < options.max_iterations:
-        before = parameters
-        parameters, value = em_step(parameters, middle, floored, expand=False)
-        add_line(history, value, report)
-        converged = settled(history, options)
-    final = before._replace(mean=before.mean + middle.shift)
-    return make_outcome(final, floored, tuple(history), options, variances, moments, converged=converged)
+    begun = em_start(floored, variances, options) if start is None else start
+    last, history, converged = plain_em(lambda at: em_step(at, middle, floored, expand=False), begun, options, report)
+    final = last._replace(mean=last.mean + middle.shift)
+    return make_outcome(final, floored, history, options, variances, moments, converged=converged)

@@ -24,7 +24,7 @@ from dlatent.engine.pairs import gain
 from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.engine.placement import FEWEST_STRIPS, meeting_places, strips
 from dlatent.errors import DataError, EngineError
-from dlatent.fitting import planner
+from dlatent.fitting import costs
 from dlatent.passes import pair_pass, tile_pass
 from dlatent.stores.sink import RowSink
 
@@ -424,7 +424,7 @@ def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, th
 
 
 def test_the_planner_cuts_strips_as_the_engine_does():
-    assert planner.STRIPS == FEWEST_STRIPS
+    assert costs.STRIPS == FEWEST_STRIPS
 
 
 def test_a_closed_engine_meets_no_more():

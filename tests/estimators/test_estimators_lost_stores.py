@@ -22,6 +22,7 @@ from distributed import Client, LocalCluster
 from dlatent import PPCA, CorrespondencePPCA, KernelPPCA, RelationalPPCA, Watch
 from dlatent.arrays import DataSource
 from dlatent.engine.order import ENOUGH_GROUPS
+from dlatent.engine.session import Session
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import new_store
 from dlatent.stores.links import ingest_links
@@ -51,7 +52,7 @@ def client(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """And small data make as many tasks as large ones, so that every worker has some."""
-    monkeypatch.setattr("dlatent.fitting.planner.cache_room", lambda *_, **__: 0)
+    monkeypatch.setattr(Session, "keep", lambda session, _: session._executor.keep(0))
     monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", ENOUGH_GROUPS)
 
 

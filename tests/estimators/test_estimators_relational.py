@@ -133,7 +133,7 @@ def _span(model):
 
 def test_few_columns_at_a_time_and_many_slabs_change_rounding_only(monkeypatch):
     expected = RelationalPPCA(2, route="krylov", tol=1e-12).fit(X, links=LINKS)
-    monkeypatch.setattr("dlatent.fitting.planner._exchange_room", lambda machine, held: 3000)
+    monkeypatch.setattr("dlatent.fitting.routes.krylov.exchange_room", lambda machine, held: 3000)
     for data in (X, sp.csr_array(X)):
         model = RelationalPPCA(2, route="krylov", tol=1e-12)
         plan = model.plan(data, links=LINKS)

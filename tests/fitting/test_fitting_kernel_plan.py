@@ -9,23 +9,17 @@ import pytest
 from test_fitting_planner import GIB, MIB, Host, problem
 
 from dlatent import PPCA, KernelPPCA, PlanError, SupervisedPPCA
+from dlatent.fitting.costs import EXPECTED_PASSES
 from dlatent.fitting.kernel_plan import plan_kernel, plan_landmarks
-from dlatent.fitting.planner import EXPECTED_PASSES, make_plan
-
-WIDE = ("moments", "krylov", "dual")
-
-
-def with_dual(*shape, **options):
-    return replace(problem(*shape, **options), routes=WIDE)
-
+from dlatent.fitting.planner import make_plan
 
 DUAL = {
-    "faces": (with_dual(400, 1024, in_memory=True), "dual"),
-    "expression": (with_dual(200, 20_000, itemsize=4), "dual"),
-    "images": (with_dual(800, 50_000, itemsize=4), "krylov"),
-    "many wide rows": (with_dual(20_000, 50_000), "krylov"),
-    "text": (with_dual(18_000, 26_000, nnz=2_000_000), "krylov"),
-    "nearly square": (with_dual(290, 300, k=2), "moments"),
+    "faces": (problem(400, 1024, in_memory=True), "dual"),
+    "expression": (problem(200, 20_000, itemsize=4), "dual"),
+    "images": (problem(800, 50_000, itemsize=4), "krylov"),
+    "many wide rows": (problem(20_000, 50_000), "krylov"),
+    "text": (problem(18_000, 26_000, nnz=2_000_000), "krylov"),
+    "nearly square": (problem(290, 300, k=2), "moments"),
 }
 
 
@@ -44,7 +38,7 @@ def test_the_dual_needs_fewer_instances_than_features():
 
 
 def test_inner_products_that_do_not_fit_leave_the_others():
-    many = with_dual(60_000, 90_000, block=8 * MIB)
+    many = problem(60_000, 90_000, block=8 * MIB)
     with pytest.raises(PlanError, match="route dual needs"):
         make_plan(many, Host(), route="dual")
     assert make_plan(many, Host()).route == "krylov"

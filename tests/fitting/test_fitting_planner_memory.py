@@ -14,10 +14,12 @@ import zarr
 
 from dlatent import PPCA, CorrespondencePPCA, PlanError, SupervisedPPCA
 from dlatent.engine import order
-from dlatent.fitting import planner
+from dlatent.fitting import costs
+from dlatent.fitting.costs import subspace_bound
 from dlatent.fitting.kernel_plan import plan_landmarks
 from dlatent.fitting.plan import Problem
-from dlatent.fitting.planner import krylov_route, make_plan, subspace_bound
+from dlatent.fitting.planner import make_plan
+from dlatent.fitting.routes.krylov import Krylov
 from dlatent.stores.open import open as open_data
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 
@@ -79,7 +81,7 @@ def test_more_groups_wait_for_each_other_in_a_deeper_tree():
 
 
 def test_the_tree_is_that_of_the_engine():
-    assert planner.FAN_IN == order.FAN_IN
+    assert costs.FAN_IN == order.FAN_IN
 
 
 def test_landmarks_hold_their_tiles_once_for_each_thread():
@@ -91,7 +93,7 @@ def test_landmarks_hold_their_tiles_once_for_each_thread():
 def test_short_rows_count_for_what_a_task_makes_of_each():
     """A block of 32 MiB has 400,000 rows of ten entries, of each of which 75 numbers are made: 230 MiB, about twice."""
     short, long = (problem(nnz // entries, 20_000, k=50, nnz=nnz) for nnz, entries in ((10**9, 10), (10**9, 1000)))
-    short_, long_ = (krylov_route(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
+    short_, long_ = (Krylov().cost(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
     rows = 32 * MIB // (10 * 12 + 4)
     assert short_ - long_ > 1.9 * 8 * 75 * rows
 
@@ -184,7 +186,7 @@ print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]
 
 def test_inner_products_are_held_once_and_not_all_combinations():
     """Of 5,000 instances a driver took 183 MiB beside its libraries, the N² numbers once; EM needs several such."""
-    given = replace(problem(5_000, 20_000, nnz=1_000_000), routes=("moments", "krylov", "dual"))
+    given = replace(problem(5_000, 20_000, nnz=1_000_000))
     square = 8 * 5_000**2
-    plan, textbook = (make_plan(given, Host(), route="dual", em_passes=most) for most in (None, 2000))
+    plan, textbook = (make_plan(replace(given, em_passes=most), Host(), route="dual") for most in (None, 2000))
     assert plan.driver_memory < 280 * MIB + 4 * square < textbook.driver_memory

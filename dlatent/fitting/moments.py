@@ -1,4 +1,4 @@
-"""The ways from data to parameters: by moments, by a growing subspace, or by textbook EM over the data."""
+"""The maximum from moments, without access to the data, and the outcome of a search in a subspace."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
+from dlatent.fitting.costs import FULL_EIGEN
 from dlatent.fitting.factors import by_factors
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
-from dlatent.fitting.plan import Plan
-from dlatent.fitting.planner import FULL_EIGEN
-from dlatent.fitting.rows import fit_rows
 from dlatent.fitting.subspace import Climb, Products, climb, extra_directions
-from dlatent.fitting.textbook import em_on_moments, group_variances, stacked_shift
-from dlatent.linear_gaussian.columns import by_columns
-from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
+from dlatent.fitting.textbook import group_variances
 from dlatent.linear_gaussian.moments import (
-    MomentRequest,
     Moments,
     PatternMoments,
-    block_moments,
     centred,
     counts_alone,
 )
@@ -31,57 +24,13 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import (
     PatternProducts,
     PatternSums,
-    ProductRequest,
-    block_products,
 )
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import ppca
-from dlatent.linear_gaussian.views import Arrangement
-from dlatent.passes import Pass, Run
 
 NARROW = 4
 """A view of so many times fewer features than a subspace begins with is taken as a whole, where its Gram matrix is at
 hand: what the search in a subspace saves, the next one repeats."""
-
-
-def fit(
-    run: Run,
-    specification: Specification,
-    plan: Plan,
-    shift: Array,
-    options: Options,
-    *,
-    solver: str = "auto",
-    report: Report | None = None,
-    arrangement: Arrangement | None = None,
-) -> Outcome:
-    """Fit by the plan's route; `shift` (D,) is a pilot mean of the features (by rows, of the targets too), `solver`
-    "auto" or "em"; `arrangement` is that of instances of several views, whose shift is that of all stacked features.
-
-    Law: the result does not depend on how the rows are cut into blocks, up to rounding.
-    """
-    if plan.route == "rows" and arrangement is None:
-        return fit_rows(run, specification, shift, options, solver=solver, report=report)
-    if plan.route == "moments":
-        moments = _moments_of_data(run, specification, shift, options, arrangement)
-        if solver == "em":
-            return em_on_moments(moments, specification, options, report)
-        growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
-        return by_moments(moments, specification, options, report, growing=growing)
-    if solver == "em" or plan.route == "rows":
-        whole = stacked_shift(shift, specification)
-        data = begin(run, specification, whole, options, arrangement, report)
-        return em_on_data(data) if solver == "em" else accelerated_em(data)
-    return _by_subspace(run, specification, shift, options, report, arrangement)
-
-
-def _moments_of_data(
-    run: Run, specification: Specification, shift: Array, options: Options, arrangement: Arrangement | None
-) -> Moments:
-    request = MomentRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
-    found = run(Pass(block_moments, request, name="moments"))
-    views = len(specification.views)
-    return Moments(found, stacked_shift(shift, specification), np.zeros(views), np.zeros(views))
 
 
 def by_moments(
@@ -161,32 +110,6 @@ def _gram_product(
     if outside:
         energy[pattern.index(0)] += outside
     return PatternProducts(product, PatternSums(found.instances, found.total, energy))
-
-
-def _by_subspace(
-    run: Run,
-    specification: Specification,
-    shift: Array,
-    options: Options,
-    report: Report | None,
-    arrangement: Arrangement | None,
-) -> Outcome:
-    # Rows that are picked out by their pattern are better held by rows.
-    form = by_columns if len(specification.patterns) == 1 and arrangement is None else None
-
-    def products(directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
-        request = ProductRequest(directions, shift, specification.patterns, sums, options.refuse_zero_rows, arrangement)
-        return run(Pass(block_products, request, form=form, name="products"))
-
-    growing = (0,) if arrangement is None else tuple(range(len(specification.views)))
-    whole = stacked_shift(shift, specification)
-    state, converged = climb(products, specification, whole, options, report, growing=growing)
-    parameters = state.space.lifted(state.solution)
-    checked = None
-    if options.verify:
-        request = LikelihoodRequest(parameters, state.specification, arrangement)
-        checked = run(Pass(block_log_likelihood, request, form=form, name="check"))
-    return finished(state, parameters, options, converged, None, checked=checked)
 
 
 def finished(

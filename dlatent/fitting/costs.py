@@ -1,0 +1,250 @@
+"""What routes cost in time and memory, projected before a byte of the data is read.
+
+Rates are those of one thread of an ordinary machine; only their ratios matter to the choice.  Memory is projected from
+above: a fit stays within its plan, and tests hold the projection against measurement.
+"""
+
+from __future__ import annotations
+
+from dlatent.fitting.plan import Cost, Machine, Problem, size
+from dlatent.fitting.subspace import extra_directions
+from dlatent.linear_gaussian.moments import CHUNK_ROWS
+
+MIB = 2**20
+BASE_MEMORY = 280 * MIB
+"""The driver with everything imported and a scheduler, and the slack of its allocator (240 MiB measured)."""
+WORKER_BASE = 200 * MIB
+"""A worker process of a cluster, and the slack of its allocator (140 MiB measured)."""
+FILL = 0.9
+"""Part of a worker's memory that a plan may fill, cache included: beyond it Dask pauses and restarts workers."""
+DECODE_RATE = 0.5e9
+"""Bytes per second and thread, reading and decoding."""
+GEMM_RATE = 15e9
+"""Floating-point operations per second and thread in float64; twice that in float32."""
+SPARSE_RATE = 2e9
+"""The same for sparse × thin products."""
+SPARSE_GRAM_RATE = 0.2e9
+"""The same for sparse × sparse products."""
+EXPECTED_PASSES = 12
+"""Rayleigh–Ritz EM takes 8 to 13 passes on text and images (benchmarks)."""
+EXPECTED_ROW_PASSES = 20
+"""Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
+DUAL_PASSES = 2
+SKEWNESS = 10.0
+"""Meetings of entries in products of sparse rows, as a multiple of those of evenly filled columns (text measured)."""
+EXPECTED_VIEW_PASSES = 40
+"""Accelerated EM over views, from a random start."""
+VIEW_STEPS = 300
+"""EM iterations on moments from all starts together, where instances lack views."""
+ROW_SOLVE = 10.0
+"""Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
+ROW_CHUNK_BYTES = 32 * MIB
+"""Temporary arrays of one thread of route rows."""
+TASK_SECONDS = 0.003
+FULL_EIGEN = 1500
+"""Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
+EXCHANGE_BYTES = 2**30
+"""What an exchange may hold on a worker whose memory is not known."""
+SPARSE_SLACK = 1.25
+"""What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
+HOPS = 2
+"""Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
+STRIPS = 4
+"""Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
+FAN_IN = 4
+"""Statistics that a node of the tree of groups joins, as the engine has it."""
+
+
+def shares_driver(machine: Machine) -> bool:
+    """Whether the workers are threads of the driver's process."""
+    return machine.kind in ("serial", "threads")
+
+
+def _task_memory(problem: Problem, statistic: int, columns: int) -> int:
+    """A block, the next one, as it is stored and as its chunks are decoded, copies of rows by pattern, `columns`
+    numbers for each row of it, and the statistics."""
+    thin = 8 * columns * (problem.instances * problem.largest_block // max(problem.nbytes, 1))
+    if problem.nnz is not None:
+        return 5 * problem.largest_block + problem.decoding + 2 * thin + 3 * statistic
+    copies = 3 + (problem.patterns > 1) + (not problem.in_memory)
+    # A block of few wide rows has no more of them than it has.
+    buffers = min(CHUNK_ROWS * problem.features * 8, problem.largest_block * 8 // problem.itemsize)
+    return copies * problem.largest_block + problem.decoding + buffers + thin + 3 * statistic
+
+
+def _waiting(problem: Problem, machine: Machine) -> int:
+    """Statistics of groups that wait on a worker to be joined, the joined one included: of each node of the tree that
+    is under way all but the last child, and what further threads bring on other branches (measured)."""
+    found, nodes = 1 + 2 * (machine.threads - 1), -(-group_number(problem) // machine.workers)
+    while nodes > 1:
+        found += min(nodes, FAN_IN) - 1
+        nodes = -(-nodes // FAN_IN)
+    return found
+
+
+def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters: int, columns: int = 0) -> int:
+    """Peak of a worker process without its cache; `columns` are numbers that a task makes of each row of a block."""
+    base = BASE_MEMORY if shares_driver(machine) else WORKER_BASE
+    held = base + machine.threads * _task_memory(problem, statistic, columns) + parameters
+    held += _waiting(problem, machine) * statistic
+    if not shares_driver(machine):
+        # What comes from the driver's memory travels to the workers once, and stays there packed and unpacked.
+        carried = problem.target_bytes + (problem.nbytes if problem.in_memory else 0)
+        held += 2 * -(-carried // machine.workers)
+    return held
+
+
+def driver_base(problem: Problem, machine: Machine) -> int:
+    """What every fit takes on the driver: libraries, and the targets, which are packed where they travel."""
+    return BASE_MEMORY + problem.target_bytes * (1 if shares_driver(machine) else 2)
+
+
+def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
+    """The groups of blocks that a thread holds in a pass over pairs: its own, and that which it meets where they meet
+    as a whole."""
+    return groups * machine.threads * -(-problem.nbytes // group_number(problem))
+
+
+def cache_room(problem: Problem, machine: Machine, held: int, driver: int, *, pairs: bool = False) -> int:
+    """Bytes of blocks and links that a worker may keep beside what it and, in the same process, the driver need: its
+    share, or in passes over `pairs`, in which two blocks meet once, all that it meets.  Of data in memory only links,
+    which are cut from the graph."""
+    if problem.in_memory and not problem.links:
+        return 0
+    room = machine.cache_bytes
+    if machine.worker_memory:
+        beside = driver - BASE_MEMORY if shares_driver(machine) else 0
+        room = min(room, int(FILL * machine.worker_memory) - held - beside)
+    wanted = links_bytes(problem) + (0 if problem.in_memory else problem.nbytes)
+    group = max(0 if problem.in_memory else problem.largest_block, wanted // group_number(problem))
+    share = -(-wanted // machine.workers) + group
+    return max(0, min(room, min(shares_met(machine) * share, wanted + group) if pairs else share))
+
+
+def stays(problem: Problem, machine: Machine, cache_bytes: int, *, pairs: bool = False) -> bool:
+    """Whether all blocks stay in memory between passes, or in passes over `pairs` on every worker that meets them."""
+    caches = cache_bytes * machine.workers // (shares_met(machine) if pairs else 1)
+    return problem.in_memory or problem.nbytes + links_bytes(problem) <= caches
+
+
+def shares_met(machine: Machine) -> int:
+    """Workers whose share of the data a worker meets, its own among them, where two groups meet once."""
+    return machine.workers // 2 + 1
+
+
+def tile_visits(problem: Problem, machine: Machine, cache_bytes: int) -> int:
+    """How often a pass over tiles reads the data: a worker keeps its own groups, where they stay, and reads each of the
+    others that it meets for as many of its own, one after the other, as leave work for all threads."""
+    groups = group_number(problem)
+    if not stays(problem, machine, cache_bytes):
+        return groups
+    own = -(-groups // machine.workers)
+    together = max(1, groups**2 // (2 * machine.workers * STRIPS * machine.threads))
+    return 1 + machine.workers // 2 * -(-own // together)
+
+
+def exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
+    """Rows that a worker holds: its own and its neighbours' of one stage, its own of another, those being worked on."""
+    own = -(-problem.instances // machine.workers)
+    rows = max(problem.reach, own) + own + 4 * -(-problem.instances // group_number(problem)) * machine.threads
+    return 8 * columns * rows
+
+
+def group_number(problem: Problem) -> int:
+    """About the number of groups of blocks: three quarters of the tasks of a pass."""
+    return max(min(3 * problem.tasks // 4, problem.blocks), 1)
+
+
+def link_memory(problem: Problem, machine: Machine) -> int:
+    """The links that the threads of a worker read and cut at a time."""
+    return 3 * links_bytes(problem) // group_number(problem) * machine.threads
+
+
+def links_bytes(problem: Problem) -> int:
+    """Bytes of the links as workers keep them: a weight and two places for each entry."""
+    return 0 if problem.links is None else 16 * problem.links
+
+
+def exchange_room(machine: Machine, held: int) -> int:
+    """Bytes of a worker's memory that exchanged rows may fill, before anything is cached."""
+    if not machine.worker_memory:
+        return EXCHANGE_BYTES
+    return max(int(FILL * machine.worker_memory) - held, machine.worker_memory // 10)
+
+
+def exchange_columns(problem: Problem, machine: Machine, columns: int, room: int) -> int:
+    """The columns that an exchange can carry in its room, at least one; all exchanges carry about as many."""
+    one = max(exchange_memory(problem, machine, 1), 1)
+    most = max(1, min(columns, room // one))
+    return -(-columns // -(-columns // most))
+
+
+def slab_count(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
+    """In how many parts the features of linked instances must meet to fit in the room, and what one part takes.
+
+    A row that has met its neighbours has as many entries as all of them together, up to all features.
+    """
+    if problem.nnz is None:
+        whole = exchange_memory(problem, machine, problem.features)
+    else:
+        grown = min(1.0 + (problem.links or 0) / problem.instances, problem.features * problem.instances / problem.nnz)
+        group = grown * problem.nnz / group_number(problem) * machine.threads
+        reach = max(problem.reach / problem.instances, 1 / machine.workers)
+        entries = (reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 3 * group
+        whole = int(SPARSE_SLACK * 12 * entries)
+    slabs = max(1, min(-(-whole // room), problem.features))
+    return slabs, whole // slabs
+
+
+def linked_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -> float:
+    """What the exchanges of a pass add: sparse products with the graph, and a task for each group and hop."""
+    if problem.links is None:
+        return 0.0
+    threads = machine.workers * machine.threads
+    return hops * (2.0 * problem.links * columns / SPARSE_RATE / threads + TASK_SECONDS * problem.tasks)
+
+
+def pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:
+    """Seconds of one pass: reading, decoding where that is done again, arithmetic, and tasks."""
+    threads = machine.workers * machine.threads
+    reading = problem.nbytes / DECODE_RATE if decode else 0.0
+    return (reading + flops / rate) / threads + TASK_SECONDS * problem.tasks
+
+
+def placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Cost:
+    """The route's memory; where the workers are threads of the driver, one process holds both."""
+    if shares_driver(machine):
+        worker = driver = worker + driver - BASE_MEMORY
+    return Cost(name, passes, seconds, cache, worker, driver)
+
+
+def subspace_bound(problem: Problem, machine: Machine, beside: int = 0) -> int:
+    """The widest subspace that a third of the driver's memory holds, and what is left `beside` other needs, between
+    four blocks of directions and 600, or those of the expected passes."""
+    fresh = fresh_directions(problem)
+    limit = machine.driver_memory or 4 * 2**30
+    room = int(min(limit / 3, limit - beside) / (1.5 * space_memory(problem, 1)))
+    most = max(600, EXPECTED_PASSES * fresh + problem.targets)
+    return max(4 * fresh + problem.targets, min(room, most))
+
+
+def fresh_directions(problem: Problem) -> int:
+    """New directions of features in a pass; in the second, as many more as there are targets."""
+    return problem.n_components + extra_directions(problem.n_components)
+
+
+def space_memory(problem: Problem, rank: int) -> int:
+    """Bytes of a subspace: of one view its directions, of several with their products for each pattern."""
+    rows = problem.features
+    if problem.patterns > 1 or problem.targets or problem.views:
+        rows += sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
+    return 8 * rows * min(rank, problem.features)
+
+
+def excess(route: Cost, machine: Machine) -> str | None:
+    """Which limit a route breaks, in words, or None."""
+    if machine.worker_memory and route.worker_memory > machine.worker_memory:
+        return f"{size(route.worker_memory)} of a worker's {size(machine.worker_memory)}"
+    if machine.driver_memory and route.driver_memory > machine.driver_memory:
+        return f"{size(route.driver_memory)} of the driver's {size(machine.driver_memory)}"
+    return None

@@ -1,0 +1,108 @@
+"""By a growing subspace: about ten passes of products with a few directions, all iterations inside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlatent.arrays import Array
+from dlatent.fitting.costs import (
+    BASE_MEMORY,
+    DECODE_RATE,
+    EXPECTED_PASSES,
+    GEMM_RATE,
+    HOPS,
+    SPARSE_RATE,
+    cache_room,
+    driver_base,
+    exchange_columns,
+    exchange_memory,
+    exchange_room,
+    fresh_directions,
+    link_memory,
+    linked_seconds,
+    links_bytes,
+    pass_seconds,
+    placed,
+    shares_driver,
+    slab_count,
+    space_memory,
+    stays,
+    subspace_bound,
+    worker_memory,
+)
+from dlatent.fitting.data import data_of, start_of_em
+from dlatent.fitting.moments import finished
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.subspace import climb
+from dlatent.fitting.task import Task
+from dlatent.fitting.textbook import stacked_shift
+from dlatent.passes import Run
+
+
+class Krylov:
+    """About ten passes, D · K numbers."""
+
+    name, observed = "krylov", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where rows have matrices of their own, or features noises of their own."""
+        if problem.missing:
+            return "any entry may be missing"
+        return None if problem.shared else "each feature has a noise variance of its own"
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""
+        fresh = fresh_directions(problem)
+        columns = min(fresh + problem.targets, problem.features)
+        own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
+        statistic = 8 * (own * columns + 2 * sum(problem.widths))
+        flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
+        rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+        held = worker_memory(problem, machine, statistic, 16 * problem.features * columns, columns)
+        exchanged, at_once, slabs, slabbed = columns + problem.targets + 1, 0, 0, 0
+        if problem.links is not None:
+            held += link_memory(problem, machine)
+            room = exchange_room(machine, held)
+            at_once = exchange_columns(problem, machine, exchanged, room)
+            kept = min(links_bytes(problem) // machine.workers, room // 2)
+            slabs, slab = slab_count(problem, machine, room - kept)
+            slabbed = held + kept + slab
+            held += exchange_memory(problem, machine, at_once)
+        driver, rank = _krylov_driver(problem, machine, statistic, held)
+        cache = cache_room(problem, machine, held, driver)
+        first = pass_seconds(problem, machine, flops, rate, decode=True)
+        later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
+        seconds = first + (EXPECTED_PASSES - 1) * later
+        if problem.links is not None:
+            seconds += EXPECTED_PASSES * linked_seconds(problem, machine, exchanged, HOPS) + slabs * first
+            seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
+        passes = problem.em_passes or EXPECTED_PASSES
+        cost = placed("krylov", passes, seconds, cache, max(held + cache, slabbed), driver, machine)
+        moved = 8 * problem.travelling * min(fresh, problem.features) * HOPS
+        return replace(cost, columns_at_once=at_once, slabs=slabs, max_rank=rank, exchange_bytes=moved)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum in a subspace; with solver "em" plain EM with one pass an iteration."""
+        options, specification = task.settled_options(plan), task.specification
+        data = data_of(task, plan, shift, run)
+        if task.solver == "em":
+            return data.concluded(data.em(start_of_em(self, task, plan, shift, run), options, report))
+        whole = stacked_shift(shift, specification)
+        state, converged = climb(data.products, specification, whole, options, report, growing=task.growing)
+        parameters = state.space.lifted(state.solution)
+        checked = data.log_likelihood(parameters, state.specification) if options.verify else None
+        found = finished(state, data.about_zero(parameters), options, converged, None, checked=checked)
+        return data.concluded(found)
+
+
+def _krylov_driver(problem: Problem, machine: Machine, statistic: int, worker: int) -> tuple[int, int]:
+    """The memory of the driver, and the widest subspace that leaves room for all else."""
+    # A statistic that came and its copy; the products, directions and messages of one pass (measured).
+    one = 8 * problem.features * min(fresh_directions(problem), problem.features)
+    base, passing = driver_base(problem, machine), 2 * statistic + 10 * one
+    taken = base + passing + (worker - BASE_MEMORY if shares_driver(machine) else 0)
+    rank = subspace_bound(problem, machine, taken)
+    space = space_memory(problem, rank)
+    # When the subspace is thinned out, half of it exists twice for a moment.
+    return base + space + max(passing, space // 2 + 4 * one), rank

@@ -1,0 +1,66 @@
+"""What is to be fitted, as one value that every estimator makes in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.outcome import Options
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.views import Arrangement
+from dlatent.operators.graph_precision import Precision
+
+MAX_PASSES = 60
+MAX_EM_ITERATIONS = 2000
+DOUBLE, SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How samples depend on each other: Δ, its rank (N for γ > 0), where EM begins ("random" or "pca"), with which
+    noise variance (None: the one that comes with the start)."""
+
+    precision: Precision
+    rank: int
+    start: str = "random"
+    start_noise: float | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be fitted.
+
+    Parameters
+    ----------
+    problem : its shape, all that the planner looks at.
+    specification : views, noise, patterns and number of components.
+    options : what a user may say about the loop.
+    solver : "auto", or "em" for textbook EM.
+    targets : `targets(start, stop)` gives those of some rows (n, L), NaN where unlabelled; None without targets.
+    relation : of samples in a graph; None where they are independent.
+    arrangement : which views the rows of a block have, where the data are several views.
+    """
+
+    problem: Problem
+    specification: Specification
+    options: Options
+    solver: str = "auto"
+    targets: Callable[[int, int], Array | None] | None = None
+    relation: Relation | None = None
+    arrangement: Arrangement | None = None
+
+    @property
+    def growing(self) -> tuple[int, ...]:
+        """The views that may be seen through subspaces: the features, or every view."""
+        return (0,) if self.arrangement is None else tuple(range(len(self.specification.views)))
+
+    def settled_options(self, plan: Plan, most: int = MAX_PASSES, *, single: bool = False) -> Options:
+        """The options of a loop of at most `most` iterations, unless the user or textbook EM have others; `single`:
+        its sums are made in single precision."""
+        most = self.options.max_iterations or (MAX_EM_ITERATIONS if self.solver == "em" else most)
+        precision = SINGLE if single else DOUBLE
+        return replace(self.options, max_iterations=int(most), max_rank=plan.max_rank, precision=precision)
