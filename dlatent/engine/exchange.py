@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse._sparsetools import coo_matmat_dense
 
 from dlatent.arrays import Array, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.heap import kept
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
+from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import Edges
 
 
@@ -126,17 +126,8 @@ def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -
         return sp.csr_array(links @ cast(sp.csr_array, stacked([total, *near])))
     total = np.ascontiguousarray(total)
     for piece, rows in zip(pieces, near, strict=True):
-        add_product(total, piece.links, cast(Array, rows))
+        add_coordinates(total, piece.links, cast(Array, rows))
     return total
-
-
-def add_product(total: Array, links: sp.coo_array, rows: Array) -> None:
-    """`total` += links @ rows in place.
-
-    The public product makes a new array, and adding that costs more than the product itself where rows have few links.
-    """
-    vectors, places = np.ascontiguousarray(rows).ravel(), (links.row, links.col)
-    coo_matmat_dense(links.nnz, total.shape[1], *places, links.data, vectors, total.ravel())
 
 
 def pieces_of(work: Work, part: Part) -> tuple[list[Piece], int]:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse._sparsetools import csr_matvec, csr_matvecs
 
 from dlatent.arrays import Array, Features
+from dlatent.operators.added_products import add_transposed
 
 SLAB_BYTES = 6 * 2**20
 """Numbers that a sparse product meets in no order (see `sparse_times`): so many stay in the caches of a core."""
@@ -122,15 +122,8 @@ def weighted(x: sp.csr_array | Columns, weights: Callable[[Features, slice], Arr
         slabs = _slabs(-(-x.shape[0] // len(x.pieces)), w.shape[1])
         totals = totals or [np.zeros((x.shape[1], slab.stop - slab.start)) for slab in slabs]
         for slab, total in zip(slabs, totals, strict=True):
-            _add(total, piece, w[:, slab])
+            add_transposed(total, piece, w[:, slab])
     return totals[0] if len(totals) == 1 else np.hstack(totals)
-
-
-def _add(total: Array, piece: sp.csc_array, w: Array) -> None:
-    """total += xᵀw of a piece in float64, entry by entry."""
-    rows, features = piece.shape
-    own = np.ascontiguousarray(w)
-    csr_matvecs(features, rows, w.shape[1], piece.indptr, piece.indices, piece.data, own.ravel(), total.ravel())
 
 
 def _in_float64(x: X) -> X:
@@ -155,9 +148,8 @@ def column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
     if isinstance(x, Columns):
         total, one = np.zeros(x.shape[1]), np.ones(x.shape[0])
         for piece in x.pieces:
-            rows, features = piece.shape
-            numbers = (entries_squared if squared else _in_float64)(piece).data
-            csr_matvec(features, rows, piece.indptr, piece.indices, numbers, one, total)
+            own = entries_squared(piece) if squared else _in_float64(piece)
+            add_transposed(total, own, one[: piece.shape[0]])
         return total
     weights = np.square(x.data, dtype=np.float64) if squared else x.data
     return np.bincount(x.indices, weights=weights, minlength=x.shape[1]).astype(np.float64, copy=False)
