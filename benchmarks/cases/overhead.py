@@ -190,7 +190,7 @@ def summarise(rows: list[Row]) -> Summary:
     text = markdown(headers, lines) + (
         "\n\nBeside tasks: a pass without the share of one thread of the time inside tasks. Grouped: blocks of 800 "
         "bytes, a few groups; single: each block a group of its own, up to 1,024 groups. Long: passes on processes "
-        "cut into tasks as if they took longer than two seconds. Dask: trees of functions that do nothing.\n\n"
+        "cut into a task for each group. Dask: trees of functions that do nothing.\n\n"
     )
     for engine in (*ENGINES, "dask"):
         found = _line(done, engine)
