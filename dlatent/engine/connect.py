@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine.executor import Executor, OnProgress
-from dlatent.engine.nested import cluster_of, own_worker, require_here
+from dlatent.engine.nested import cluster_of, own_worker
 from dlatent.engine.serial import SerialExecutor
 from dlatent.engine.session import OnPass, Session
 from dlatent.engine.targets import Targets
@@ -64,8 +64,6 @@ def _executor(
     source: DataSource, targets: Targets, client: Any, cache_bytes: int | None, links: Links | None
 ) -> Executor:
     client = client or _client_at_hand(source)
-    if client is None or client == "serial":
-        require_here(source)
     if client == "serial":
         return SerialExecutor(source, targets, cache_bytes, links)
     if client is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine.cache import trim
-from dlatent.engine.graph import Layout, Ref, Task, TaskGraph
+from dlatent.engine.graph import Layout, Ref, TaskGraph
 from dlatent.engine.part import Part, Share, Work, ended, handed_over, keys_of, parts_of
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
@@ -95,12 +95,6 @@ class InProcess:
     def homes(self) -> list[str]:
         """The worker of each group."""
         return [HERE] * len(self.parts)
-
-    def performed(self, task: Task, work: Work, results: Sequence[Any], progress: Progress) -> Any:
-        """The result of a task, from the results that it asks for."""
-        found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *results)
-        progress.done(task.steps)
-        return found
 
     def keep(self, cache_bytes: int) -> None:
         """Keep so many bytes of blocks between passes."""

@@ -123,7 +123,7 @@ def pass_graph(pass_: Pass[Any, Any], layout: Layout, needs: Sequence[Sequence[i
 def rows_graph(layout: Layout) -> TaskGraph:
     """The tasks of a pass whose results are not joined: one for each group, in any order."""
     draft = _Draft(layout)
-    return draft.graph((draft.entry(draft.fold(group)) for group in range(layout.groups)), singly=True)
+    return draft.graph(map(draft.fold, range(layout.groups)), singly=True)
 
 
 def survey_graph(layout: Layout) -> TaskGraph:
@@ -155,10 +155,6 @@ class _Draft:
         self._tasks.append(task)
         return Ref(len(self._tasks) - 1)
 
-    def entry(self, ref: Ref) -> Ref:
-        """The only entry of a task that returns a tuple of shares."""
-        return ref if self.layout.computed else ref._replace(at=0)
-
     def join(self, shares: Iterable[Ref]) -> Ref:
         ref = self.add(Task(part.join, inputs=tuple(shares), updates=True))
         self._joins.append(ref.task)
@@ -177,7 +173,7 @@ class _Draft:
         home = self.layout.homes[group]
         if self.layout.computed:
             return self.chain(part.fold_block, group)
-        return self.add(Task(part.fold_parts, ((1,),), (group,), home=home, steps=1))
+        return self.add(Task(part.run_part, groups=(group,), home=home, steps=1))
 
     def chain(self, call: Callable[..., Any], group: int, inputs: tuple[Ref, ...] = ()) -> Ref:
         """A task for each block of a group, which takes the share of those before it along."""
@@ -191,7 +187,7 @@ class _Draft:
 def _joined(layout: Layout) -> TaskGraph:
     draft = _Draft(layout)
     if not layout.bundled:
-        return draft.tree(lambda group: draft.entry(draft.fold(group)))
+        return draft.tree(draft.fold)
     made = dict[range, Ref]()
     for home, own in _bundles(layout):
         nodes = branches(own, layout.groups)

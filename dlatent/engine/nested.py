@@ -13,7 +13,6 @@ from typing import Any
 
 from dlatent.arrays import BlockSource, DataSource
 from dlatent.engine.dask_graph import Chunks
-from dlatent.errors import EngineError
 
 
 def own_worker() -> Any:
@@ -32,21 +31,9 @@ def cluster_of(source: DataSource) -> Any:
     return _distributed().get_client() if any(map(_lies_elsewhere, source.blocks)) else None
 
 
-def require_here(source: DataSource) -> None:
-    """Refuse to work in this process where the data are results that lie on a cluster.
-
-    Errors: EngineError.
-    """
-    if any(map(_lies_elsewhere, source.blocks[:1])):
-        raise EngineError(
-            f"the chunks of the {source.description} lie on a cluster (persisted there); connect its client, or bring "
-            "them here with X.compute()"
-        )
-
-
 def _lies_elsewhere(block: BlockSource) -> bool:
     """Whether the chunks of a block need results that their graph does not make."""
-    if block.collection is None or "distributed" not in sys.modules:
+    if block.collection is None:
         return False
     tasks = Chunks(block.collection).tasks
     needed = {key for task in tasks.values() for key in getattr(task, "dependencies", ())}

@@ -34,7 +34,8 @@ class SerialExecutor(InProcess):
                 waiting[ref.task] -= 1
                 if not waiting[ref.task]:
                     del made[ref.task]
-            found = self.performed(task, work, results, progress)
-            made[number] = [taken(share, None, take) for share in found] if number in wanted else found
+            found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *results)
+            progress.done(task.steps)
+            made[number] = taken(found, None, take) if number in wanted else found
             del results, found
         return [entry(made[ref.task], ref.at) for ref in graph.results], len(graph.tasks)

@@ -46,7 +46,9 @@ class ThreadExecutor(InProcess):
 
     def _called(self, task: Task, work: Work, progress: Progress, *results: Any) -> Any:
         chosen = [entry(result, ref.at) for result, ref in zip(results, task.inputs, strict=True)]
-        return self.performed(task, work, chosen, progress)
+        found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *chosen)
+        progress.done(task.steps)
+        return found
 
 
 def _taken(ref: Ref, take: Take | None, result: Any) -> Any:

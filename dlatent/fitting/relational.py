@@ -126,17 +126,17 @@ class LinkedData:
         """(X−s)ᵀΔ(X−s)V, the first part of it, which has the sums where they are asked for, and their energy."""
         # First, while there is no cache that would take the memory.
         energy = self._energy() if sums else 0.0
-        parts = [self._pass(some, sums and not start) for start, some in self._slabs(directions)]
+        parts = list[LinkedProducts]()
+        for start, some in self._slabs(directions):
+            request = self._request(some, None, sums and not start)
+            own = linked_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
+            parts.append(self._run(own))
         return np.hstack([part.product for part in parts]), parts[0], energy
 
     def _slabs(self, directions: Array) -> Iterator[tuple[int, Array]]:
         width = self._plan.columns_at_once or max(directions.shape[1], 1)
         for start in range(0, max(directions.shape[1], 1), width):
             yield start, directions[:, start : start + width]
-
-    def _pass(self, directions: Array, sums: bool) -> LinkedProducts:
-        request = self._request(directions, None, sums)
-        return self._run(linked_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products"))
 
     def _energy(self) -> float:
         """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace."""

@@ -7,6 +7,7 @@ collected (route moments with many features).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -25,8 +26,13 @@ from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.rayleigh_ritz import Subspace
 from dlatent.linear_gaussian.specification import Specification
 
-Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
-"""Products of directions (D_v, b_v) of each view per pattern, with the sums where the flag says so."""
+
+class Products(Protocol):
+    """Products of the data with directions."""
+
+    def __call__(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        """Those of directions (D_v, b_v) of each view per pattern, and where asked the sums."""
+        ...
 
 
 class Space(Protocol):
@@ -234,7 +240,7 @@ def climb(
     else:
         space = Subspace.begin(specification.patterns, first, found, shift, spare)
     state: Climb[FeatureSpace] = Climb(space, specification, options, growing)
-    return state, grow(state, lambda fresh: products(fresh, False), report)
+    return state, grow(state, partial(products, sums=False), report)
 
 
 def _first_directions(specification: Specification, growing: tuple[int, ...], options: Options) -> tuple[Array, ...]:

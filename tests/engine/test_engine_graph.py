@@ -49,7 +49,7 @@ def spelled(graph):
         given = [made[ref.task] if ref.at is None else made[ref.task][ref.at] for ref in task.inputs]
         if task.call is part.join:
             made.append(joined(given))
-        elif task.call is part.fold_block:
+        elif task.call in (part.fold_block, part.run_part):
             made.append(f"{task.groups[0]}")
         else:
             assert task.call is part.fold_parts

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 from dlatent import PPCA
 from dlatent.engine.connect import connect
-from dlatent.errors import DataError, EngineError
+from dlatent.errors import DataError
 from dlatent.passes import Pass
 from dlatent.stores.open import open as open_source
 
@@ -163,14 +163,3 @@ def until(met, seconds=30):
     while not met():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_data_that_lie_on_a_cluster_are_not_computed_elsewhere():
-    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
-        values = da.ones((40, 5), chunks=(10, 5))
-        lying = client.persist(values)
-        with pytest.raises(EngineError, match=r"lie on a cluster .* connect its client"):
-            connect(open_source(lying), client="serial")
-        with connect(open_source(values), client="serial") as engine:
-            assert engine.run(Pass(refuse_at, -1)) == 40
