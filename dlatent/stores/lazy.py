@@ -84,8 +84,24 @@ class LazyChunkRow(ChunkRow):
         return tuple(self.array.blocks[self.index].to_delayed().ravel())
 
     def load(self) -> Features:
-        """Compute the chunks in this thread and put them together."""
-        return self.assemble([part.compute(scheduler="synchronous") for part in self.collection])
+        """Compute the chunks in this thread, or on their cluster where the array was persisted, and join them.
+
+        Errors: DataError where that cluster is not there any more.
+        """
+        parts = self.collection
+        try:
+            chunks = [part.compute(scheduler="synchronous") for part in parts]
+        except ValueError:  # chunks that are not there are no tasks of the graph, but results of the array's cluster
+            future = next((value for value in self.array.__dask_graph__().values() if hasattr(value, "client")), None)
+            if future is None:
+                raise
+            if future.status == "cancelled" or future.client.status != "running":
+                raise DataError(
+                    f"rows {self.start}:{self.stop} of the Dask array lie on a cluster to which there is no connection "
+                    "any more; persist the array again, or pass it as it was before"
+                ) from None
+            chunks = [part.compute(scheduler=future.client) for part in parts]
+        return self.assemble(chunks)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Only this row of chunks travels, not the graph of the whole array."""

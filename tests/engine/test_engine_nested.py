@@ -100,6 +100,20 @@ def test_dask_arrays_can_be_fitted_in_tasks(client, rows, fit, persisted):
         assert np.array_equal(future.result(timeout=SOON), expected)
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_serial_engine_fetches_what_lies_on_a_cluster_or_says_that_it_is_gone(rows, closed):
+    array = da.from_array(rows, chunks=(100, 5))
+    expected = loadings(array, 2, "serial")
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            given = client.persist(array)
+            if not closed:
+                assert np.array_equal(loadings(given, 2, "serial"), expected)
+                return
+        with pytest.raises(DataError, match="rows 0:100 of the Dask array lie on a cluster to which there is no conn"):
+            loadings(given, 2, "serial")
+
+
 def test_a_grid_search_on_joblibs_dask_backend_ends(client, rows):
     def searched():
         return GridSearchCV(PPCA(1), {"n_components": [1, 2, 3]}, cv=3, refit=False).fit(rows).cv_results_
