@@ -46,6 +46,11 @@ from dlatent.passes import Pass
 
 NOT_FINITE = "array must not contain infs or NaNs"
 """What scipy says of them, in a plain ValueError."""
+ONLY_DENSE = (
+    "missing='nan' is for dense data, and the {data} is sparse; with missing='unstored' the stored entries are the "
+    "observed ones, with 'refuse' what is not stored is zero"
+)
+ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
 BYTES_PER_ENTRY = 12
 WARNINGS = {
     "convergence": ConvergenceWarning,
@@ -129,10 +134,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _check_missing(self, source: DataSource) -> None:
         if self.missing == "nan" and source.sparse:
-            raise DataError(
-                f"missing='nan' is for dense data, and the {source.description} is sparse; with missing='unstored' the "
-                "stored entries are the observed ones, with 'refuse' what is not stored is zero"
-            )
+            raise DataError(ONLY_DENSE.format(data=source.description))
         if self.missing == "unstored" and not source.sparse:
             raise DataError(
                 f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing "
@@ -319,8 +321,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
         labels = self._require_fitted().labels.features
         around = ", or fit around NaN with missing='nan'" if "missing" in self.get_params() else ""
+        dense = ONLY_DENSE if self.missing == "nan" else ONLY_DENSE_FILLED if holes else ""
         holes = self.missing != "refuse" if holes is None else holes
-        return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around)
+        return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around, dense=dense)
 
     def _latent(self, Z: Any) -> npt.NDArray[Any]:
         """Latent variables (n, K) that a user gives, in the order of the components.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features
 from dlatent.engine.connect import connect
@@ -98,12 +99,14 @@ def by_rows(
     like = unwrap(data)
     if is_dask(like.data) and out is None and targets is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
+        features.check_kind(sp.issparse(getattr(like.data, "_meta", None)), "Dask array with scipy.sparse chunks")
         rows = partial(_without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), features.without_labels().check_values
         lazy = map_rows(like.data, rows, width, check=check)
         return wrap_rows(lazy[:, 0] if names is None else lazy, like, columns, _numbered(names), name=name)
     source, like = open_input(data)
     features.check(source.shape, source.labels.features)
+    features.check_kind(source.sparse, source.description)
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} instances")
     work = RowWork(function, features.without_labels())

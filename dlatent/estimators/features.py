@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dlatent.arrays import Features
 from dlatent.errors import DataError
@@ -57,6 +58,7 @@ class KnownFeatures:
     view : name of the view whose features they are, where there are several.
     holes : whether NaN is a missing entry for the model.
     advice : what to do about NaN, beside filling it.
+    dense : why sparse rows are refused, about `{data}`; nothing where they are not.
     """
 
     model: str
@@ -65,6 +67,12 @@ class KnownFeatures:
     view: str | None = None
     holes: bool = False
     advice: str = ""
+    dense: str = ""
+
+    def check_kind(self, sparse: bool, data: str) -> None:
+        """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""
+        if sparse and self.dense:
+            raise DataError(self.dense.format(data=data))
 
     def check(self, shape: tuple[int, ...], labels: Labels) -> None:
         """Refuse data with other features, or with the same ones in another order, before any of them is read.
@@ -94,8 +102,9 @@ class KnownFeatures:
     def check_values(self, x: Features, start: int | None, chunk: int = 0) -> None:
         """Refuse NaN and infinity in rows that begin at row `start` of the data, or in `chunk` where nobody knows.
 
-        Errors: DataError naming row and column.
+        Errors: DataError naming row and column; as `check_kind`.
         """
+        self.check_kind(sp.issparse(x), f"chunk {chunk} of the data" if start is None else f"block at row {start}")
         bad = found_bad(x, holes=self.holes)
         if bad is None:
             return

@@ -337,6 +337,28 @@ class TestOddData:
         with pytest.raises(DataError, match="sparse data are too many"):
             PPCA(K, missing="unstored").fit(stored(X)).impute(stored(X))
 
+    @pytest.mark.parametrize("made", [PPCA, FactorAnalysis, SupervisedPPCA])
+    @pytest.mark.parametrize("kind", ["sparse", "lazy", "lazy, said to be dense", "into a store"])
+    def test_sparse_rows_are_refused_as_in_the_fit(self, made, kind, tmp_path):
+        model = made(K, missing="nan").fit(X, *([Y] if made is SupervisedPPCA else []))
+        rows = stored(X)
+        if kind.startswith("lazy"):
+            meta = np.zeros((0, 0)) if "dense" in kind else sp.csr_array((0, 0))
+            rows = da.from_array(np.nan_to_num(X), chunks=(20, -1)).map_blocks(sp.csr_array, meta=meta)
+        options = {"out": tmp_path / "out.zarr"} if kind == "into a store" else {}
+        for asked in (model.transform, model.score_samples, model.impute, model.impute_variance):
+            if options and asked == model.score_samples:
+                continue
+            with pytest.raises(DataError, match=r"missing='nan' is for dense data, and the .* is sparse; with missing"):
+                np.asarray(asked(rows, **options))
+        assert not (tmp_path / "out.zarr").exists()
+
+    def test_sparse_rows_are_not_filled_in(self):
+        model = PPCA(K).fit(np.nan_to_num(X))
+        with pytest.raises(DataError, match=r"are filled in, and the .* is sparse; make it dense"):
+            model.impute(stored(X))
+        assert np.isfinite(model.transform(sp.csr_array(np.nan_to_num(X)))).all()
+
     def test_a_plan_names_the_route(self):
         plan = PPCA(K, missing="nan").plan(X)
         assert plan.route == "rows"
