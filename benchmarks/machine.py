@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from dlatent.engine.heap import HUGE_PAGES
+from dlatent.engine.malloc import HUGE_PAGES
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 

@@ -161,8 +161,8 @@ def kernels_of(folder: Path, scale: float, route: str, number: int, workers: int
 
 def _block_function(problem: Problem) -> Callable[..., Any]:
     """The block function that a pass of the route spends its time in, with parameters of the right shapes."""
-    from dlatent.linear_gaussian.entries import EntryRequest, block_entries
     from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel
+    from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
     from dlatent.linear_gaussian.moments import MomentRequest, block_moments
     from dlatent.linear_gaussian.parameters import Parameters
     from dlatent.linear_gaussian.products import ProductRequest, block_products

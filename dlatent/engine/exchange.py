@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
-from dlatent.engine.heap import kept
+from dlatent.engine.malloc import kept
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
 from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import Edges

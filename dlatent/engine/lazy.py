@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
-from dlatent.engine.heap import kept
+from dlatent.engine.malloc import kept
 from dlatent.errors import DataError
 
 Check: TypeAlias = Callable[[Features, int | None, int], None]
@@ -31,7 +31,7 @@ def row_chunks(array: Any) -> tuple[int | None, ...]:
     return tuple(None if math.isnan(rows) else int(rows) for rows in array.chunks[0])
 
 
-def map_rows(
+def map_chunks(
     array: Any,
     function: Callable[[Features], Dense],
     columns: int,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dlatent.engine.heap import worker_environment
+from dlatent.engine.malloc import worker_environment
 
 NO_HANGS: dict[str, Any] = {} if sys.version_info >= (3, 12) else {"distributed.worker.profile.enabled": False}
 """Settings of Dask without which a worker can hang for ever on CPython 3.11, when Dask's profiler looks at all threads

@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from dlatent.arrays import Block
 from dlatent.blas import pinned
-from dlatent.engine.heap import kept
+from dlatent.engine.malloc import kept
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, owned, read_ahead
 from dlatent.passes import Pairs
 

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
-from dlatent.engine.heap import given_back, kept
+from dlatent.engine.malloc import given_back, kept
 from dlatent.engine.order import groups, reduce_tree
 from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError

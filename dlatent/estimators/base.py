@@ -38,7 +38,7 @@ from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
 from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
-from dlatent.linear_gaussian.entries import block_observed_mean
+from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError, DataWarning
-from dlatent.estimators.by_rows import open_input
+from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
-from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import view_feature_names
-from dlatent.estimators.joining import joined_rows, named, without_labels
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
+from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.local_linear import LocalPlan
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.stores.joint_rows import Table
@@ -143,7 +143,7 @@ class CorrespondenceLLE(LocalLinearModel):
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
         width, labels = self._views[target].shape[1], self._views[target].features
-        return by_rows(
+        return map_rows(
             X,
             partial(_reconstructed_rows, first=first, second=latent),
             self._known_features(source),

@@ -11,12 +11,13 @@ import xarray as xr
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
-from dlatent.estimators.by_rows import by_rows
+from dlatent.estimators.map_rows import map_rows
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Outcome
-from dlatent.linear_gaussian import expectation, incomplete
+from dlatent.linear_gaussian import expectation
 from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
+from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import promax, varimax
 from dlatent.linear_gaussian.specification import Specification, View
@@ -103,7 +104,7 @@ class FactorAnalysis(PPCA):
         function = self._rows(bartlett_rows if self.missing == "refuse" else incomplete.bartlett)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         names = self.component_names_
-        return by_rows(X, function, self._known_features(), columns="component", names=names, name="scores", **options)
+        return map_rows(X, function, self._known_features(), columns="component", names=names, name="scores", **options)
 
     def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:
         """The same model with loadings of simple structure: Λ = WT, on factors f = T⁻¹z with correlations Φ.

@@ -22,8 +22,8 @@ from dlatent.engine.order import groups
 from dlatent.engine.records import PassRecord
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
 from dlatent.estimators.base import PILOT, Watch, history_dataset, pilot_shift, sound_algebra
-from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
+from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
@@ -221,7 +221,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         names = np.arange(self.embedding_.shape[1])
         known = self._known_features(view)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        return by_rows(X, function, known, columns="component", names=names, name="scores", **options)
+        return map_rows(X, function, known, columns="component", names=names, name="scores", **options)
 
     def _known_features(self, view: int) -> KnownFeatures:
         """What the model asks of new data of a view."""

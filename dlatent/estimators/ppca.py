@@ -14,12 +14,12 @@ from dlatent.arrays import Array, Features
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel, Watch
-from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
-from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means
+from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -163,12 +163,12 @@ class PPCA(LatentVariableModel):
         """Posterior means of the rows, with encoded targets (N, L') where there are any."""
         function = self._rows(score_rows if self.missing == "refuse" else incomplete.scores)
         names, known = self.component_names_, self._known_features()
-        return by_rows(X, function, known, columns="component", names=names, name="scores", targets=targets, **options)
+        return map_rows(X, function, known, columns="component", names=names, name="scores", targets=targets, **options)
 
     def _log_likelihoods(self, X: Any, targets: Array | None, *, client: Any) -> Any:
         """Log-likelihoods of the rows, with encoded targets (N, L') where there are any."""
         function, known = self._likelihood_function(), self._known_features()
-        return by_rows(
+        return map_rows(
             X, function, known, columns="", names=None, name="log_likelihood", targets=targets, client=client
         )
 
@@ -181,7 +181,7 @@ class PPCA(LatentVariableModel):
         names = np.arange(self._n_features_out**2)
         options: dict[str, Any] = {"columns": "entry", "names": names, "name": "covariance", "client": client}
         function = self._rows(incomplete.covariances)
-        return np.asarray(by_rows(X, function, self._known_features(), targets=targets, **options))
+        return np.asarray(map_rows(X, function, self._known_features(), targets=targets, **options))
 
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
@@ -237,7 +237,7 @@ class PPCA(LatentVariableModel):
             )
         labels, width = fitted.labels.features, self.n_features_in_
         names = np.arange(width) if labels is None else np.asarray(labels)
-        return by_rows(
+        return map_rows(
             X,
             self._rows(function),
             self._known_features(holes=True),

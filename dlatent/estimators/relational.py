@@ -11,8 +11,8 @@ from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
-from dlatent.estimators.by_rows import open_input
 from dlatent.estimators.linked import LinkedModel
+from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets

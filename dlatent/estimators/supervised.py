@@ -14,14 +14,14 @@ from dlatent.arrays import Array, DataSource, Features
 from dlatent.engine.lazy import is_dask
 from dlatent.errors import DataError
 from dlatent.estimators.base import Watch
-from dlatent.estimators.by_rows import by_rows, open_input
 from dlatent.estimators.labelled import plain_rows
+from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.ppca import PPCA, own_posteriors, posterior_dataset
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, check_dropped_rows, encode_targets
 from dlatent.fitting.plan import Plan
-from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.likelihood import predict_targets
+from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -265,7 +265,7 @@ class SupervisedPPCA(PPCA):
         self._require_fitted()
         rows = prediction_rows if self.missing == "refuse" else incomplete_prediction_rows
         function = self._rows(partial(rows, encoding=self._encoding))
-        return by_rows(
+        return map_rows(
             X,
             function,
             self._known_features(),
@@ -295,7 +295,7 @@ class SupervisedPPCA(PPCA):
             return values, self.predictive_variance()
         function = self._rows(partial(variance_rows, encoding=self._encoding))
         options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
-        return values, by_rows(X, function, self._known_features(), client=client, **options)
+        return values, map_rows(X, function, self._known_features(), client=client, **options)
 
     def _labels_of(self, codes: Any) -> Any:
         """The labels of class numbers in the kind of the input; Dask arrays stay lazy."""

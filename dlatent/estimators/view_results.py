@@ -15,9 +15,9 @@ from dlatent.arrays import Array, AxisLabels, Block, DataSource
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
-from dlatent.estimators.by_rows import by_rows, open_input
+from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import KnownFeatures, view_feature_names
-from dlatent.estimators.joining import joined_rows, named, without_labels
+from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.ppca import posterior_dataset
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.joint import (
@@ -104,7 +104,7 @@ class ViewResults(LatentVariableModel):
         """A function of the rows of one view, in the kind of its data."""
         number = self._number(view)
         rows = partial(function, view=number, parameters=self._parameters, specification=self._specification)
-        return by_rows(data, rows, self._known_view(view), columns=columns, names=names, name=name, **options)
+        return map_rows(data, rows, self._known_view(view), columns=columns, names=names, name=name, **options)
 
     def _together(
         self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction, width: int

@@ -12,7 +12,7 @@ from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import PILOT, Watch
-from dlatent.estimators.joining import joined_rows
+from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import ViewResults, Views, arrangement, opened
 from dlatent.fitting.outcome import Outcome

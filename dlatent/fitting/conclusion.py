@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlatent.arrays import Array
-from dlatent.fitting.advice import advise, at_floors
+from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.outcome import Options, Outcome, Progress
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.moments import Moments, view_counts

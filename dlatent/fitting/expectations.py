@@ -12,8 +12,8 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
-from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.textbook import add_line, em_start, plain_em, settled

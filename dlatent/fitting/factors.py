@@ -7,10 +7,10 @@ import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
-from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.inner import solve
+from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.reduced_problem import solve
 from dlatent.fitting.several import best_of, of_views
 from dlatent.fitting.textbook import add_line, group_variances
 from dlatent.linear_gaussian.expectation import expect_moments

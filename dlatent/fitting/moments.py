@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.costs import FULL_EIGEN
+from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.factors import by_factors
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.subspace import Climb, Products, climb, extra_directions

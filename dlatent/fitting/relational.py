@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.subspace import require_variation

@@ -14,12 +14,12 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
-from dlatent.fitting.advice import advise, at_floors
+from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.several import SAMPLE, Problem, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.starts import PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.linear_gaussian.canonical import canonical
-from dlatent.linear_gaussian.entries import (
+from dlatent.linear_gaussian.missing_entries.entries import (
     CompleteRequest,
     Entries,
     EntryRequest,
@@ -30,8 +30,7 @@ from dlatent.linear_gaussian.entries import (
     gradient,
     maximise_entries,
 )
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.patterns import (
+from dlatent.linear_gaussian.missing_entries.patterns import (
     PatternRequest,
     PatternSums,
     block_patterns,
@@ -39,6 +38,7 @@ from dlatent.linear_gaussian.patterns import (
     entries_of_patterns,
     few_buckets,
 )
+from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
 

@@ -13,16 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array, Block
-from dlatent.linear_gaussian.entries import Entries, EntryRequest, block_entries, gradient, maximise_entries, weights_of
-from dlatent.linear_gaussian.entries import posterior as posterior_of
 from dlatent.linear_gaussian.expectation import expect_moments, projection
 from dlatent.linear_gaussian.factor_analysis import moves, random_starts
 from dlatent.linear_gaussian.maxima import Maxima
 from dlatent.linear_gaussian.maximisation import maximise, slope
+from dlatent.linear_gaussian.missing_entries.entries import (
+    Entries,
+    EntryRequest,
+    block_entries,
+    gradient,
+    maximise_entries,
+    weights_of,
+)
+from dlatent.linear_gaussian.missing_entries.entries import posterior as posterior_of
+from dlatent.linear_gaussian.missing_entries.observed import chunks, observed, rows_of
+from dlatent.linear_gaussian.missing_entries.patterns import PatternSums, entries_of_patterns
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred
-from dlatent.linear_gaussian.observed import chunks, observed, rows_of
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.patterns import PatternSums, entries_of_patterns
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.spectral import Profile
 

@@ -10,14 +10,21 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.fitting.advice import noise_floors
+from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.outcome import Options
 from dlatent.fitting.subspace import require_variation
-from dlatent.linear_gaussian.entries import EntrySums, PairRequest, PairSums, SketchRequest, block_pairs, block_sketch
 from dlatent.linear_gaussian.factor_analysis import factors
+from dlatent.linear_gaussian.missing_entries.entries import (
+    EntrySums,
+    PairRequest,
+    PairSums,
+    SketchRequest,
+    block_pairs,
+    block_sketch,
+)
+from dlatent.linear_gaussian.missing_entries.patterns import PatternSums, pairs_of_patterns
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.patterns import PatternSums, pairs_of_patterns
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import complete
 from dlatent.passes import Pass, Run

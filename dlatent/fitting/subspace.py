@@ -15,9 +15,9 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.fitting.advice import view_floors
-from dlatent.fitting.inner import COARSE, TOLERANCE, Warm, solve
+from dlatent.fitting.diagnostics import view_floors
 from dlatent.fitting.outcome import Options, Progress, Report
+from dlatent.fitting.reduced_problem import COARSE, TOLERANCE, Warm, solve
 from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.krylov import KrylovSpace
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances

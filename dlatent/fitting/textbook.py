@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.advice import noise_floors
 from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.outcome import Options, Outcome, Progress, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.linear_gaussian.maximisation import em_step

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Block, Features
-from dlatent.linear_gaussian import incomplete
 from dlatent.linear_gaussian.expectation import LOG_2PI
-from dlatent.linear_gaussian.observed import chunks
+from dlatent.linear_gaussian.missing_entries import incomplete
+from dlatent.linear_gaussian.missing_entries.observed import chunks
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.batched import packed_squares, triangle

@@ -17,7 +17,7 @@ import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.cli.cluster import connected
 from dlatent.cli.ingest import FORMATS
-from dlatent.engine import heap
+from dlatent.engine import malloc
 from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_source
@@ -133,7 +133,7 @@ def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: P
 def test_worker_processes_have_the_recommended_environment_unless_told_otherwise(
     given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recommended = heap.worker_environment(threads=2)
+    recommended = malloc.worker_environment(threads=2)
     for name in recommended:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():

@@ -23,7 +23,7 @@ from dlatent.stores.open import open as open_data
 SERVER = """
 import json, os, signal, sys
 import dlatent.cli.main as cli
-import dlatent.estimators.saved, dlatent.stores.ingest, dlatent.estimators.by_rows, dask.threaded, pandas
+import dlatent.estimators.saved, dlatent.stores.ingest, dlatent.estimators.map_rows, dask.threaded, pandas
 
 def carry_out(words, number, moment, errors):
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)

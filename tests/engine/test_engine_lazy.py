@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dlatent.engine.lazy import is_dask, map_rows, row_chunks
+from dlatent.engine.lazy import is_dask, map_chunks, row_chunks
 from dlatent.errors import DataError
 
 VALUES = np.where(np.random.default_rng(0).random((50, 12)) < 0.3, np.random.default_rng(1).normal(size=(50, 12)), 0)
@@ -22,7 +22,7 @@ def project(features):
 )
 def test_rows_are_mapped_lazily(kind):
     array = da.from_array(VALUES, chunks=CHUNKS).map_blocks(kind)
-    lazy = map_rows(array, project, 3)
+    lazy = map_chunks(array, project, 3)
     assert is_dask(lazy)
     assert lazy.shape == (50, 3)
     assert lazy.chunks == ((20, 7, 23), (3,))
@@ -37,7 +37,7 @@ def test_nothing_is_computed_before_it_is_asked_for():
         return block
 
     array = da.from_array(VALUES, chunks=CHUNKS).map_blocks(note, dtype=float, meta=np.empty((0, 0)))
-    lazy = map_rows(array, project, 3)
+    lazy = map_chunks(array, project, 3)
     assert called == []
     lazy[:5].compute(scheduler="threads")
     assert sorted(called) == [(20, 5), (20, 7)]
@@ -46,7 +46,7 @@ def test_nothing_is_computed_before_it_is_asked_for():
 def test_unknown_row_chunks_stay_unknown():
     array = da.from_array(VALUES, chunks=CHUNKS)
     array = array[da.from_array(np.arange(50) % 2 == 0, chunks=(CHUNKS[0],))]
-    lazy = map_rows(array, project, 3)
+    lazy = map_chunks(array, project, 3)
     assert row_chunks(lazy) == (None, None, None)
     np.testing.assert_allclose(lazy.compute(scheduler="threads"), VALUES[::2] @ WEIGHTS)
     assert row_chunks(da.from_array(VALUES, chunks=CHUNKS)) == (20, 7, 23)
@@ -60,7 +60,7 @@ def test_integers_become_float64_and_float32_stays():
         return np.zeros((features.shape[0], 1))
 
     for dtype in (np.int16, np.float32):
-        result = map_rows(da.from_array(VALUES.astype(dtype), chunks=CHUNKS), note, 1, np.float32)
+        result = map_chunks(da.from_array(VALUES.astype(dtype), chunks=CHUNKS), note, 1, np.float32)
         assert result.compute(scheduler="synchronous").dtype == np.float32
     assert {*seen[:3]} == {np.dtype(np.float64)}
     assert {*seen[3:]} == {np.dtype(np.float32)}
@@ -74,16 +74,16 @@ def test_sparse_chunks_arrive_canonical_and_the_input_stays():
         assert features.has_canonical_format
         return features.toarray()
 
-    result = map_rows(array, canonical, 4).compute(scheduler="synchronous")
+    result = map_chunks(array, canonical, 4).compute(scheduler="synchronous")
     np.testing.assert_array_equal(result, [[0, 1, 0, 2], [1, 0, 0, 0]])
     assert twice.nnz == 4
 
 
 def test_wrong_shapes_are_refused():
     with pytest.raises(DataError, match="1 dimensions"):
-        map_rows(da.zeros(5), project, 3)
+        map_chunks(da.zeros(5), project, 3)
     with pytest.raises(DataError, match=r", 3\) where \(\d+, 4\)"):
-        map_rows(da.from_array(VALUES, chunks=CHUNKS), project, 4).compute(scheduler="synchronous")
+        map_chunks(da.from_array(VALUES, chunks=CHUNKS), project, 4).compute(scheduler="synchronous")
 
 
 def test_is_dask_needs_a_graph_and_chunks():

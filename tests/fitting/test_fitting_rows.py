@@ -166,7 +166,9 @@ def test_few_masks_take_two_passes(shared, monkeypatch):
 
 
 def test_masks_that_share_a_bucket_are_noticed(monkeypatch):
-    monkeypatch.setattr("dlatent.linear_gaussian.observed.mask_keys", lambda masks: np.zeros(len(masks), np.uint64))
+    monkeypatch.setattr(
+        "dlatent.linear_gaussian.missing_entries.observed.mask_keys", lambda masks: np.zeros(len(masks), np.uint64)
+    )
     found, names = fit(few_masks())
     assert names[:2] == ["sums", "patterns"]
     assert "entries" in names

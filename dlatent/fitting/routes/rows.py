@@ -24,7 +24,7 @@ from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.rows import fit_rows
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
-from dlatent.linear_gaussian.patterns import LARGEST, MOST
+from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
 from dlatent.passes import Run
 
 MAX_PASSES = 300

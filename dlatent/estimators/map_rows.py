@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features
 from dlatent.engine.connect import connect
-from dlatent.engine.lazy import is_dask, map_rows
+from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
@@ -74,7 +74,7 @@ def _without_targets(features: Features, function: RowFunction, single: bool) ->
     return values[:, None] if single else values
 
 
-def by_rows(
+def map_rows(
     data: Any,
     function: RowFunction,
     features: KnownFeatures,
@@ -102,7 +102,7 @@ def by_rows(
         features.check_kind(sp.issparse(getattr(like.data, "_meta", None)), "Dask array with scipy.sparse chunks")
         rows = partial(_without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), features.without_labels().check_values
-        lazy = map_rows(like.data, rows, width, check=check)
+        lazy = map_chunks(like.data, rows, width, check=check)
         return wrap_rows(lazy[:, 0] if names is None else lazy, like, columns, _numbered(names), name=name)
     source, like = open_input(data)
     features.check(source.shape, source.labels.features)

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
-from dlatent.linear_gaussian.entries import Posterior, posterior, weights_of
 from dlatent.linear_gaussian.expectation import LOG_2PI
-from dlatent.linear_gaussian.observed import Observed, chunks, observed, stacked
+from dlatent.linear_gaussian.missing_entries.entries import Posterior, posterior, weights_of
+from dlatent.linear_gaussian.missing_entries.observed import Observed, chunks, observed, stacked
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.batched import packed_squares, triangle

@@ -18,8 +18,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.linear_gaussian.expectation import LOG_2PI
-from dlatent.linear_gaussian.moments import check_rows
-from dlatent.linear_gaussian.observed import (
+from dlatent.linear_gaussian.missing_entries.observed import (
     BUCKETS,
     Buffers,
     Observed,
@@ -29,6 +28,7 @@ from dlatent.linear_gaussian.observed import (
     require_not_infinite,
     rows_of,
 )
+from dlatent.linear_gaussian.moments import check_rows
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.batched import inverted, packed_squares, triangle, unpacked

@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize as opt
 
 from dlatent import CorrespondencePPCA, NoiseFloorWarning, SupervisedPPCA
-from dlatent.fitting import basins, inner
+from dlatent.fitting import basins, reduced_problem
 from dlatent.fitting.ascent import _Objective
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
@@ -79,7 +79,7 @@ def two_views(seed, sizes=(4, 5), latent=3, noise=0.3):
 @pytest.fixture
 def steps(monkeypatch):
     """Counts what the search evaluates."""
-    counted, em, call = [0], inner.em_step, _Objective.__call__
+    counted, em, call = [0], reduced_problem.em_step, _Objective.__call__
 
     def counting_em(*args, **options):
         counted[0] += 1
@@ -89,7 +89,7 @@ def steps(monkeypatch):
         counted[0] += 1
         return call(self, vector)
 
-    monkeypatch.setattr(inner, "em_step", counting_em)
+    monkeypatch.setattr(reduced_problem, "em_step", counting_em)
     monkeypatch.setattr(_Objective, "__call__", counting_call)
     return counted
 
@@ -140,16 +140,16 @@ def test_a_start_that_leads_near_a_known_maximum_is_not_followed(monkeypatch):
     z = rng.normal(size=(150, 3))
     x, y = z @ rng.normal(size=(3, 20)) + rng.normal(size=(150, 20)), z[:, :1] + 0.1 * rng.normal(size=(150, 1))
     y[60:] = np.nan
-    tolerances, climb = [], inner._climb
+    tolerances, climb = [], reduced_problem._climb
 
     def counting(start, moments, specification, tolerance, *further):
         tolerances.append(tolerance)
         return climb(start, moments, specification, tolerance, *further)
 
-    monkeypatch.setattr(inner, "_climb", counting)
+    monkeypatch.setattr(reduced_problem, "_climb", counting)
     fitted = SupervisedPPCA(3).fit(x, y, client="serial")
     # One from all starts, and one from there at the end.
-    assert tolerances.count(inner.TOLERANCE) == 2 < len(tolerances)
+    assert tolerances.count(reduced_problem.TOLERANCE) == 2 < len(tolerances)
     rows = np.hstack([x, fitted._encoding.encode(y, 150)])
     best = best_of_random_starts(rows, (20, 1), 3, fitted._specification.floors, starts=6)
     assert fitted.log_likelihood_ >= best - 1e-5
@@ -161,13 +161,13 @@ def test_features_of_few_directions_are_searched_in_these(monkeypatch):
     z = rng.normal(size=(150, 6))
     x, y = z @ rng.normal(size=(6, 30)), z[:, :2] + 0.3 * rng.normal(size=(150, 2))
     y[40:] = np.nan
-    widths, em = set(), inner.em_step
+    widths, em = set(), reduced_problem.em_step
 
     def counting(parameters, moments, specification):
         widths.add(specification.sizes)
         return em(parameters, moments, specification)
 
-    monkeypatch.setattr(inner, "em_step", counting)
+    monkeypatch.setattr(reduced_problem, "em_step", counting)
     with pytest.warns(NoiseFloorWarning):
         fitted = SupervisedPPCA(8).fit(x, y, client="serial")
     assert widths == {(6, 2)}
@@ -185,10 +185,14 @@ def test_a_climb_ends_where_it_comes_near_a_known_maximum():
     found = tuple(PatternMoments(float(len(part)), part.sum(axis=0), part.T @ part) for part in parts)
     moments = Moments(found, np.zeros(9), np.zeros(2), np.zeros(2))
     first, second = basins.starting_points(moments, specification)[:2]
-    top, converged = inner._climb(first, moments, specification, inner.TOLERANCE, lambda seen: False)
+    top, converged = reduced_problem._climb(
+        first, moments, specification, reduced_problem.TOLERANCE, lambda seen: False
+    )
     assert converged
     low = top.log_likelihood - 1e-2
-    seen, _ = inner._climb(second, moments, specification, inner.TOLERANCE, lambda seen: seen.log_likelihood >= low)
+    seen, _ = reduced_problem._climb(
+        second, moments, specification, reduced_problem.TOLERANCE, lambda seen: seen.log_likelihood >= low
+    )
     assert low <= seen.log_likelihood < top.log_likelihood - 1e-8
 
 
@@ -205,12 +209,12 @@ def two_maxima():
 def test_another_maximum_or_a_higher_point_is_followed():
     moments, specification = two_maxima()
     top, other = complete(moments, specification)[:2]
-    assert inner._below(top, top, moments, specification)
-    assert not inner._below(other, top, moments, specification)
+    assert reduced_problem._below(top, top, moments, specification)
+    assert not reduced_problem._below(other, top, moments, specification)
     higher = top._replace(log_likelihood=top.log_likelihood + 1e-6)
-    assert not inner._below(higher, top, moments, specification)
+    assert not reduced_problem._below(higher, top, moments, specification)
     turned = top.parameters._replace(loadings=top.parameters.loadings[[1, 0, 2, 3, 4, 5]])
-    assert not inner._below(top._replace(parameters=turned), top, moments, specification)
+    assert not reduced_problem._below(top._replace(parameters=turned), top, moments, specification)
 
 
 @pytest.mark.parametrize(("labelled", "k"), [(4, 6), (7, 3), (30, 3)])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dlatent.engine import heap
+from dlatent.engine import malloc
 
 FAULTS = """
 import resource, sys
 import numpy as np
-from dlatent.engine.heap import given_back, kept
+from dlatent.engine.malloc import given_back, kept
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -61,7 +61,7 @@ LARGER = FAULTS.replace("2**17", "31 * 2**17").replace("a mebibyte", "31 mebibyt
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
 def test_a_worker_with_the_recommended_environment_keeps_whole_blocks() -> None:
     worker = {"MALLOC_TRIM_THRESHOLD_": "65536", "NUMPY_MADVISE_HUGEPAGE": "0"}  # every page counts
-    recommended = {k: v for k, v in heap.worker_environment().items() if k not in heap.HUGE_PAGES}
+    recommended = {k: v for k, v in malloc.worker_environment().items() if k not in malloc.HUGE_PAGES}
     fresh = _run(LARGER, **worker)[1]
     outside, inside, between, after = _run(LARGER, **worker, **recommended)
     assert max(inside, between) < fresh / 10
@@ -70,7 +70,7 @@ def test_a_worker_with_the_recommended_environment_keeps_whole_blocks() -> None:
 
 RESIDENT = """
 import numpy as np
-from dlatent.engine.heap import given_back, kept
+from dlatent.engine.malloc import given_back, kept
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -89,7 +89,7 @@ print(before, inside, resident())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux, with glibc")
 def test_the_end_of_a_fit_gives_back_what_lies_below_what_stays() -> None:
-    recommended = {k: v for k, v in heap.worker_environment().items() if k not in heap.HUGE_PAGES}
+    recommended = {k: v for k, v in malloc.worker_environment().items() if k not in malloc.HUGE_PAGES}
     before, inside, after = _run(RESIDENT, MALLOC_TRIM_THRESHOLD_="65536", NUMPY_MADVISE_HUGEPAGE="0", **recommended)
     assert inside - before > 60 * 256
     assert after - before < 10 * 256, "of 256 pages to a mebibyte"
@@ -114,7 +114,7 @@ def _gives_huge_pages() -> bool:
 @pytest.mark.skipif(not _gives_huge_pages(), reason="needs glibc 2.35, and huge pages for those who ask for them")
 def test_bytes_of_a_decoder_get_huge_pages() -> None:
     worker = {"MALLOC_TRIM_THRESHOLD_": "65536"}
-    small, huge = (_run(BYTES, **worker, **more)[0] for more in ({}, heap.HUGE_PAGES))
+    small, huge = (_run(BYTES, **worker, **more)[0] for more in ({}, malloc.HUGE_PAGES))
     assert huge < small / 5, "all but the two ends of each 16 MiB"
 
 
@@ -137,44 +137,44 @@ class _Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = _Recorder()
-    monkeypatch.setattr(heap, "_settings", lambda: heap._Settings(made, made.trim, 65536, 131072))
-    monkeypatch.setattr(heap, "_between", False)
+    monkeypatch.setattr(malloc, "_settings", lambda: malloc._Settings(made, made.trim, 65536, 131072))
+    monkeypatch.setattr(malloc, "_between", False)
     return made
 
 
-INSIDE = {heap.TRIM_THRESHOLD: 2 * heap.KEPT, heap.MMAP_THRESHOLD: heap.KEPT}
-OUTSIDE = {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: 131072}
+INSIDE = {malloc.TRIM_THRESHOLD: 2 * malloc.KEPT, malloc.MMAP_THRESHOLD: malloc.KEPT}
+OUTSIDE = {malloc.TRIM_THRESHOLD: 65536, malloc.MMAP_THRESHOLD: 131072}
 
 
 @pytest.mark.parametrize("briefly", [True, False])
 def test_the_thresholds_are_restored_by_the_last_to_leave_or_at_the_end(briefly: bool, recorder: _Recorder) -> None:
-    with heap.kept(briefly=briefly):
-        with pytest.raises(KeyError), heap.kept(briefly=True):
+    with malloc.kept(briefly=briefly):
+        with pytest.raises(KeyError), malloc.kept(briefly=True):
             raise KeyError
         assert len(recorder.calls) == 2
     assert dict(recorder.calls) == (OUTSIDE if briefly else INSIDE)
-    heap.given_back()
+    malloc.given_back()
     assert dict(recorder.calls) == OUTSIDE
     assert recorder.trims == 1
 
 
 def test_the_end_of_one_fit_leaves_a_task_of_another_what_it_has(recorder: _Recorder) -> None:
-    with heap.kept():
-        heap.given_back()
+    with malloc.kept():
+        malloc.given_back()
         assert dict(recorder.calls) == INSIDE
     assert dict(recorder.calls) == OUTSIDE, "until the next task, as nobody is left who would end it"
-    with heap.kept():
+    with malloc.kept():
         pass
     assert dict(recorder.calls) == INSIDE
 
 
 def test_the_environment_may_allow_for_more(monkeypatch: pytest.MonkeyPatch, recorder: _Recorder) -> None:
-    settings = heap._Settings(recorder, recorder.trim, 65536, heap.MOST_KEPT)
-    monkeypatch.setattr(heap, "_settings", lambda: settings)
-    with heap.kept(briefly=True):
+    settings = malloc._Settings(recorder, recorder.trim, 65536, malloc.MOST_KEPT)
+    monkeypatch.setattr(malloc, "_settings", lambda: settings)
+    with malloc.kept(briefly=True):
         inside = dict(recorder.calls)
-    assert inside == {heap.TRIM_THRESHOLD: 2 * heap.MOST_KEPT, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
-    assert dict(recorder.calls) == {heap.TRIM_THRESHOLD: 65536, heap.MMAP_THRESHOLD: heap.MOST_KEPT}
+    assert inside == {malloc.TRIM_THRESHOLD: 2 * malloc.MOST_KEPT, malloc.MMAP_THRESHOLD: malloc.MOST_KEPT}
+    assert dict(recorder.calls) == {malloc.TRIM_THRESHOLD: 65536, malloc.MMAP_THRESHOLD: malloc.MOST_KEPT}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux, with glibc")
@@ -203,12 +203,12 @@ def test_nothing_is_set_where_the_environment_has_other_thresholds(
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    heap._settings.cache_clear()
+    malloc._settings.cache_clear()
     try:
-        assert heap._settings() is None
-        with heap.kept():
+        assert malloc._settings() is None
+        with malloc.kept():
             pass
-        heap.given_back()
-        assert not heap._between
+        malloc.given_back()
+        assert not malloc._between
     finally:
-        heap._settings.cache_clear()
+        malloc._settings.cache_clear()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import Block, add
 from dlatent.errors import DataError
-from dlatent.linear_gaussian import incomplete
-from dlatent.linear_gaussian import observed as rooms
-from dlatent.linear_gaussian.entries import (
+from dlatent.linear_gaussian.missing_entries import incomplete
+from dlatent.linear_gaussian.missing_entries import observed as rooms
+from dlatent.linear_gaussian.missing_entries.entries import (
     EntryRequest,
     PairRequest,
     SketchRequest,
@@ -26,8 +26,7 @@ from dlatent.linear_gaussian.entries import (
     gradient,
     maximise_entries,
 )
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.patterns import (
+from dlatent.linear_gaussian.missing_entries.patterns import (
     PatternRequest,
     block_patterns,
     distinct,
@@ -35,6 +34,7 @@ from dlatent.linear_gaussian.patterns import (
     few_buckets,
     pairs_of_patterns,
 )
+from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing import oracles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent.fitting.advice import advise
+from dlatent.fitting.diagnostics import advise
 from dlatent.fitting.outcome import Options, Progress
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View

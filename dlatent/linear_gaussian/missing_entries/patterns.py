@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block
-from dlatent.linear_gaussian.entries import Entries, EntryRequest, PairSums
 from dlatent.linear_gaussian.expectation import LOG_2PI, projection
+from dlatent.linear_gaussian.missing_entries.entries import Entries, EntryRequest, PairSums
+from dlatent.linear_gaussian.missing_entries.observed import chunks, mask_buckets, observed, rows_of
 from dlatent.linear_gaussian.moments import PatternMoments, recentred
-from dlatent.linear_gaussian.observed import chunks, mask_buckets, observed, rows_of
 from dlatent.operators.batched import triangle
 
 MOST = 32
