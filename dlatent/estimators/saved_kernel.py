@@ -17,6 +17,7 @@ from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held
 from dlatent.stores.schema import Variable
+from dlatent.stores.sparse import check_parts
 
 PART = 0.5
 """Part of the driver's memory that training rows may fill while they are saved."""
@@ -100,7 +101,7 @@ def restored_map(values: dict[str, Any], attributes: dict[str, Any]) -> KernelMa
         shape = (len(values["training_pointers"]) - 1, attributes["columns"])
         parts = (values["training_values"], values["training_columns"], values["training_pointers"])
         rows = sp.csr_array(parts, shape=shape)
-        rows.check_format(full_check=True)
+        check_parts(rows, "the training rows")
     if rows is not None:
         _check_rows(rows, values, attributes["columns"])
     return KernelMap(

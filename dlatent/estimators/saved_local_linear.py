@@ -19,6 +19,7 @@ from dlatent.local_linear.smallest import Eigenpairs
 from dlatent.stores.results import StoredResult
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import Variable
+from dlatent.stores.sparse import check_parts
 
 KINDS: dict[str, type[LocalLinearModel]] = {
     model.__name__: model for model in (LocallyLinearEmbedding, CorrespondenceLLE)
@@ -150,7 +151,7 @@ def _views(values: dict[str, Any], descriptions: list[dict[str, Any]]) -> tuple[
                 starts = values["reference_starts"][start : start + shape[0] + 1]
                 entry, start = entry + count, start + shape[0] + 1
                 rows = sp.csr_array((data, columns, starts), shape)
-                rows.check_format(full_check=True)
+                check_parts(rows, "the reference rows")
         features = None if view["features"] is None else np.asarray(view["features"])
         kept: Features | None = rows
         views.append(FittedView(view["name"], shape, kept, features))

@@ -23,6 +23,9 @@ ZarrArray: TypeAlias = "zarr.Array[Any]"
 ALL_WRITTEN: Final[dict[str, Any]] = {ALL_CHUNKS: True}
 """The attribute with which a writer says so of an array."""
 
+MOST_CHUNKS = 10_000_000
+"""No array is stored in more pieces."""
+
 _WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
 
 
@@ -94,7 +97,14 @@ def read_all(array: ZarrArray) -> npt.NDArray[Any]:
 
 
 def lacking_chunks(array: ZarrArray) -> int:
-    """Number of chunks that are not in the store; Zarr reads them silently as fill values."""
+    """Number of chunks that are not in the store; Zarr reads them silently as fill values.
+
+    Errors: StoreError for more chunks than a store has, whose names would fill the memory.
+    """
+    outer = array.shards or array.chunks
+    names = math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
+    if names > MOST_CHUNKS:
+        raise StoreError(f"{place_of(array)} announces {names:,} chunks; it is damaged, or write it in larger chunks")
     return int(array.nchunks - array.nchunks_initialized) if array.size else 0
 
 

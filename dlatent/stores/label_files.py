@@ -23,6 +23,7 @@ from dlatent.stores.labels import read_text
 from dlatent.stores.location import is_node, local_path, zarr_location
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.open import check_complete, open_node
+from dlatent.stores.sparse import check_parts
 from dlatent.stores.strict import MissingChunks, place_of
 
 MULTI = "Y"
@@ -130,7 +131,7 @@ def _matrix(stored: Any) -> npt.NDArray[Any]:
     parts = (read_all(stored["data"]), read_all(stored["indices"]), read_all(stored["indptr"]))
     kind = sp.csc_array if stored.attrs.get("encoding-type") == "csc_matrix" else sp.csr_array
     matrix = kind(parts, shape=tuple(stored.attrs["shape"]))
-    matrix.check_format(full_check=True)
+    check_parts(matrix, place_of(stored))
     DEFAULT.check_size(math.prod(matrix.shape), matrix.data.nbytes + matrix.indptr.nbytes, "the table of outputs")
     binary = bool(np.all((matrix.data == 0) | (matrix.data == 1)))
     return np.asarray((matrix.astype(np.uint8) if binary else matrix).toarray())
@@ -160,11 +161,14 @@ def _from_npz(path: Path, column: str | None) -> npt.NDArray[Any]:
 def _load(path: Path) -> Any:
     try:
         # Mapped, so that a header which announces more than there is takes no memory.
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise DataError(
             f"{path} is no readable NumPy file ({error}); save labels as numbers or fixed-width text"
         ) from error
+    if not mapped.dtype.itemsize:  # so many as the header likes take no byte of the file, but of the memory
+        raise DataError(f"{path} holds {mapped.shape} values of no length; it is damaged, save the labels again")
+    return mapped
 
 
 def _from_table(path: Path, column: str | None) -> npt.NDArray[Any]:

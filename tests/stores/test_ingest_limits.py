@@ -14,8 +14,8 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.cli.main import main
-from dlatent.errors import DataError
-from dlatent.stores.chunked import read_rows
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.chunked import lacking_chunks, read_rows
 from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.limits import Limits
 from dlatent.stores.label_files import read_labels
@@ -208,3 +208,36 @@ def test_a_length_in_hdf5_that_asks_for_gigabytes(tmp_path):
         ingest(tmp_path / "damaged.h5ad", tmp_path / "out.zarr", labels="topic")
     ingest(tmp_path / "cells.h5ad", tmp_path / "out.zarr", labels="topic", max_expansion=10**9)
     assert read_labels(tmp_path / "out.zarr", "topic").tolist() == list("abc") * 4
+
+
+@pytest.mark.parametrize("name", ["y.npy", "y.npz"])
+def test_values_of_no_length_of_which_there_are_many(tmp_path, name):
+    """NumPy gives each of them a byte when it copies them."""
+    few = io.BytesIO()
+    np.save(few, np.zeros(3, "S1"))
+    header, _, _ = few.getvalue().partition(b"\n")
+    content = header.replace(b"|S1", b"|S0").replace(b"(3,)", b"(%d,)" % 10**12) + b"\n"
+    content = content[:8] + (len(content) - 10).to_bytes(2, "little") + content[10:]
+    if name == "y.npy":
+        (tmp_path / name).write_bytes(content)
+    else:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("y.npy", content)
+    with pytest.raises(DataError, match=r"values of no length|announces the shape"):
+        read_labels(tmp_path / name)
+
+
+@pytest.mark.parametrize("pointers", [[0, 2, 0], [0, 2, -5], [1, 1, 1]])
+def test_pointers_of_a_matrix_that_do_not_ascend(tmp_path, pointers):
+    """scipy looks at them only where the last is positive."""
+    parts = {"data": np.ones(0), "indices": np.zeros(0, np.int32), "indptr": np.array(pointers, np.int32)}
+    np.savez(tmp_path / "links.npz", format=np.array(b"csr"), shape=np.array([2, 2]), **parts)
+    with pytest.raises(DataError, match=r"do not ascend from 0|cannot be read"):
+        open_links(tmp_path / "links.npz")
+
+
+def test_more_chunks_than_a_store_has(tmp_path):
+    """Zarr would list all their names to see which are there."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(20_000_000,), chunks=(1,), dtype="f8")
+    with pytest.raises(StoreError, match=r"announces .* chunks; it is damaged"):
+        lacking_chunks(array)

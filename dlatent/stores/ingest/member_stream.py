@@ -29,7 +29,8 @@ class MemberStream:
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, self.fortran_order, self.dtype = read(self._stream)
             announced = math.prod(self.shape) * self.dtype.itemsize
-            if min(self.shape, default=0) < 0 or announced > member.file_size:
+            nothing = not self.dtype.itemsize and math.prod(self.shape) > member.file_size
+            if min(self.shape, default=0) < 0 or nothing or announced > member.file_size:
                 raise DataError(
                     f"{description}: {key!r} announces the shape {self.shape} of {self.dtype}, more than it has bytes; "
                     "the file is damaged"

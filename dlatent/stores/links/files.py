@@ -19,6 +19,7 @@ from dlatent.stores.ingest.tables import needed
 from dlatent.stores.links.edges import EdgeList, Piece
 from dlatent.stores.links.lookup import Lookup
 from dlatent.stores.numbers import is_real
+from dlatent.stores.sparse import check_parts
 
 ROWS = 1 << 18
 """Links that are read at once."""
@@ -40,7 +41,7 @@ def matrix_of_archive(location: str) -> Any:
                 pass
     matrix: Any = sp.load_npz(path_or_stream(location))
     if matrix.format in ("csr", "csc", "bsr"):
-        matrix.check_format(full_check=True)
+        check_parts(matrix, file_name(location))
     return matrix
 
 
