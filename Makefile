@@ -8,6 +8,8 @@ PY := $(VENV)/bin/python
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 PYTEST_ARGS ?=
+# Processes that share the tests.
+TEST_PROCESSES ?= 2
 FUZZ_ARGS ?=
 DEMO_ARGS ?=
 LOCK_FLAGS ?=
@@ -19,11 +21,12 @@ PIP_INSTALL := $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test fuzz check lint types contracts docs lock clean
+.PHONY: help demo test test-slow test-all fuzz check lint types contracts docs lock clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
-	@echo "make test    install the tools of development into $(VENV) and run the tests"
+	@echo "make test    install the tools of development into $(VENV) and run the tests, but for the slow ones"
+	@echo "make test-all   the slow ones too"
 	@echo "make fuzz    read 20000 damaged inputs (FUZZ_ARGS='--count 500 --only csv'); about half an hour"
 	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
 	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
@@ -33,9 +36,17 @@ demo: $(DEMO_READY)
 	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits three models."
 	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
 
+PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
+
 test: $(DEV_READY)
 	@echo "==> Tests"
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(DEV_READY)
+	@echo "==> Slow tests"
+	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+test-all: test test-slow
 
 fuzz: $(DEV_READY)
 	@echo "==> Damaged inputs to every reader"

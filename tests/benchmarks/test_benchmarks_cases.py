@@ -23,6 +23,8 @@ from benchmarks.quality import judge, write_exact
 from benchmarks.stored import load, path_of, pieces, read_pieces
 from benchmarks.table import ratio
 
+pytestmark = pytest.mark.slow
+
 ROWS, FEATURES, K = 400, 12, 3
 
 

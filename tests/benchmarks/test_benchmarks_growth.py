@@ -17,6 +17,8 @@ from benchmarks.sampling import DATA, JOINS, READING, Sample, classified, start,
 from benchmarks.stored import load
 from dlatent.engine.connect import connect
 
+pytestmark = pytest.mark.slow
+
 
 def row_of(task: str, **found: Any) -> dict[str, Any]:
     return {"run": "a", "task": task, "status": "ok", "arguments": {}} | found

@@ -20,6 +20,8 @@ from benchmarks.runner import Options, TaskFailed, interpreter, run_case
 from benchmarks.task import Case, Row, Summary, Task
 from dlatent.engine.malloc import worker_environment
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 FUNCTIONS = """
 import time

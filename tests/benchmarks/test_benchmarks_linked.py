@@ -14,6 +14,8 @@ from benchmarks.cases.citations_spaces import Linked, accuracies, averaging, bot
 from benchmarks.stored import load
 from dlatent.testing.graphs import power_law_graph, topic_documents
 
+pytestmark = pytest.mark.slow
+
 INSTANCES, WORDS, TOPICS = 160, 300, 3
 
 

@@ -20,6 +20,8 @@ from benchmarks.quality import judge, write_exact
 from benchmarks.stored import bytes_of, load, path_of
 from benchmarks.task import Row
 
+pytestmark = pytest.mark.slow
+
 K = 3
 
 

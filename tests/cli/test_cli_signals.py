@@ -18,6 +18,8 @@ import zarr
 import dlatent
 from dlatent.stores.open import open as open_data
 
+pytestmark = pytest.mark.slow
+
 # Imports once, and runs each command in a process of its own (a fork) that sends itself a signal at its n-th touch of
 # the file system: the same moments at every run, on slow machines and on fast ones.
 SERVER = """

@@ -259,6 +259,7 @@ def test_training_rows_that_are_too_many_are_not_kept(monkeypatch):
         model.transform(s_curve())
 
 
+@pytest.mark.slow
 def test_approximate_neighbours_need_their_library():
     try:
         import pynndescent  # noqa: F401

@@ -240,6 +240,7 @@ class TestSupervised:
         assert model.log_likelihood_ == pytest.approx(self.model.log_likelihood_, rel=1e-9)
 
 
+@pytest.mark.slow
 class TestOddData:
     def test_rows_and_features_without_entries_are_told(self):
         x = np.vstack([np.column_stack([X, np.full(N, np.nan)]), np.full((3, D + 1), np.nan)])

@@ -32,6 +32,7 @@ def assert_other_units(found, expected, factor, cells):
     assert found.log_likelihood == pytest.approx(moved, rel=1e-9, abs=1e-6 * abs(expected.log_likelihood))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("preset", "route"), ROUTED, ids=lambda value: str(value))
 @SOME
 @given(power=st.sampled_from([-100, -60, -34, 34, 60, 100]))

@@ -14,6 +14,8 @@ from fuzz_seeds import write_seeds
 
 from dlatent.errors import DataError
 
+pytestmark = pytest.mark.slow
+
 COUNT = 2000
 
 

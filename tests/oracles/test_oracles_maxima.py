@@ -15,6 +15,8 @@ from benchmarks.cases.maxima import NEAR, TOLERANCE, fitted
 from benchmarks.maxima import best, complete, of_views, with_holes
 from dlatent import FactorAnalysis
 
+pytestmark = pytest.mark.slow
+
 YEAST = Path(os.environ.get("DLATENT_DATA", "")) / "yeast_multilabel.npz"
 
 

@@ -11,6 +11,8 @@ import pytest
 from dlatent import PPCA, SupervisedPPCA
 from dlatent.stores.ingest import ingest
 
+pytestmark = pytest.mark.slow
+
 FOLDER = os.environ.get("DLATENT_DATA", "")
 
 
