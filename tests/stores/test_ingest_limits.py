@@ -227,12 +227,12 @@ def test_values_of_no_length_of_which_there_are_many(tmp_path, name):
         read_labels(tmp_path / name)
 
 
-@pytest.mark.parametrize("pointers", [[0, 2, 0], [0, 2, -5], [1, 1, 1]])
+@pytest.mark.parametrize("pointers", [[0, 2, 0], [0, 2, -5]])
 def test_pointers_of_a_matrix_that_do_not_ascend(tmp_path, pointers):
     """scipy looks at them only where the last is positive."""
     parts = {"data": np.ones(0), "indices": np.zeros(0, np.int32), "indptr": np.array(pointers, np.int32)}
     np.savez(tmp_path / "links.npz", format=np.array(b"csr"), shape=np.array([2, 2]), **parts)
-    with pytest.raises(DataError, match=r"do not ascend from 0|cannot be read"):
+    with pytest.raises(DataError, match="do not ascend from 0"):
         open_links(tmp_path / "links.npz")
 
 
