@@ -178,6 +178,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             shared=all(view.shared for view in specification.views),
             em_passes=(self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None,
             links=None if links is None else links.entries,
+            links_in_memory=links is not None and links.in_memory,
             travelling=moved.rows,
             reach=moved.reach,
             decoding=source.decoding,

@@ -95,8 +95,10 @@ def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters
 
 
 def driver_base(problem: Problem, machine: Machine) -> int:
-    """What every fit takes on the driver: libraries, and the targets, which are packed where they travel."""
-    return BASE_MEMORY + problem.target_bytes * (1 if shares_driver(machine) else 2)
+    """What every fit takes on the driver: libraries, the targets, and what is packed of them and of a graph in memory
+    where they travel."""
+    packed = 0 if shares_driver(machine) else problem.target_bytes + problem.links_in_memory * links_bytes(problem)
+    return BASE_MEMORY + problem.target_bytes + packed
 
 
 def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:

@@ -63,6 +63,7 @@ class Problem:
     shared : whether the features of a view share one noise variance.
     em_passes : most passes of textbook EM, where it is asked for.
     links : stored entries of the adjacency matrix, None without links.
+    links_in_memory : whether the graph lies in the driver's memory.
     travelling : rows that one exchange moves between workers.
     reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
     views : features of each view of joint instances, () for features with targets.
@@ -88,6 +89,7 @@ class Problem:
     shared: bool = True
     em_passes: int | None = None
     links: int | None = None
+    links_in_memory: bool = False
     travelling: int = 0
     reach: int = 0
     views: tuple[int, ...] = ()
