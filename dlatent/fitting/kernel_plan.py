@@ -25,7 +25,7 @@ from dlatent.fitting.costs import (
     worker_memory,
 )
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
-from dlatent.fitting.planner import make_plan
+from dlatent.fitting.planner import make_plan, plan_of
 from dlatent.fitting.routes.moments import Moments
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
@@ -136,25 +136,11 @@ def plan_kernel(
             "approximation; more memory for the driver or the workers; smaller row chunks of the data."
         )
     best = min(usable, key=lambda r: r.seconds)
-    square = problem.instances**2
-    return Plan(
-        route=best.name,
-        reason=_reason(best, routes, route, square * itemsize // 2),
-        passes=best.passes,
-        bytes_per_pass=problem.nbytes,
-        bytes_total=0 if problem.in_memory else problem.nbytes * best.passes,
-        tasks_per_pass=group_number(problem) ** 2,
-        cached=stays(problem, machine, best.cache_bytes, pairs=best.name == "recomputed" and not given),
-        cache_bytes=best.cache_bytes,
-        worker_memory=best.worker_memory,
-        driver_memory=best.driver_memory,
-        worker_limit=machine.worker_memory,
-        driver_limit=machine.driver_memory,
-        max_rank=subspace_bound(replace(problem, features=problem.instances), machine),
-        problem=problem,
-        machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
-        alternatives=tuple(routes.values()),
-    )
+    reason = _reason(best, routes, route, problem.instances**2 * itemsize // 2)
+    cached = stays(problem, machine, best.cache_bytes, pairs=best.name == "recomputed" and not given)
+    rank = subspace_bound(replace(problem, features=problem.instances), machine)
+    plan = plan_of(replace(best, reads=best.passes, max_rank=rank), routes, problem, machine, reason, cached=cached)
+    return replace(plan, tasks_per_pass=group_number(problem) ** 2)
 
 
 def plan_landmarks(problem: Problem, machine: Machine, *, kernel: str, landmarks: int) -> Plan:

@@ -34,11 +34,18 @@ def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", routes
     if not usable:
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda cost: cost.seconds)
-    cached = stays(problem, machine, best.cache_bytes)
+    reason = "asked for" if route != "auto" else _reason(problem, best, costs, fitting)
+    return plan_of(best, costs, problem, machine, reason, cached=stays(problem, machine, best.cache_bytes))
+
+
+def plan_of(
+    best: Cost, costs: Mapping[str, Cost], problem: Problem, machine: Machine, reason: str, *, cached: bool
+) -> Plan:
+    """The plan that takes the `best` of all costs; `cached`: whether all blocks stay in memory between passes."""
     reads = best.reads or (1 if cached else best.passes)
     return Plan(
         route=best.name,
-        reason="asked for" if route != "auto" else _reason(problem, best, costs, fitting),
+        reason=reason,
         passes=best.passes,
         bytes_per_pass=problem.nbytes,
         bytes_total=0 if problem.in_memory else problem.nbytes * reads,
