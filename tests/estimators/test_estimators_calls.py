@@ -1,0 +1,60 @@
+"""The way of the data from `fit` to the function of a block, which a reader must be able to follow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlatent
+from dlatent import PPCA
+
+HERE = Path(dlatent.__file__).parent
+X = np.random.default_rng(0).normal(size=(200, 8)) @ np.random.default_rng(1).normal(size=(8, 30))
+HOLES = np.where(np.random.default_rng(2).random(X.shape) < 0.1, np.nan, X)
+
+
+def calls_to(name: str, action: Callable[[], Any]) -> list[str]:
+    """The longest chain of dlatent's own functions, file by file, that led to a function of this name."""
+    chains = list[list[str]]()
+
+    def listen(frame: Any, event: str, _: Any) -> None:
+        if event != "call" or frame.f_code.co_name != name:
+            return
+        chain = list[str]()
+        while frame is not None:
+            file = Path(frame.f_code.co_filename)
+            if file.is_relative_to(HERE):
+                chain.insert(0, f"{file.relative_to(HERE)}:{frame.f_code.co_name}")
+            frame = frame.f_back
+        chains.append(chain)
+
+    sys.setprofile(listen)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return max(chains, key=len)
+
+
+@pytest.mark.parametrize(
+    ("route", "function", "data", "most"),
+    [
+        ("moments", "block_moments", X, 12),
+        ("krylov", "block_products", X, 12),
+        ("dual", "block_lift", X[:20], 12),
+        ("rows", "block_entries", HOLES, 14),
+    ],
+)
+def test_few_calls_lie_between_a_fit_and_its_block_function(route: Any, function: str, data: Any, most: int) -> None:
+    """Two more where the loop is that of the acceleration, which knows nothing of data."""
+    model = PPCA(3, route=route, missing="nan" if route == "rows" else "refuse")
+    chain = calls_to(function, lambda: model.fit(data, client="serial"))
+    assert chain[0] == "estimators/ppca.py:fit"
+    assert f"fitting/routes/{route}.py:fit" in chain
+    assert "engine/session.py:run" in chain
+    assert len(chain) <= most, chain
