@@ -33,11 +33,12 @@ def row_chunks(array: Any) -> tuple[int | None, ...]:
 
 def map_chunks(
     array: Any,
-    function: Callable[[Features], Dense],
+    function: Callable[..., Any],
     columns: int,
     dtype: npt.DTypeLike = np.float64,
     *,
     check: Check | None = None,
+    shared: bool = False,
 ) -> Any:
     """The Dask array (N, columns) whose rows are `function` of the rows of `array`; nothing is computed yet.
 
@@ -49,20 +50,25 @@ def map_chunks(
     columns, dtype : of the result.
     check : sees the rows before the function does, with the number of the first of them (None where sizes of chunks are
         unknown) and of their chunk, and raises where they cannot be used.
+    shared : `function` makes the function instead, which keeps something between chunks: a task of its own, whose
+        result a process has once, for as long as the chunks need it.
 
     Returns
     -------
     A lazy dask.array with the row chunks of `array` and one chunk of columns.
     """
     import dask.array as da
+    from dask.delayed import delayed
 
     if array.ndim != 2:
         raise DataError(f"Expected a Dask array of instances × features; got {array.ndim} dimensions.")
     whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
     mapped: Any = da.map_blocks  # has no types
+    given: dict[str, Any] = {"function": delayed(function, pure=False)() if shared else function}
     return mapped(
-        partial(_apply, function, columns, np.dtype(dtype), check),
+        partial(_apply, columns, np.dtype(dtype), check),
         whole,
+        **given,
         dtype=dtype,
         chunks=(whole.chunks[0], (columns,)),
         meta=np.empty((0, 0), dtype=dtype),
@@ -71,11 +77,12 @@ def map_chunks(
 
 
 def _apply(
-    function: Callable[[Features], Dense],
     columns: int,
     dtype: np.dtype[Any],
     check: Check | None,
     chunk: Any,
+    *,
+    function: Callable[[Features], Dense],
     block_info: Any = None,
 ) -> npt.NDArray[np.generic]:
     with pinned(), kept(briefly=True):

@@ -7,18 +7,21 @@ from typing import Any
 
 from dlatent.arrays import BlockSource, Features
 from dlatent.engine.cache import measured
+from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.part import lent
 
 
 class Shelf:
-    """A place for at most `cap` bytes of blocks, which comes with the parameters of a pass and goes with them.
+    """A place for at most `cap` bytes of blocks (None: what its process may cache), which comes with the parameters of
+    a pass and goes with them.
 
     In every process it is another one, empty at first.  It lives as long as the tasks of the pass and no longer than
     its engine, so that nothing is left where a pass fails.
     """
 
-    def __init__(self, cap: int) -> None:
-        self._room = self._cap = cap
+    def __init__(self, cap: int | None = None) -> None:
+        self._cap = cap
+        self._room = cache_share(memory()) if cap is None else cap
         self._kept: dict[int, Features] = {}
         self._lock = Lock()  # one for each shelf: to read a block may take another pass, with a shelf of its own
 

@@ -74,6 +74,11 @@ def _without_targets(features: Features, function: RowFunction, single: bool) ->
     return values[:, None] if single else values
 
 
+def _keeping(function: Any, single: bool) -> Callable[[Features], Array]:
+    """The function of rows alone, with a place for what it compares them with."""
+    return partial(_without_targets, function=function.keeping(Shelf()), single=single)
+
+
 def map_rows(
     data: Any,
     function: RowFunction,
@@ -100,9 +105,10 @@ def map_rows(
     if is_dask(like.data) and out is None and targets is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
         features.check_kind(sp.issparse(getattr(like.data, "_meta", None)), "Dask array with scipy.sparse chunks")
-        rows = partial(_without_targets, function=function, single=names is None)
+        shared = hasattr(function, "keeping")
+        rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), features.without_labels().check_values
-        lazy = map_chunks(like.data, rows, width, check=check)
+        lazy = map_chunks(like.data, rows, width, check=check, shared=shared)
         return wrap_rows(lazy[:, 0] if names is None else lazy, like, columns, _numbered(names), name=name)
     source, like = open_input(data)
     features.check(source.shape, source.labels.features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -136,15 +137,23 @@ def test_what_is_kept_is_bounded(fitted, client, tmp_path, monkeypatch):
     assert left(client) == {0}
 
 
-def test_lazy_results_keep_nothing(fitted, tmp_path):
-    """Each chunk is a task of its own, after which nobody would free what it kept."""
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+def test_lazy_results_read_once_and_keep_nothing(fitted, where, two_processes, tmp_path):
     lazy = fitted.transform(da.from_array(OTHERS, chunks=(tuple(np.diff(NEW)), COLUMNS)))
     assert lines(tmp_path / "reads") == []
     expected = one_by_one(fitted.transform)
-    lines(tmp_path / "reads")
-    assert np.array_equal(lazy.compute(), expected)
-    assert len(lines(tmp_path / "reads")) == BLOCKS * (len(NEW) - 1)
+    for _ in range(2):
+        lines(tmp_path / "reads")
+        found = lazy.compute(scheduler="threads") if where == "threads" else two_processes.compute(lazy).result()
+        assert np.array_equal(found, expected)
+        read = lines(tmp_path / "reads")
+        assert len(read) == len(set(read)) == BLOCKS * len({process for process, _ in read}), "once in a process"
+        del found
     assert kept() == 0
+    until = time.monotonic() + 30
+    while left(two_processes) != {0}:  # workers hear a little later that nobody needs the function
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("client", ["serial", None])
