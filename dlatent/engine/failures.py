@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
+import distributed.client
 from dask.utils import parse_timedelta
 from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
@@ -32,6 +33,8 @@ hours", or None, which waits as long as the scheduler lives."""
 WAIT_DEFAULT = "10 minutes"
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
+CLOSED: type[Exception] = getattr(distributed.client, "ClosedClientError", CommClosedError)
+"""What a client raises whose scheduler ended while it sent; older versions have no name for it."""
 LOG = logging.getLogger("dlatent.engine")
 
 
@@ -226,7 +229,7 @@ def translated(client: Any) -> Iterator[None]:
             "more memory or fewer threads, store the data in smaller row blocks, or lower `cache_bytes`. "
             f"The cluster said: {error}"
         ) from error
-    except (FutureCancelledError, FuturesCancelledError, CommClosedError, NoValidWorkerError) as error:
+    except (FutureCancelledError, FuturesCancelledError, CommClosedError, NoValidWorkerError, CLOSED) as error:
         raise _lost(client, type(error).__name__) from error
 
 

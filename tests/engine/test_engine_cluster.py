@@ -40,7 +40,7 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
-from dlatent.engine.failures import standstill
+from dlatent.engine.failures import CLOSED, standstill, threads_of, translated
 from dlatent.engine.part import weight
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Pass
@@ -603,6 +603,17 @@ def test_waiting_for_workers_ends_with_the_scheduler(no_workers):
     with dask.config.set({"dlatent.wait-for-workers": None}), pytest.raises(EngineError, match="Start a cluster"):
         connect(drawn(SIZES), client=client)
     ending.join()
+
+
+def test_a_scheduler_that_ends_while_work_is_sent_is_an_engine_error():
+    """Between the look for workers and the task that waits for one."""
+
+    def submit(*_values, **_options):
+        raise CLOSED("Client is closed. Can't send update-graph message.")
+
+    client = SimpleNamespace(status="running", nthreads=dict, submit=submit, scheduler=None)
+    with pytest.raises(EngineError, match="Start a cluster"), translated(client):
+        threads_of(client)
 
 
 @pytest.fixture
