@@ -1,4 +1,4 @@
-"""Named array types, and the values that travel between the rooms.
+"""Named array types, and the values that travel between packages.
 
 A fit sees its data as a list of *block sources*: small, picklable descriptions of a contiguous range of rows that can
 be loaded anywhere.  The stores make them, the engine loads them, and the mathematics receives the loaded `Block`.

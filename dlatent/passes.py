@@ -104,14 +104,6 @@ class Run(Protocol):
         ...
 
 
-class RunBlock(Protocol):
-    """Runs a pass over one block alone."""
-
-    def __call__(self, pass_: Pass[Any, S], block: int, /) -> S:
-        """The result of the block of this number."""
-        ...
-
-
 def linked_pass(
     rows: Callable[[Block, P], Rows],
     fold: Callable[[Block, P], S],
@@ -157,7 +149,6 @@ __all__ = [
     "Pairs",
     "Pass",
     "Run",
-    "RunBlock",
     "Tiles",
     "linked_pass",
     "pair_pass",

@@ -24,7 +24,7 @@ from dlatent.arrays import DataSource, Links
 from dlatent.engine import tasks
 from dlatent.engine.cache import trim
 from dlatent.engine.dask_graph import Chunks, DaskGraph, Key, chunks_of
-from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, taken
+from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, layout_of, taken
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
 from dlatent.engine.graph import ANYWHERE, Layout, TaskGraph
 from dlatent.engine.held import shell
@@ -65,13 +65,6 @@ class _Running:
     watched: dict[int, Future]
     sent: int
 
-    @property
-    def shares(self) -> int:
-        """How many shares the driver asks for."""
-        inside = set(self.tail)
-        refs = [ref for number in self.tail for ref in self.graph.tasks[number].inputs]
-        return sum(ref.task not in inside for ref in refs) or len(self.graph.results)
-
     def steps(self) -> int:
         """Steps of tasks that are not watched."""
         return self.graph.steps - sum(self.graph.tasks[number].steps for number in self.watched)
@@ -99,6 +92,7 @@ class ClusterExecutor:
         with translated(client):
             self.resources = _resources(client, cache_bytes)
         self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
+        self._nowhere = layout_of(self.parts, [ANYWHERE] * len(self.parts), {})
         self._source = source
         self._chunks = [chunks_of(part.blocks) for part in self.parts]
         self._homes: list[str] = []
@@ -168,7 +162,7 @@ class ClusterExecutor:
             self._spent_bytes += LIGHT
         else:
             self._weights[_kind(work)] = nbytes = weight(results[0][0])
-            self._spent_bytes += running.shares * nbytes
+            self._spent_bytes += len(graph.without(running.tail)) * nbytes
             progress.done(running.steps())
         return results, running.sent + staged
 
@@ -225,11 +219,11 @@ class ClusterExecutor:
 
     def _layout(self, *, carried: bool) -> Layout:
         """Where the groups lie; `carried`: their descriptions come with each task, so that any worker may take it."""
-        sizes = tuple(sum(block.nbytes for block in part.blocks) for part in self.parts)
-        blocks = tuple(len(part.blocks) for part in self.parts)
-        homes = [ANYWHERE] * len(self.parts) if carried else self._homes
-        computed = not self._held and self._chunks[0] is not None
-        return Layout(sizes, blocks, tuple(homes), self._threads, computed, bundled=not (carried or computed))
+        homes = self._nowhere.homes if carried else tuple(self._homes)
+        computed, bundled = not self._held and self._chunks[0] is not None, not carried
+        return replace(
+            self._nowhere, homes=homes, threads=self._threads, computed=computed, bundled=bundled and not computed
+        )
 
     def _begin(self, graph: TaskGraph, work: Work, *, carried: bool, watch: bool) -> _Running:
         """Send the tasks of a pass."""
@@ -239,9 +233,7 @@ class ClusterExecutor:
             if number not in tail:
                 parts = [] if carried else [self._part(message, group) for group in task.groups]
                 message.add(number, parts, None if task.block is None else self._blocks(task.groups[0])[task.block])
-        inside = set(tail)
-        refs = [ref for number in tail for ref in graph.tasks[number].inputs] or graph.results
-        wanted = list(dict.fromkeys(ref.task for ref in refs if ref.task not in inside))
+        wanted = list(dict.fromkeys(ref.task for ref in graph.without(tail)))
         unseen = set(range(len(graph.tasks))).difference(wanted) if watch else ()
         others = [number for number in sorted(unseen) if graph.tasks[number].steps]
         keys = [message.names[number] for number in (*wanted, *others)]
@@ -253,8 +245,7 @@ class ClusterExecutor:
         """The joins that the driver makes itself, as what they join is light, because a task that waits for others
         costs one more round of messages: all of them, the last, or none."""
         nbytes = self._weights.get(_kind(work), float(LIGHT))
-        inside = set(graph.joins)
-        shares = sum(ref.task not in inside for number in graph.joins for ref in graph.tasks[number].inputs)
+        shares = len(graph.without(graph.joins))
         if shares <= FEW and nbytes * shares < LIGHT:
             return graph.joins
         return graph.joins[-1:] if nbytes * FAN_IN < LIGHT else ()

@@ -22,7 +22,7 @@ from dlatent.arrays import Array, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.malloc import kept
-from dlatent.engine.part import Part, Share, Tally, Work, block_of, read_ahead, run_part, step
+from dlatent.engine.part import Part, Share, Tally, Work, block_of, fold_block, read_ahead, run_part
 from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import Edges
 
@@ -102,7 +102,7 @@ def fold_met_block(
     work: Work, position: int, part: Part, features: Features, met: tuple[Exchanged, Tally], share: Share | None = None
 ) -> Share:
     """The fold over one block as a task of its own; the first adds what the exchange has cost."""
-    statistic, tally = step(work, position, part, features, share, met[0])
+    statistic, tally = fold_block(work, position, part, features, share, met[0])
     return statistic, tally if position else tally.plus(met[1])
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine.cache import trim
-from dlatent.engine.graph import Layout, Ref, TaskGraph
+from dlatent.engine.graph import Layout, TaskGraph
+from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.part import Part, Share, Work, ended, handed_over, keys_of, parts_of
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
@@ -22,7 +23,7 @@ Take: TypeAlias = Callable[[Any], None]
 Build: TypeAlias = Callable[[Layout], TaskGraph]
 """Makes the graph of a pass for the places where the groups lie now."""
 
-HERE = "here"
+THIS_PROCESS = "here"
 """The home of all groups in one process."""
 
 
@@ -81,20 +82,23 @@ class Progress:
 class InProcess:
     """What the executors within this process share: the parts, which all lie here."""
 
-    def __init__(self, source: DataSource, targets: Targets, resources: Resources, links: Links | None) -> None:
-        self.resources = resources
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
-        self._keys = keys_of(source, links)
+    kind: str
+    """What the resources call it."""
 
-    def layout(self) -> Layout:
-        """All groups are here, and a task costs next to nothing."""
-        sizes = tuple(sum(block.nbytes for block in part.blocks) for part in self.parts)
-        blocks = tuple(len(part.blocks) for part in self.parts)
-        return Layout(sizes, blocks, tuple(self.homes()), {HERE: self.resources.threads})
+    def __init__(
+        self, source: DataSource, targets: Targets, threads: int, cache_bytes: int | None, links: Links | None
+    ) -> None:
+        limit = memory()
+        cap = cache_share(limit) if cache_bytes is None else cache_bytes
+        self.resources = Resources(self.kind, 1, threads, limit, cap)
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
+        # A task costs next to nothing here: none takes several groups.
+        self.layout = layout_of(self.parts, self.homes(), {THIS_PROCESS: threads})
+        self._keys = keys_of(source, links)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
-        return [HERE] * len(self.parts)
+        return [THIS_PROCESS] * len(self.parts)
 
     def keep(self, cache_bytes: int) -> None:
         """Keep so many bytes of blocks between passes."""
@@ -104,6 +108,12 @@ class InProcess:
     def close(self) -> None:
         """Free the cached blocks."""
         ended(self._keys)
+
+
+def layout_of(parts: Sequence[Part], homes: Sequence[str], threads: Mapping[str, int]) -> Layout:
+    """Where the groups lie."""
+    sizes = tuple(sum(block.nbytes for block in part.blocks) for part in parts)
+    return Layout(sizes, tuple(len(part.blocks) for part in parts), tuple(homes), threads)
 
 
 def entry(result: Any, at: int | None) -> Any:
@@ -123,13 +133,12 @@ def users(graph: TaskGraph) -> Counter[int]:
 
 
 __all__ = [
-    "HERE",
+    "THIS_PROCESS",
     "Build",
     "Executor",
     "InProcess",
     "OnProgress",
     "Progress",
-    "Ref",
     "Take",
     "entry",
     "taken",

@@ -34,7 +34,7 @@ class Ref(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Task:
+class Node:
     """`call(work, *values, *parts, [features], *results)`, where `work` is the pass under way.
 
     Parameters
@@ -68,10 +68,15 @@ class TaskGraph:
     by one while others are made.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Node, ...]
     results: tuple[Ref, ...]
     joins: tuple[int, ...] = ()
     singly: bool = False
+
+    def without(self, joins: Sequence[int]) -> tuple[Ref, ...]:
+        """The results that these joins ask of other tasks; without any, what the caller wants."""
+        inside = set(joins)
+        return tuple(ref for join in joins for ref in self.tasks[join].inputs if ref.task not in inside) or self.results
 
     @property
     def steps(self) -> int:
@@ -130,7 +135,7 @@ def survey_graph(layout: Layout) -> TaskGraph:
     """The tasks that count the neighbours of each group."""
     draft = _Draft(layout)
     return draft.graph(
-        draft.add(Task(exchange.count_neighbours, groups=(group,), home=home))
+        draft.add(Node(exchange.count_neighbours, groups=(group,), home=home))
         for group, home in enumerate(layout.homes)
     )
 
@@ -139,8 +144,8 @@ def block_graph(layout: Layout, group: int, position: int) -> TaskGraph:
     """The task that gives the result of one block of a group alone."""
     draft, home = _Draft(layout), layout.homes[group]
     if layout.computed:
-        return draft.graph([draft.add(Task(part.fold_block, (position,), (group,), position, home=home))])
-    return draft.graph([draft.add(Task(part.map_block, (position,), (group,), home=home))])
+        return draft.graph([draft.add(Node(part.fold_block, (position,), (group,), position, home=home))])
+    return draft.graph([draft.add(Node(part.map_block, (position,), (group,), home=home))])
 
 
 class _Draft:
@@ -148,15 +153,15 @@ class _Draft:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._tasks: list[Task] = []
+        self._tasks: list[Node] = []
         self._joins: list[int] = []
 
-    def add(self, task: Task) -> Ref:
+    def add(self, task: Node) -> Ref:
         self._tasks.append(task)
         return Ref(len(self._tasks) - 1)
 
     def join(self, shares: Iterable[Ref]) -> Ref:
-        ref = self.add(Task(part.join, inputs=tuple(shares), updates=True))
+        ref = self.add(Node(part.join, inputs=tuple(shares), updates=True))
         self._joins.append(ref.task)
         return ref
 
@@ -173,13 +178,13 @@ class _Draft:
         home = self.layout.homes[group]
         if self.layout.computed:
             return self.chain(part.fold_block, group)
-        return self.add(Task(part.run_part, groups=(group,), home=home, steps=1))
+        return self.add(Node(part.run_part, groups=(group,), home=home, steps=1))
 
     def chain(self, call: Callable[..., Any], group: int, inputs: tuple[Ref, ...] = ()) -> Ref:
         """A task for each block of a group, which takes the share of those before it along."""
         share, home, last = tuple[Ref, ...](), self.layout.homes[group], self.layout.blocks[group] - 1
         for position in range(last + 1):
-            task = Task(call, (position,), (group,), position, (*inputs, *share), home, int(position == last))
+            task = Node(call, (position,), (group,), position, (*inputs, *share), home, int(position == last))
             share = (self.add(task),)
         return share[0]
 
@@ -192,7 +197,7 @@ def _joined(layout: Layout) -> TaskGraph:
     for home, own in _bundles(layout):
         nodes = branches(own, layout.groups)
         sizes = tuple(map(len, nodes))
-        ref = draft.add(Task(part.fold_parts, (sizes,), tuple(own), home=home, steps=len(own)))
+        ref = draft.add(Node(part.fold_parts, (sizes,), tuple(own), home=home, steps=len(own)))
         made.update((node, Ref(ref.task, at)) for at, node in enumerate(nodes))
     return draft.tree(lambda group: made[range(group, group + 1)], made)
 
@@ -226,24 +231,24 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
                 own = tuple(group for group in near if layout.homes[group] == sender)
                 if own:
                     inputs = tuple(rows[group] for group in own)
-                    found[home].append(draft.add(Task(exchange.pack, (own,), inputs=inputs, home=sender)))
+                    found[home].append(draft.add(Node(exchange.pack, (own,), inputs=inputs, home=sender)))
         return {home: tuple(found[home]) for home in members}
 
     def project(group: int) -> Ref:
         home = layout.homes[group]
         if not layout.computed:
-            return draft.add(Task(exchange.project, groups=(group,), home=home))
+            return draft.add(Node(exchange.project, groups=(group,), home=home))
         blocks = tuple(
-            draft.add(Task(exchange.project_block, (position,), (group,), position, home=home))
+            draft.add(Node(exchange.project_block, (position,), (group,), position, home=home))
             for position in range(layout.blocks[group])
         )
-        return draft.add(Task(exchange.stack_blocks, inputs=blocks, home=home))
+        return draft.add(Node(exchange.stack_blocks, inputs=blocks, home=home))
 
     first = [project(group) for group in range(layout.groups)]
     last, near = first, packed(first)
     for _ in range(hops - 1):
         last = [
-            draft.add(Task(exchange.spread, groups=(group,), inputs=(last[group], *near[home]), home=home))
+            draft.add(Node(exchange.spread, groups=(group,), inputs=(last[group], *near[home]), home=home))
             for group, home in enumerate(layout.homes)
         ]
         near = packed(last)
@@ -252,8 +257,8 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
         home = layout.homes[group]
         inputs = (first[group], last[group], *near[home])
         if not layout.computed:
-            return draft.add(Task(exchange.fold, groups=(group,), inputs=inputs, home=home, steps=1))
-        met = draft.add(Task(exchange.meet, groups=(group,), inputs=inputs, home=home))
+            return draft.add(Node(exchange.fold, groups=(group,), inputs=inputs, home=home, steps=1))
+        met = draft.add(Node(exchange.meet, groups=(group,), inputs=inputs, home=home))
         return draft.chain(exchange.fold_met_block, group, (met,))
 
     return draft.tree(leaf)
@@ -266,7 +271,7 @@ def _over_pairs(layout: Layout) -> TaskGraph:
     def leaf(group: int) -> Ref:
         share = tuple[Ref, ...]()
         for other in range(layout.groups):
-            task = Task(pairs.meet, groups=(group, other), inputs=share, home=layout.homes[group], steps=1)
+            task = Node(pairs.meet, groups=(group, other), inputs=share, home=layout.homes[group], steps=1)
             share = (draft.add(task),)
         return share[0]
 
@@ -282,16 +287,16 @@ def _over_pairs_once(layout: Layout) -> TaskGraph:
     def collect(group: int) -> None:
         before = (shares.pop(group),) if group in shares else ()
         inputs = (*before, *waiting.pop(group))
-        shares[group] = draft.add(Task(pairs.gain, inputs=inputs, home=layout.homes[group], updates=True))
+        shares[group] = draft.add(Node(pairs.gain, inputs=inputs, home=layout.homes[group], updates=True))
 
     def last(group: int) -> Ref:
         if group in waiting:
             collect(group)
         inputs = (shares.pop(group),)
-        return draft.add(Task(pairs.finish, groups=(group,), inputs=inputs, home=layout.homes[group], updates=True))
+        return draft.add(Node(pairs.finish, groups=(group,), inputs=inputs, home=layout.homes[group], updates=True))
 
     for group, other in meetings(layout.groups):
-        met = draft.add(Task(pairs.meet_once, groups=(group, other), home=place(group, other), steps=1))
+        met = draft.add(Node(pairs.meet_once, groups=(group, other), home=place(group, other), steps=1))
         for side, one in enumerate(sorted({group, other})):
             waiting[one].append(met._replace(at=side))
             if len(waiting[one]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
@@ -305,7 +310,7 @@ def _over_tiles(layout: Layout) -> TaskGraph:
     draft, entries = _Draft(layout), dict[tuple[int, int], Ref]()
     for strip in strips(layout.homes, layout.threads):
         resident = layout.homes[strip.guest] == strip.home
-        task = Task(pairs.tiles, (resident,), (strip.guest, *strip.hosts), home=strip.home, steps=len(strip.hosts))
+        task = Node(pairs.tiles, (resident,), (strip.guest, *strip.hosts), home=strip.home, steps=len(strip.hosts))
         ref = draft.add(task)
         for at, host in enumerate(strip.hosts):
             entries[min(host, strip.guest), max(host, strip.guest)] = Ref(ref.task, at)

@@ -64,11 +64,10 @@ def map_chunks(
         raise DataError(f"Expected a Dask array of instances × features; got {array.ndim} dimensions.")
     whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
     mapped: Any = da.map_blocks  # has no types
-    given: dict[str, Any] = {"function": delayed(function, pure=False)() if shared else function}
     return mapped(
         partial(_apply, columns, np.dtype(dtype), check),
         whole,
-        **given,
+        function=delayed(function, pure=False)() if shared else function,
         dtype=dtype,
         chunks=(whole.chunks[0], (columns,)),
         meta=np.empty((0, 0), dtype=dtype),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from dlatent.engine.dask_graph import Chunks, DaskGraph, Key
-from dlatent.engine.graph import Task, TaskGraph
+from dlatent.engine.graph import Node, TaskGraph
 from dlatent.engine.part import Sealed, Work, sealed
 from dlatent.engine.tasks import Package, Step
 
@@ -61,7 +61,7 @@ class Message:
         inputs = [*self._given, *parts, *computed, *(self.names[source] for source in sources)]
         self.graph.add(self.names[number], step, inputs, task.home)
 
-    def _name(self, task: Task, number: int) -> Key:
+    def _name(self, task: Node, number: int) -> Key:
         """Steps that progress counts have the name of the pass on Dask's dashboard, others that of their function."""
         own = "" if task.steps else f"{task.call.__name__}-"
         return (f"{self.work.pass_.name}-{own}{self.work.token}", number)

@@ -238,20 +238,15 @@ def map_block(work: Work, position: int, part: Part) -> Share:
     return value, loaded.cost(first=part.in_memory).since(started)
 
 
-def fold_block(work: Work, position: int, part: Part, features: Features, share: Share | None = None) -> Share:
-    """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
-    return step(work, position, part, features, share)
-
-
-def step(
+def fold_block(
     work: Work,
     position: int,
     part: Part,
     features: Features,
-    share: Share | None,
+    share: Share | None = None,
     exchanged: Exchanged | None = None,
 ) -> Share:
-    """The same, of a block that may carry exchanged rows."""
+    """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
     with pinned(), kept():

@@ -6,25 +6,23 @@ from typing import Any
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, entry, taken, users
-from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.part import Work
-from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets
 
 
 class SerialExecutor(InProcess):
     """One task after the other, in this thread."""
 
+    kind = "serial"
+
     def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None) -> None:
-        limit = memory()
-        cap = cache_share(limit) if cache_bytes is None else cache_bytes
-        super().__init__(source, targets, Resources("serial", 1, 1, limit, cap), links)
+        super().__init__(source, targets, 1, cache_bytes, links)
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks."""
-        graph = build(self.layout())
+        graph = build(self.layout)
         progress, waiting, made = Progress(graph.steps, tell), users(graph), dict[int, Any]()
         wanted = {ref.task for ref in graph.results} if take is not None else set()
         for number, task in enumerate(graph.tasks):

@@ -55,12 +55,12 @@ def forget(keys: Iterable[Hashable]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Step:
-    """A task of a pass on a worker (see `graph.Task`), called with the package and the parts where they do not come
+    """A task of a pass on a worker (see `graph.Node`), called with the package and the parts where they do not come
     with the task, then with the chunks of a computed block, and with the results of other tasks.
 
     Parameters
     ----------
-    call, values, block, updates : as in `graph.Task`.
+    call, values, block, updates : as in `graph.Node`.
     package, parts : what comes with the task.
     groups : number of parts.
     chunks : number of chunks.

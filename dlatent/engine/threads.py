@@ -9,26 +9,25 @@ from dask import threaded
 
 from dlatent.arrays import DataSource, Links
 from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, entry, taken
-from dlatent.engine.graph import Ref, Task
-from dlatent.engine.machine import cache_share, memory, processors
+from dlatent.engine.graph import Node, Ref
+from dlatent.engine.machine import processors
 from dlatent.engine.part import Work, halt
-from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets
 
 
 class ThreadExecutor(InProcess):
     """As many tasks at a time as there are processors."""
 
+    kind = "threads"
+
     def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None) -> None:
-        limit = memory()
-        cap = cache_share(limit) if cache_bytes is None else cache_bytes
-        super().__init__(source, targets, Resources("threads", 1, processors(), limit, cap), links)
+        super().__init__(source, targets, processors(), cache_bytes, links)
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks; a failure stops all threads at their next block."""
-        graph = build(self.layout())
+        graph = build(self.layout)
         progress = Progress(graph.steps, tell)
         dask_graph = dict[Any, Any]()
         for number, task in enumerate(graph.tasks):
@@ -44,7 +43,7 @@ class ThreadExecutor(InProcess):
             raise
         return list(found), len(graph.tasks)
 
-    def _called(self, task: Task, work: Work, progress: Progress, *results: Any) -> Any:
+    def _called(self, task: Node, work: Work, progress: Progress, *results: Any) -> Any:
         chosen = [entry(result, ref.at) for result, ref in zip(results, task.inputs, strict=True)]
         found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *chosen)
         progress.done(task.steps)

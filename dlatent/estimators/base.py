@@ -35,13 +35,14 @@ from dlatent.estimators.features import KnownFeatures, feature_names, outside, r
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Options, Outcome, Progress
-from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.plan import Machine, Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
-from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
+from dlatent.fitting.task import MAX_EM_ITERATIONS, Relation, Task
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.linear_gaussian.views import Arrangement
 from dlatent.passes import Pass
 
 NOT_FINITE = "array must not contain infs or NaNs"
@@ -194,8 +195,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         links: Links | None = None,
     ) -> Plan:
         """What a fit will cost in an open session."""
-        problem = self._problem(session, specification, encoded, links)
-        return make_plan(problem, session.resources, route=self.route)
+        return self._choose(self._problem(session, specification, encoded, links), session.resources)
+
+    def _choose(self, problem: Problem, machine: Machine) -> Plan:
+        """The plan of a fit of this shape."""
+        return make_plan(problem, machine, route=self.route)
 
     def _make_plan(
         self,
@@ -216,31 +220,44 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """What a plan must know of views that instances lack."""
         return {}
 
-    def _floor_parts(self) -> tuple[float, ...]:
+    def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         """The floor of each view, as a part of its mean variance."""
         return (float(self.noise_floor), *self._target_floors())
 
-    def _options(self, views: int = 1) -> Options:
-        return Options(
-            tolerance=float(self.tol),
-            max_iterations=int(self.max_iter or 0),
-            random_state=self.random_state,
-            floor_parts=self._floor_parts() * views,
-            refuse_zero_rows=self.suspect_data == "refuse",
-            refuse_missing=self.missing == "refuse",
-        )
+    def _relation(self, specification: Specification, links: Links | None) -> Relation | None:
+        """How instances depend on each other."""
+        return None
+
+    def _arrangement(self, source: DataSource) -> Arrangement | None:
+        """Which views the rows of a block have, where the data are several."""
+        return None
 
     def _task(
         self,
+        plan: Plan,
         source: DataSource,
-        problem: Problem,
         specification: Specification,
-        encoded: EncodedTargets | None,
-        links: Links | None,
+        encoded: EncodedTargets | None = None,
+        links: Links | None = None,
     ) -> Task:
         """What is to be fitted."""
-        rows = None if encoded is None else encoded.rows
-        return Task(problem, specification, self._options(), solver=self.solver, targets=rows)
+        options = Options(
+            tolerance=float(self.tol),
+            max_iterations=int(self.max_iter or 0),
+            random_state=self.random_state,
+            floor_parts=self._floor_parts(specification),
+            refuse_zero_rows=self.suspect_data == "refuse",
+            refuse_missing=self.missing == "refuse",
+        )
+        return Task(
+            plan.problem,
+            specification,
+            options,
+            solver=self.solver,
+            targets=None if encoded is None else encoded.rows,
+            relation=self._relation(specification, links),
+            arrangement=self._arrangement(source),
+        )
 
     def _fit(
         self,
@@ -256,7 +273,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
         with connect(source, targets=rows, client=client, links=links) as session, pinned(), sound_algebra():
             plan = self._planned(session, specification, encoded, links)
-            task = self._task(source, plan.problem, specification, encoded, links)
+            task = self._task(plan, source, specification, encoded, links)
             session.keep(plan.cache_bytes)
             route = chosen_route(plan)
             shift = self._pilot(session, observed=route.observed)

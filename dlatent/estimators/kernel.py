@@ -12,7 +12,6 @@ import numpy as np
 from dlatent.arrays import Array, DataSource, Links
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
-from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Watch, sound_algebra
 from dlatent.estimators.kernel_fit import KernelTask, fitted_given, fitted_kernel, fitted_landmarks
@@ -22,7 +21,7 @@ from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets, TargetType
 from dlatent.fitting.kernel_plan import plan_kernel, plan_landmarks
 from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.plan import Plan
+from dlatent.fitting.plan import Machine, Plan, Problem
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import NAMES, Kernel, KernelFunction
 
@@ -183,20 +182,13 @@ class KernelPPCA(PPCA):
         whole = super()._make_specification(source, encoded)
         return whole.resized((int(self.n_components), *whole.sizes[1:]))
 
-    def _planned(
-        self,
-        session: Session,
-        specification: Specification,
-        encoded: EncodedTargets | None = None,
-        links: Links | None = None,
-    ) -> Plan:
-        problem = self._problem(session, specification, encoded)
+    def _choose(self, problem: Problem, machine: Machine) -> Plan:
         name = "callable" if callable(self.kernel) else str(self.kernel)
         if self.landmarks is not None:
-            return plan_landmarks(problem, session.resources, kernel=name, landmarks=int(self.landmarks))
+            return plan_landmarks(problem, machine, kernel=name, landmarks=int(self.landmarks))
         return plan_kernel(
             problem,
-            session.resources,
+            machine,
             kernel=name,
             route=self.route,
             itemsize=np.dtype(self.kernel_dtype).itemsize,
@@ -236,9 +228,9 @@ class KernelPPCA(PPCA):
         rows = None if encoded is None else encoded.rows(0, source.shape[0])
         hooks: dict[str, Any] = {"on_pass": watch.on_pass, "on_progress": watch.on_group}
         with connect(source, targets=rows, client=client, **hooks) as session, pinned(), sound_algebra():
-            plan = self._planned(session, specification, encoded, None)
+            plan = self._planned(session, specification, encoded)
             session.keep(plan.cache_bytes)
-            whole = self._task(source, plan.problem, specification, encoded, None)
+            whole = self._task(plan, source, specification, encoded)
             task = KernelTask(
                 session,
                 rows,

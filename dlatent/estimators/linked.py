@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -17,8 +17,6 @@ from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted
 from dlatent.estimators.ppca import PPCA, likelihood_rows
-from dlatent.estimators.targets import EncodedTargets
-from dlatent.fitting.plan import Problem
 from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.parameters import Parameters
@@ -68,22 +66,14 @@ class LinkedModel(PPCA):
             raise DataError("alpha and gamma are 0 and there is no link, so that Δ is zero; give alpha > 0")
         return found
 
-    def _task(
-        self,
-        source: DataSource,
-        problem: Problem,
-        specification: Specification,
-        encoded: EncodedTargets | None,
-        links: Links | None,
-    ) -> Task:
+    def _relation(self, specification: Specification, links: Links | None) -> Relation:
         assert links is not None
         rank = links.instances
         if self.gamma == 0:
             rank = graph_precision.rank(whole(links), self.precision)
         if self.n_components >= min(rank, specification.sizes[0]):
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
-        task = super()._task(source, problem, specification, encoded, links)
-        return replace(task, relation=Relation(self.precision, rank, self.start, self.start_noise))
+        return Relation(self.precision, rank, self.start, self.start_noise)
 
     def _keep(self, fitted: Fitted, task: Task) -> None:
         super()._keep(fitted, task)

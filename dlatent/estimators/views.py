@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, DataSource, Links
+from dlatent.arrays import Array, DataSource
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
@@ -16,11 +16,11 @@ from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import ViewResults, Views, arrangement, opened
 from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.plan import Plan, Problem
-from dlatent.fitting.task import Task
+from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
 from dlatent.linear_gaussian.moments import representable
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.linear_gaussian.views import Arrangement
 from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint
 
@@ -71,31 +71,18 @@ class CorrespondenceModel(ViewResults):
         assert isinstance(source, JointSource)
         return max(block.nbytes for own in (source, *source.views.values()) for block in own.blocks)
 
-    def _floor_parts(self) -> tuple[float, ...]:
-        return (float(self.noise_floor),)
+    def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
+        return (float(self.noise_floor),) * len(specification.views)
 
-    def _task(
-        self,
-        source: DataSource,
-        problem: Problem,
-        specification: Specification,
-        encoded: EncodedTargets | None,
-        links: Links | None,
-    ) -> Task:
+    def _arrangement(self, source: DataSource) -> Arrangement:
         assert isinstance(source, JointSource)
-        return Task(
-            problem,
-            specification,
-            self._options(len(source.views)),
-            solver=self.solver,
-            arrangement=arrangement(source, tuple(range(len(source.views))), source.sizes),
-        )
+        return arrangement(source, tuple(range(len(source.views))), source.sizes)
 
     def _pilot(self, session: Session, *, observed: bool) -> Array:
         """The mean of each dense view over the first block that has it, zero for sparse ones."""
         source = session.source
         assert isinstance(source, JointSource)
-        request = MeanRequest(source.patterns, arrangement(source, tuple(range(len(source.views))), source.sizes))
+        request = MeanRequest(source.patterns, self._arrangement(source))
         shift, edges = np.zeros(source.shape[1]), np.cumsum([0, *source.sizes])
         for view, own in enumerate(source.views.values()):
             if own.sparse:

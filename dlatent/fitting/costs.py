@@ -243,10 +243,10 @@ def space_memory(problem: Problem, rank: int) -> int:
     return 8 * rows * min(rank, problem.features)
 
 
-def excess(route: Cost, machine: Machine) -> str | None:
-    """Which limit a route breaks, in words, or None."""
-    if machine.worker_memory and route.worker_memory > machine.worker_memory:
-        return f"{size(route.worker_memory)} of a worker's {size(machine.worker_memory)}"
-    if machine.driver_memory and route.driver_memory > machine.driver_memory:
-        return f"{size(route.driver_memory)} of the driver's {size(machine.driver_memory)}"
+def excess(cost: Cost, machine: Machine) -> str | None:
+    """Which limit the memory of a route breaks, in words, or None."""
+    if machine.worker_memory and cost.worker_memory > machine.worker_memory:
+        return f"{size(cost.worker_memory)} of a worker's {size(machine.worker_memory)}"
+    if machine.driver_memory and cost.driver_memory > machine.driver_memory:
+        return f"{size(cost.driver_memory)} of the driver's {size(machine.driver_memory)}"
     return None

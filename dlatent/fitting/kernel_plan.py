@@ -26,7 +26,7 @@ from dlatent.fitting.costs import (
 )
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
 from dlatent.fitting.planner import make_plan, plan_of
-from dlatent.fitting.routes.moments import Moments
+from dlatent.fitting.routes.moments import MomentsRoute
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
@@ -154,7 +154,7 @@ def plan_landmarks(problem: Problem, machine: Machine, *, kernel: str, landmarks
         nnz=None,
         description=f"{landmarks:,} landmarks of the {problem.description}",
     )
-    plan = make_plan(inside, machine, routes=(Moments(),))
+    plan = make_plan(inside, machine, routes=(MomentsRoute(),))
     seconds = _compute_seconds(replace(problem, instances=landmarks), machine, kernel)
     seconds *= problem.instances / landmarks
     said = f"landmarks; about {seconds:.2g} s for the kernel, {size(8 * width**2)} of moments"

@@ -45,8 +45,8 @@ from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Run, linked_pass
 
 
-class LinkedData:
-    """Samples in a graph: products a few columns at a time, as the plan says (see `fitting.data.Data`)."""
+class LinkedSamples:
+    """Samples in a graph: products a few columns at a time, as the plan says (see `fitting.samples.Samples`)."""
 
     def __init__(self, task: Task, plan: Plan, shift: Array, run: Run) -> None:
         assert task.relation is not None
@@ -157,6 +157,6 @@ def linked_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: R
     """Log-likelihood of linked data about the mean of the parameters, without ½ D log|Δ|, in nats."""
     width = task.specification.sizes[0]
     mean, targets = parameters.mean[:width], parameters.mean[width:]
-    data = LinkedData(task, plan, mean, run)
+    data = LinkedSamples(task, plan, mean, run)
     product, sums = data.about(parameters.loadings[:width], targets)
     return expect_linked(product, parameters, sums, task.specification).log_likelihood

@@ -1,4 +1,4 @@
-"""The laws of `gather` on clusters: the bits of the serial engine, whatever the workers and whatever befalls them."""
+"""The laws of passes on clusters: the bits of the serial engine, whatever the workers and whatever befalls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of `gather` on the serial engine and on local threads."""
+"""The laws of passes on the serial engine and on local threads."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr("dlatent.fitting.routes.moments.Moments.fit", fail)
+    monkeypatch.setattr("dlatent.fitting.routes.moments.MomentsRoute.fit", fail)
     monkeypatch.setattr("dlatent.estimators.local_linear.embed", fail)
     with pytest.raises(DlatentError, match="like scales"):
         make().fit(X, client="serial")

@@ -19,7 +19,7 @@ from dlatent.fitting.costs import subspace_bound
 from dlatent.fitting.kernel_plan import plan_landmarks
 from dlatent.fitting.plan import Problem
 from dlatent.fitting.planner import make_plan
-from dlatent.fitting.routes.krylov import Krylov
+from dlatent.fitting.routes.krylov import KrylovRoute
 from dlatent.stores.open import open as open_data
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 
@@ -93,7 +93,7 @@ def test_landmarks_hold_their_tiles_once_for_each_thread():
 def test_short_rows_count_for_what_a_task_makes_of_each():
     """A block of 32 MiB has 400,000 rows of ten entries, of each of which 75 numbers are made: 230 MiB, about twice."""
     short, long = (problem(nnz // entries, 20_000, k=50, nnz=nnz) for nnz, entries in ((10**9, 10), (10**9, 1000)))
-    short_, long_ = (Krylov().cost(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
+    short_, long_ = (KrylovRoute().cost(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
     rows = 32 * MIB // (10 * 12 + 4)
     assert short_ - long_ > 1.9 * 8 * 75 * rows
 

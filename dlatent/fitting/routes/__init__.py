@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dlatent.fitting.route import Route
-from dlatent.fitting.routes.dual import Dual
-from dlatent.fitting.routes.krylov import Krylov
-from dlatent.fitting.routes.moments import Moments
-from dlatent.fitting.routes.rows import Rows
+from dlatent.fitting.routes.dual import DualRoute
+from dlatent.fitting.routes.krylov import KrylovRoute
+from dlatent.fitting.routes.moments import MomentsRoute
+from dlatent.fitting.routes.rows import RowsRoute
 
-ROUTES: tuple[Route, ...] = (Moments(), Krylov(), Dual(), Rows())
+ROUTES: tuple[Route, ...] = (MomentsRoute(), KrylovRoute(), DualRoute(), RowsRoute())

@@ -33,7 +33,7 @@ from dlatent.fitting.task import Task
 from dlatent.passes import Run
 
 
-class Dual:
+class DualRoute:
     """Two passes, N² numbers."""
 
     name, observed = "dual", False

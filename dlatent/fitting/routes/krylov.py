@@ -30,17 +30,17 @@ from dlatent.fitting.costs import (
     subspace_bound,
     worker_memory,
 )
-from dlatent.fitting.data import data_of, start_of_em
 from dlatent.fitting.moments import finished
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.samples import samples_of, start_of_em
 from dlatent.fitting.subspace import climb
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
 from dlatent.passes import Run
 
 
-class Krylov:
+class KrylovRoute:
     """About ten passes, D · K numbers."""
 
     name, observed = "krylov", False
@@ -85,15 +85,15 @@ class Krylov:
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum in a subspace; with solver "em" plain EM with one pass an iteration."""
         options, specification = task.settled_options(plan), task.specification
-        data = data_of(task, plan, shift, run)
+        samples = samples_of(task, plan, shift, run)
         if task.solver == "em":
-            return data.concluded(data.em(start_of_em(self, task, plan, shift, run), options, report))
+            return samples.concluded(samples.em(start_of_em(self, task, plan, shift, run), options, report))
         whole = stacked_shift(shift, specification)
-        state, converged = climb(data.products, specification, whole, options, report, growing=task.growing)
+        state, converged = climb(samples.products, specification, whole, options, report, growing=task.growing)
         parameters = state.space.lifted(state.solution)
-        checked = data.log_likelihood(parameters, state.specification) if options.verify else None
-        found = finished(state, data.about_zero(parameters), options, converged, None, checked=checked)
-        return data.concluded(found)
+        checked = samples.log_likelihood(parameters, state.specification) if options.verify else None
+        found = finished(state, samples.about_zero(parameters), options, converged, None, checked=checked)
+        return samples.concluded(found)
 
 
 def _krylov_driver(problem: Problem, machine: Machine, statistic: int, worker: int) -> tuple[int, int]:

@@ -20,17 +20,17 @@ from dlatent.fitting.costs import (
     subspace_bound,
     worker_memory,
 )
-from dlatent.fitting.data import data_of, start_of_em
 from dlatent.fitting.moments import by_moments
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.samples import samples_of, start_of_em
 from dlatent.fitting.subspace import extra_directions
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import em_on_moments
 from dlatent.passes import Run
 
 
-class Moments:
+class MomentsRoute:
     """One pass, D² numbers."""
 
     name, observed = "moments", False
@@ -80,11 +80,11 @@ class Moments:
         """The maximum from moments; with solver "em" the iterations do not touch the data either."""
         problem = task.problem
         options = task.settled_options(plan, single=problem.itemsize == 4 and problem.nnz is None)
-        data = data_of(task, plan, shift, run)
+        samples = samples_of(task, plan, shift, run)
         start = start_of_em(self, task, plan, shift, run)
-        moments = data.moments()
+        moments = samples.moments()
         if task.solver == "em":
             found = em_on_moments(moments, task.specification, options, report, start=start)
         else:
             found = by_moments(moments, task.specification, options, report, growing=task.growing)
-        return data.concluded(found)
+        return samples.concluded(found)

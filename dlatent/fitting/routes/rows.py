@@ -30,7 +30,7 @@ from dlatent.passes import Run
 MAX_PASSES = 300
 
 
-class Rows:
+class RowsRoute:
     """About twenty passes, D · K² numbers."""
 
     name, observed = "rows", True

@@ -14,7 +14,7 @@ from dlatent.arrays import Array
 from dlatent.fitting.expectations import begin, em_on_data
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.relational import LinkedData
+from dlatent.fitting.relational import LinkedSamples
 from dlatent.fitting.route import Route
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
@@ -27,7 +27,7 @@ from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
 
 
-class Data(Protocol):
+class Samples(Protocol):
     """Sums over samples, each by a pass or a few."""
 
     def moments(self) -> Moments:
@@ -55,7 +55,7 @@ class Data(Protocol):
         ...
 
 
-class IndependentData:
+class IndependentSamples:
     """Samples that are independent of each other."""
 
     def __init__(self, task: Task, shift: Array, run: Run) -> None:
@@ -100,9 +100,9 @@ class IndependentData:
         return outcome
 
 
-def data_of(task: Task, plan: Plan, shift: Array, run: Run) -> Data:
+def samples_of(task: Task, plan: Plan, shift: Array, run: Run) -> Samples:
     """The data of a fit."""
-    return IndependentData(task, shift, run) if task.relation is None else LinkedData(task, plan, shift, run)
+    return IndependentSamples(task, shift, run) if task.relation is None else LinkedSamples(task, plan, shift, run)
 
 
 def start_of_em(route: Route, task: Task, plan: Plan, shift: Array, run: Run) -> Parameters | None:
@@ -111,8 +111,7 @@ def start_of_em(route: Route, task: Task, plan: Plan, shift: Array, run: Run) ->
     relation = task.relation
     if task.solver != "em" or relation is None or relation.start != "pca":
         return None
-    options = replace(task.settled_options(plan))
-    plain = replace(task, relation=None, solver="auto", options=options)
+    plain = replace(task, relation=None, solver="auto", options=task.settled_options(plan))
     begun = route.fit(plain, plan, shift, run).parameters
     noise = begun.noise_variance
     if relation.start_noise is not None:
