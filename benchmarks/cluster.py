@@ -59,9 +59,9 @@ def warm_up(client: Client | None = None) -> None:
 
     with tempfile.TemporaryDirectory(prefix="dlatent-warm-") as place:
         path = tiny_store(Path(place))
-        for route in ("moments", "krylov"):
+        for solver in ("covariance", "krylov"):
             for tolerance in (1e-3, 1e-4):  # two fits, so that each of two workers has had tasks
-                PPCA(2, route=route, tol=tolerance).fit(path, client=client)
+                PPCA(2, solver=solver, tol=tolerance).fit(path, client=client)
 
 
 def cores() -> list[int]:
@@ -79,7 +79,7 @@ def keep_to(chosen: Iterable[int]) -> None:
 def fitted(
     model: Any, data: Any, targets: Any = None, client: Client | None = None, **inputs: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """Fit a model of dlatent, with further inputs such as links; the model, and what the fit cost and reached."""
+    """Fit a model of dlatent, with further inputs such as edges; the model, and what the fit cost and reached."""
     plan = model.plan(data, targets, client=client, **inputs)
     with Stopwatch() as watch:
         model.fit(data, targets, client=client, **inputs)
@@ -87,7 +87,7 @@ def fitted(
     return model, {
         "fit_seconds": watch.seconds,
         "fit_cpu_seconds": watch.cpu_seconds,
-        "route": plan.route,
+        "solver": plan.solver,
         "passes": int(model.n_passes_),
         "bytes_read": int(passes["pass_bytes_read"].sum()),
         "tasks": int(passes["pass_tasks"].sum()),
@@ -100,7 +100,7 @@ def fitted(
         "at_floor": [bool(low) for low in model.at_floor_],
         "noise_variance": np.asarray(model.noise_variance_).tolist(),
         "plan": {
-            "route": plan.route,
+            "solver": plan.solver,
             "passes": plan.passes,
             "tasks_per_pass": plan.tasks_per_pass,
             "bytes_total": plan.bytes_total,

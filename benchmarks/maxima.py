@@ -89,7 +89,7 @@ def with_holes(seed: int) -> Problem:
 
 
 def of_views(seed: int) -> Problem:
-    """Two or three views, of which a part of the instances has all and the others fewer."""
+    """Two or three views, of which a part of the samples has all and the others fewer."""
     rng = np.random.default_rng([29, seed])
     views = int(rng.integers(2, 4))
     sizes = rng.integers(3, 16, views)

@@ -14,10 +14,11 @@ from benchmarks.missing import write_with_holes
 from benchmarks.sheets import write_bent_sheet
 from benchmarks.task import Row
 
-FACTORS, NOISE, PART, LENGTH, TOPICS, LINKS_EACH, NEIGHBOURS = 250, 1.0, 0.2, 50, 50, 5, 12
-"""Factors of dense data, their noise, the part that is missing, words and topics of documents, links and neighbours."""
+FACTORS, NOISE, PART, LENGTH, TOPICS, GRAPH_EACH, NEIGHBOURS = 250, 1.0, 0.2, 50, 50, 5, 12
+"""Factors of dense data, their noise, the part that is missing, words and topics of documents, edges and neighbours."""
 KINDS = {
-    "moments": "dense", "krylov": "words", "rows": "holes", "dual": "dense", "kernel": "dense", "relational": "words",
+    "covariance": "dense", "krylov": "words", "accelerated_em": "holes", "gram": "dense",
+    "kernel": "dense", "relational": "words",
     "neighbours": "sheet",
 }  # fmt: skip
 """Where a fit takes its time, and the kind of data that it has here."""
@@ -30,7 +31,7 @@ class Problem:
     Data that are cut into a given number of blocks are dense. `iterations` end a fit early (None: at its maximum).
     """
 
-    route: str
+    solver: str
     rows: int
     features: int
     components: int = 10
@@ -45,7 +46,7 @@ class Problem:
     @property
     def kind(self) -> str:
         """The kind of data."""
-        return "dense" if self.blocks and self.route == "krylov" else KINDS[self.route]
+        return "dense" if self.blocks and self.solver == "krylov" else KINDS[self.solver]
 
     @property
     def block_bytes(self) -> int | None:
@@ -57,9 +58,9 @@ class Problem:
         cut = f"-{self.blocks}" if self.blocks else ""
         return folder / f"{self.kind}-{self.rows}x{self.features}{cut}.zarr"
 
-    def links(self, folder: Path) -> Path:
-        """Where the links between its rows lie."""
-        return folder / f"links-{self.rows}.zarr"
+    def graph(self, folder: Path) -> Path:
+        """Where the edges between its rows lie."""
+        return folder / f"edges-{self.rows}.zarr"
 
 
 def write(folder: Path, problem: Problem) -> None:
@@ -76,8 +77,8 @@ def write(folder: Path, problem: Problem) -> None:
                 write_dense(path, _factors(features), rows, "float64", 72, chunk_bytes)
             else:
                 write_with_holes(path, _factors(features), rows, "float64", PART, 73, chunk_bytes)
-    if problem.route == "relational" and not problem.links(folder).exists():
-        _write_links(problem.links(folder), rows)
+    if problem.solver == "relational" and not problem.graph(folder).exists():
+        _write_graph(problem.graph(folder), rows)
 
 
 def _factors(features: int) -> Factors:
@@ -98,11 +99,11 @@ def _write_words(path: Path, rows: int, features: int) -> None:
     write_csr(zarr.create_group(path), documents, columns=features)
 
 
-def _write_links(path: Path, rows: int) -> None:
-    from dlatent.stores.links import ingest_links
+def _write_graph(path: Path, rows: int) -> None:
+    from dlatent.stores.graph import ingest_graph
     from dlatent.testing.graphs import power_law_graph
 
-    ingest_links(power_law_graph(rows, LINKS_EACH * rows, groups=_topics(rows), random_state=77), path)
+    ingest_graph(power_law_graph(rows, GRAPH_EACH * rows, groups=_topics(rows), random_state=77), path)
 
 
 def model_of(problem: Problem) -> Any:
@@ -110,15 +111,15 @@ def model_of(problem: Problem) -> Any:
     import dlatent
 
     k = problem.components
-    if problem.route == "rows":
+    if problem.solver == "accelerated_em":
         return dlatent.PPCA(k, missing="nan", max_iter=problem.iterations, random_state=0)
-    if problem.route == "kernel":
-        return dlatent.KernelPPCA(k, route="recomputed", random_state=0)
-    if problem.route == "relational":
+    if problem.solver == "kernel":
+        return dlatent.KernelPPCA(k, solver="recomputed", random_state=0)
+    if problem.solver == "relational":
         return dlatent.RelationalPPCA(k, random_state=0)
-    if problem.route == "neighbours":
+    if problem.solver == "neighbours":
         return dlatent.LocallyLinearEmbedding(n_neighbors=NEIGHBOURS)
-    return dlatent.PPCA(k, route=problem.route, random_state=0)
+    return dlatent.PPCA(k, solver=problem.solver, random_state=0)
 
 
 def source_of(problem: Problem, folder: Path) -> Any:
@@ -130,4 +131,4 @@ def source_of(problem: Problem, folder: Path) -> Any:
 
 def inputs_of(problem: Problem, folder: Path) -> Row:
     """What the fit takes besides the data."""
-    return {"links": str(problem.links(folder))} if problem.route == "relational" else {}
+    return {"graph": str(problem.graph(folder))} if problem.solver == "relational" else {}

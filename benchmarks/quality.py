@@ -56,17 +56,17 @@ def write_exact(folder: Path, count: int) -> dict[str, float]:
     values = sla.svds(operator, k=count, tol=0, v0=start, return_singular_vectors=False)
     variances = np.sort(np.asarray(values))[::-1] ** 2 / matrix.shape[0]
     total = total_variance(matrix, mean)
-    exact = {"eigenvalues": variances.tolist(), "total": total, "instances": matrix.shape[0], "mean": mean.tolist()}
+    exact = {"eigenvalues": variances.tolist(), "total": total, "samples": matrix.shape[0], "mean": mean.tolist()}
     (folder / EXACT).write_text(json.dumps(exact))
     return {"total_variance": total, "largest_eigenvalue": float(variances[0])}
 
 
-def log_likelihood(variances: Array, total: float, instances: int, features: int) -> float:
+def log_likelihood(variances: Array, total: float, samples: int, features: int) -> float:
     """The best log-likelihood of PPCA whose span has these variances, in nats."""
     rest = features - len(variances)
     noise = (total - variances.sum()) / rest
     return float(
-        -0.5 * instances * (features * np.log(2 * np.pi) + np.log(variances).sum() + rest * np.log(noise) + features)
+        -0.5 * samples * (features * np.log(2 * np.pi) + np.log(variances).sum() + rest * np.log(noise) + features)
     )
 
 
@@ -77,9 +77,9 @@ def judge(folder: Path, scale: float, components: str) -> dict[str, float]:
     basis, _ = np.linalg.qr(rows.T)
     matrix, mean = load(path_of(folder)), np.array(exact["mean"])
     scores = np.asarray(matrix @ basis) - mean @ basis
-    found = np.sort(np.linalg.eigvalsh(scores.T @ scores / exact["instances"]))[::-1]
+    found = np.sort(np.linalg.eigvalsh(scores.T @ scores / exact["samples"]))[::-1]
     best = np.array(exact["eigenvalues"])[: len(rows)]
-    size = (exact["total"], exact["instances"], matrix.shape[1])
+    size = (exact["total"], exact["samples"], matrix.shape[1])
     top, value = log_likelihood(best, *size), log_likelihood(found, *size)
     return {
         "captured": float(found.sum() / best.sum()),

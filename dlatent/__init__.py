@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         PrecisionWarning,
         StoreError,
     )
-    from dlatent.estimators.base import Watch
-    from dlatent.estimators.choice import choose_components
+    from dlatent.estimators.callbacks import Callback, ProgressBar
+    from dlatent.estimators.choice import select_n_components
     from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
     from dlatent.estimators.correspondence_lle import CorrespondenceLLE, self_correspondence
     from dlatent.estimators.factor_analysis import FactorAnalysis
@@ -35,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PPCA",
+    "Callback",
     "ConvergenceWarning",
     "CorrespondenceFactorAnalysis",
     "CorrespondenceLLE",
@@ -52,13 +53,13 @@ __all__ = [
     "NotFittedError",
     "PlanError",
     "PrecisionWarning",
+    "ProgressBar",
     "RelationalPPCA",
     "RelationalSupervisedPPCA",
     "StoreError",
     "SupervisedPPCA",
-    "Watch",
-    "choose_components",
     "load",
+    "select_n_components",
     "self_correspondence",
 ]
 
@@ -68,7 +69,7 @@ _ROOMS = {
     "CorrespondenceLLE": "dlatent.estimators.correspondence_lle",
     "LocallyLinearEmbedding": "dlatent.estimators.local_linear",
     "self_correspondence": "dlatent.estimators.correspondence_lle",
-    "choose_components": "dlatent.estimators.choice",
+    "select_n_components": "dlatent.estimators.choice",
     "CorrespondenceFactorAnalysis": "dlatent.estimators.correspondence",
     "CorrespondencePPCA": "dlatent.estimators.correspondence",
     "FactorAnalysis": "dlatent.estimators.factor_analysis",
@@ -78,7 +79,8 @@ _ROOMS = {
     "RelationalPPCA": "dlatent.estimators.relational",
     "RelationalSupervisedPPCA": "dlatent.estimators.relational",
     "SupervisedPPCA": "dlatent.estimators.supervised",
-    "Watch": "dlatent.estimators.base",
+    "Callback": "dlatent.estimators.callbacks",
+    "ProgressBar": "dlatent.estimators.callbacks",
     "load": "dlatent.estimators.saved",
 }
 

@@ -24,7 +24,7 @@ Form: TypeAlias = Callable[[Features], Features]
 """Another form of the same rows, which takes about as much memory; a function that other processes can import."""
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Rows: TypeAlias = "Array | sp.csr_array"
-"""Rows that instances exchange, (n, b) dense or CSR."""
+"""Rows that samples exchange, (n, b) dense or CSR."""
 
 Statistic = TypeVar("Statistic")
 
@@ -40,7 +40,7 @@ class Exchanged(NamedTuple):
 class Block:
     """Loaded rows `[start, start + n)` of the data, the unit that a block function receives.
 
-    `exchanged` is None except in the last stage of a pass over links (see `engine.exchange`).
+    `exchanged` is None except in the last stage of a pass with neighbour sums (see `engine.exchange`).
     """
 
     index: int
@@ -51,7 +51,7 @@ class Block:
 
     @property
     def rows(self) -> int:
-        """Number of instances in the block."""
+        """Number of samples in the block."""
         return int(self.features.shape[0])
 
 
@@ -85,9 +85,9 @@ class BlockSource(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the instances of a store lay before: `ingest` left rows out on the way, or `reorder` moved them.
+    """Where the samples of a store lay before: `ingest` left rows out on the way, or `reorder` moved them.
 
-    `rows`, how many there were; `load` reads the position before (N,) of each instance.
+    `rows`, how many there were; `load` reads the position before (N,) of each sample.
     """
 
     rows: int
@@ -98,18 +98,18 @@ class Origin:
 class AxisLabels:
     """Dimension names and coordinates of the two axes, as the input carried them (None where it had none).
 
-    `origin` is None where the instances lie as they came.
+    `origin` is None where the samples lie as they came.
     """
 
-    dims: tuple[str, str] = ("instance", "feature")
-    instances: npt.NDArray[Any] | None = None
+    dims: tuple[str, str] = ("sample", "feature")
+    samples: npt.NDArray[Any] | None = None
     features: npt.NDArray[Any] | None = None
     origin: Origin | None = None
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """An instances × features matrix behind the door: its shape and the sources of its row blocks.
+    """An samples × features matrix behind the door: its shape and the sources of its row blocks.
 
     `key` identifies this opening of the data to the caches; `nnz` is the number of stored entries of sparse data (None
     for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array"); `decoding` are the
@@ -133,32 +133,32 @@ class DataSource:
         return sum(block.nbytes for block in self.blocks)
 
 
-class LinkRows(Protocol):
+class GraphRows(Protocol):
     """A picklable adjacency matrix, any range of whose rows can be loaded in any process."""
 
     def load(self, start: int, stop: int) -> sp.csr_array:
         """Rows `[start, stop)` of the adjacency matrix (stop − start, N), canonical CSR in float64."""
         ...
 
-    def window(self, start: int, stop: int) -> LinkRows:
+    def window(self, start: int, stop: int) -> GraphRows:
         """The same rows under the same numbers, holding no others where the matrix lies in memory."""
         ...
 
 
 @dataclass(frozen=True)
-class Links:
-    """An undirected graph of N instances behind the door: A (N, N), symmetric, weights not negative, diagonal zero.
+class Graph:
+    """An undirected graph of N samples behind the door: A (N, N), symmetric, weights not negative, diagonal zero.
 
-    `entries` is the number of stored entries of A, two for each link; `key` identifies this opening to the caches;
-    `description` names the input in messages; `notes` says what opening it did, one sentence each ("3 self-links were
+    `entries` is the number of stored entries of A, two for each edge; `key` identifies this opening to the caches;
+    `description` names the input in messages; `notes` says what opening it did, one sentence each ("3 self-loops were
     dropped").
     """
 
-    instances: int
+    samples: int
     entries: int
-    rows: LinkRows = field(repr=False)
+    rows: GraphRows = field(repr=False)
     key: Hashable
-    description: str = "links"
+    description: str = "graph"
     in_memory: bool = False
     notes: tuple[str, ...] = ()
 
@@ -166,7 +166,7 @@ class Links:
 def add(left: Statistic, right: Statistic) -> Statistic:
     """Add two statistics: numbers and arrays by `+`, (named) tuples field by field; None is nothing and adds nothing.
 
-    Law: `add` is the only way in which statistics of different rows meet, so a statistic is additive over instances.
+    Law: `add` is the only way in which statistics of different rows meet, so a statistic is additive over samples.
     Arrays on the left are updated in place where they own their memory: the caller gives `left` up.  What takes the
     place of None must therefore be an array of the block function's own.
     """

@@ -80,9 +80,10 @@ class Pass(Generic[P, S]):
     map : a pure function that other processes can import; leaves its block as it is.
     parameters : its last argument, sent once to each process.
     combine : joins the results of different blocks; may update arrays, and arrays in tuples, on the left in place.
-    meeting : what blocks meet first (see `linked_pass`, `pair_pass`, `tile_pass`).
+    meeting : what blocks meet first (see `neighbour_pass`, `pair_pass`, `tile_pass`).
     form : another form of the rows, made when a block is read and kept for later passes that ask for it.  Blocks that
         lie in memory stay as they are, so the result must not depend on it.
+    count : counts something in every block beside the map, where blocks do not meet each other; the engine adds it up.
     cached : whether blocks that are read may stay in memory for later passes.
     name : of the pass in records and displays of progress.
     """
@@ -92,6 +93,7 @@ class Pass(Generic[P, S]):
     combine: Callable[[S, S], S] = field(default=add, kw_only=True)
     meeting: Meeting = field(default=Alone(), kw_only=True)
     form: Form | None = field(default=None, kw_only=True)
+    count: Callable[[Block], int] | None = field(default=None, kw_only=True)
     cached: bool = field(default=True, kw_only=True)
     name: str = field(default="pass", kw_only=True)
 
@@ -104,7 +106,7 @@ class Run(Protocol):
         ...
 
 
-def linked_pass(
+def neighbour_pass(
     rows: Callable[[Block, P], Rows],
     fold: Callable[[Block, P], S],
     parameters: P,
@@ -113,7 +115,7 @@ def linked_pass(
     hops: int,
     combine: Callable[[S, S], S] = add,
     cached: bool = True,
-    name: str = "linked pass",
+    name: str = "neighbour sums",
 ) -> Pass[P, S]:
     """A pass in which rows meet their neighbours in a graph, and then are folded; see `Edges`."""
     return Pass(fold, parameters, combine=combine, meeting=Edges(rows, keep, hops), cached=cached, name=name)
@@ -150,7 +152,7 @@ __all__ = [
     "Pass",
     "Run",
     "Tiles",
-    "linked_pass",
+    "neighbour_pass",
     "pair_pass",
     "tile_pass",
 ]

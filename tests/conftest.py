@@ -6,8 +6,13 @@ from __future__ import annotations
 import os
 
 import dask
+from hypothesis import settings
 
 from dlatent.engine.local import NO_HANGS
+
+# A law that holds is no less true on a machine that is busy.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 dask.config.set(NO_HANGS | {"distributed.deploy.lost-worker-timeout": "1h"})
 os.environ.update({f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_HANGS.items()})

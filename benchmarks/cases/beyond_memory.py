@@ -184,7 +184,7 @@ def summarise(rows: list[Row], size: str) -> Summary:
         truth_lines = [
             (name, fits[-1][name])
             for name in (
-                "route", "noise_error", "noise_error_in_deviations", "angle", "angle_expected", "mean_error",
+                "solver", "noise_error", "noise_error_in_deviations", "angle", "angle_expected", "mean_error",
                 "mean_error_expected",
             )
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pages and papers with links: accuracy of a linear classifier in the spaces of PCA and relational PCA.
+"""Pages and papers with edges: accuracy of a linear classifier in the spaces of PCA and relational PCA.
 
 Source: Li, Yeung and Zhang (2009), Figures 2 to 4.  Needs DLATENT_DATA with the five files of `FILES`.
 """
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.cases.citations_spaces import REDUCED, WHOLE, accuracies, linked, pca, prpca, unit_scale
+from benchmarks.cases.citations_spaces import REDUCED, WHOLE, accuracies, graph_data, pca, prpca, unit_scale
 from benchmarks.external import data_file
 from benchmarks.pictures import clouds, curves
 from benchmarks.processes import Stopwatch
@@ -29,17 +29,17 @@ START_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its file, how its links lose their direction, and the accuracies with K = 50 to be reached."""
+    """A data set: its file, how its edges lose their direction, and the accuracies with K = 50 to be reached."""
 
     file: str
-    direction: Literal["co_links", "symmetrise"]
+    direction: Literal["common_neighbours", "symmetrise"]
     pca: float
     prpca: float
 
 
 SOURCES = {
-    "cornell": Source("webkb_cornell.npz", "co_links", 0.77, 0.85),
-    "texas": Source("webkb_texas.npz", "co_links", 0.81, 0.88),
+    "cornell": Source("webkb_cornell.npz", "common_neighbours", 0.77, 0.85),
+    "texas": Source("webkb_texas.npz", "common_neighbours", 0.81, 0.88),
     "cora": Source("linqs_cora.npz", "symmetrise", 0.75, 0.79),
     "cora-ml-titles": Source("cora_titles_ml.npz", "symmetrise", 0.66, 0.75),
     "cora-ds-titles": Source("cora_titles_ds.npz", "symmetrise", 0.55, 0.65),
@@ -55,9 +55,9 @@ AT_MAXIMUM = "accuracies_at_maximum"
 
 
 def prepare(folder: Path, scale: float) -> Row:
-    """Ingest the words with each weighting; links of pages become co-links, those of papers lose their direction."""
+    """Ingest the words with each weighting; pages with common neighbours are joined, citations lose their direction."""
+    from dlatent.stores.graph import ingest_graph
     from dlatent.stores.ingest.run import ingest
-    from dlatent.stores.links import ingest_links
 
     described: Row = {}
     for name, source in SOURCES.items():
@@ -68,17 +68,17 @@ def prepare(folder: Path, scale: float) -> Row:
         for weighting, options in WEIGHTINGS.items():
             ingest(file, folder / f"{name}-{weighting}.zarr", zero_rows="keep", overwrite=True, **options)
         file.unlink()
-        place = folder / f"{name}-links.zarr"
-        graph = ingest_links(raw["edges"], place, instances=counts.shape[0], direction=source.direction, overwrite=True)
+        place = folder / f"{name}-edges.zarr"
+        graph = ingest_graph(raw["edges"], place, samples=counts.shape[0], direction=source.direction, overwrite=True)
         np.save(folder / f"{name}-classes.npy", raw["class_names"][raw["y"]])
-        described[name] = {"shape": list(counts.shape), "links": graph.links, "classes": len(np.unique(raw["y"]))}
+        described[name] = {"shape": list(counts.shape), "edges": graph.edges, "classes": len(np.unique(raw["y"]))}
     return {"data_sets": described}
 
 
 def reduced(folder: Path, scale: float, data: str, method: str, weighting: str, components: list[int]) -> Row:
     """Accuracies in the space of one method, for each K."""
     warnings.simplefilter("ignore")
-    documents = linked(folder, data, weighting)
+    documents = graph_data(folder, data, weighting)
     found, seconds = {}, {}
     for k in components:
         with Stopwatch() as watch:
@@ -89,9 +89,9 @@ def reduced(folder: Path, scale: float, data: str, method: str, weighting: str, 
 
 
 def whole(folder: Path, scale: float, data: str, method: str, weighting: str) -> Row:
-    """Accuracies with all words or links, without a reduction; their number is the K of the result."""
+    """Accuracies with all words or edges, without a reduction; their number is the K of the result."""
     warnings.simplefilter("ignore")
-    documents = linked(folder, data, weighting)
+    documents = graph_data(folder, data, weighting)
     space = WHOLE[method](documents)
     return {"accuracies": {space.shape[1]: accuracies(space, documents.classes, repeats(scale))}}
 
@@ -99,7 +99,7 @@ def whole(folder: Path, scale: float, data: str, method: str, weighting: str) ->
 def iterations(folder: Path, scale: float, data: str, weighting: str, n_components: int) -> Row:
     """Accuracies after some M-steps from the start of the paper, and at the maximum (Figure 2)."""
     warnings.simplefilter("ignore")
-    documents = linked(folder, data, weighting)
+    documents = graph_data(folder, data, weighting)
     found = {0: accuracies(unit_scale(pca(documents, n_components)), documents.classes, repeats(scale))}
     for count in ITERATIONS:
         # The last iteration of a fit only evaluates the likelihood of what the ones before it have found.
@@ -112,7 +112,7 @@ def iterations(folder: Path, scale: float, data: str, weighting: str, n_componen
 
 def flat(folder: Path, scale: float, data: str, weighting: str) -> Row:
     """The documents in two dimensions (Figure 3)."""
-    documents = linked(folder, data, weighting)
+    documents = graph_data(folder, data, weighting)
     spaces = {"PCA": pca(documents, 2), "relational PCA": prpca(documents, 2)}
     points = {name: np.round(unit_scale(space), 3) for name, space in spaces.items()}
     return {"points": points, "classes": documents.classes}

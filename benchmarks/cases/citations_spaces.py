@@ -1,6 +1,6 @@
 """What a linear classifier is given: documents in the space of each method, and how well their classes are told.
 
-A space is fitted to all documents and links, without a label, as in the paper; only the classifier is cross-validated.
+A space is fitted to all documents and edges, without a label, as in the paper; only the classifier is cross-validated.
 """
 
 from __future__ import annotations
@@ -23,52 +23,52 @@ PENALTY = 1.0
 """C of the linear support vector machine, the default of scikit-learn: chosen by nothing."""
 
 
-class Linked(NamedTuple):
-    """Documents (N, D), the symmetric adjacency matrix of their links (N, N), and their classes (N,)."""
+class GraphData(NamedTuple):
+    """Documents (N, D), the symmetric adjacency matrix of their edges (N, N), and their classes (N,)."""
 
     features: sp.csr_array
-    links: sp.csr_array
+    graph: sp.csr_array
     classes: npt.NDArray[Any]
 
 
-def linked(folder: Path, data: str, weighting: str) -> Linked:
+def graph_data(folder: Path, data: str, weighting: str) -> GraphData:
     """A data set as `prepare` wrote it."""
-    features, links = (sp.csr_array(load(str(folder / f"{data}-{name}.zarr"))) for name in (weighting, "links"))
-    return Linked(features, links, np.load(folder / f"{data}-classes.npy"))
+    features, graph = (sp.csr_array(load(str(folder / f"{data}-{name}.zarr"))) for name in (weighting, "graph"))
+    return GraphData(features, graph, np.load(folder / f"{data}-classes.npy"))
 
 
-def pca(data: Linked, k: int) -> Array:
+def pca(data: GraphData, k: int) -> Array:
     """Posterior means of PPCA."""
     from dlatent import PPCA
 
-    return np.asarray(PPCA(k, suspect_data="keep").fit(data.features).transform(data.features))
+    return np.asarray(PPCA(k, zero_rows="keep").fit(data.features).transform(data.features))
 
 
-def prpca(data: Linked, k: int, **options: Any) -> Array:
-    """Posterior means of relational PPCA: each document by its own words, in a subspace that the links have chosen."""
+def prpca(data: GraphData, k: int, **options: Any) -> Array:
+    """Posterior means of relational PPCA: each document by its own words, in a subspace that the edges have chosen."""
     from dlatent import RelationalPPCA
 
-    model = RelationalPPCA(k, suspect_data="keep", **options).fit(data.features, links=data.links)
+    model = RelationalPPCA(k, zero_rows="keep", **options).fit(data.features, graph=data.graph)
     return np.asarray(model.transform(data.features))
 
 
-def averaged(data: Linked, k: int) -> Array:
+def averaged(data: GraphData, k: int) -> Array:
     """Two steps: each document becomes the mean of itself and its neighbours, then PPCA."""
-    return pca(data._replace(features=sp.csr_array(averaging(data.links) @ data.features)), k)
+    return pca(data._replace(features=sp.csr_array(averaging(data.graph) @ data.features)), k)
 
 
-def prpca_averaged(data: Linked, k: int) -> Array:
+def prpca_averaged(data: GraphData, k: int) -> Array:
     """The posterior means of relational PPCA, averaged over each document and its neighbours."""
-    return np.asarray(averaging(data.links) @ prpca(data, k))
+    return np.asarray(averaging(data.graph) @ prpca(data, k))
 
 
-def averaging(links: sp.csr_array) -> sp.csr_array:
+def averaging(graph: sp.csr_array) -> sp.csr_array:
     """The matrix (N, N) that replaces each row by the mean of itself and its neighbours."""
-    own = sp.csr_array(links + sp.eye_array(links.shape[0]))
+    own = sp.csr_array(graph + sp.eye_array(graph.shape[0]))
     return sp.csr_array(sp.diags_array(1.0 / own.sum(axis=1)) @ own)
 
 
-REDUCED: dict[str, Callable[[Linked, int], Array]] = {
+REDUCED: dict[str, Callable[[GraphData, int], Array]] = {
     "pca": pca,
     "prpca": prpca,
     "averaged-pca": averaged,
@@ -77,22 +77,22 @@ REDUCED: dict[str, Callable[[Linked, int], Array]] = {
 """Spaces of K dimensions, by the name of the method."""
 
 
-def content(data: Linked) -> sp.csr_array:
+def content(data: GraphData) -> sp.csr_array:
     """All words."""
     return unit_rows(data.features)
 
 
-def neighbours(data: Linked) -> sp.csr_array:
+def neighbours(data: GraphData) -> sp.csr_array:
     """Rows of the adjacency matrix: which documents a document is linked with."""
-    return unit_rows(data.links)
+    return unit_rows(data.graph)
 
 
-def both(data: Linked) -> sp.csr_array:
-    """Words and links side by side."""
+def both(data: GraphData) -> sp.csr_array:
+    """Words and edges side by side."""
     return sp.csr_array(sp.hstack([content(data), neighbours(data)], format="csr"))
 
 
-WHOLE: dict[str, Callable[[Linked], sp.csr_array]] = {"content": content, "links": neighbours, "content+links": both}
+WHOLE: dict[str, Callable[[GraphData], sp.csr_array]] = {"content": content, "graph": neighbours, "content+graph": both}
 """Spaces without a reduction, by the name of the method."""
 
 
@@ -106,7 +106,7 @@ def unit_rows(rows: sp.csr_array) -> sp.csr_array:
 def unit_scale(scores: Array) -> Array:
     """Scores divided by one number, so that they are 1 in the root mean square.
 
-    Posterior means shrink as links make variances larger, and without this the same C would be another
+    Posterior means shrink as edges make variances larger, and without this the same C would be another
     penalty for each method.
     """
     return scores / np.sqrt((scores**2).mean())

@@ -1,4 +1,4 @@
-"""Two views of 20,000 and 30,000 sparse features, 50,000 instances of which 5 % have both, from Zarr stores."""
+"""Two views of 20,000 and 30,000 sparse features, 50,000 samples of which 5 % have both, from Zarr stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.stored import size_on_disk
 from benchmarks.table import grouped, largest, markdown, mebibytes, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
-INSTANCES, FEATURES, SHARED, LENGTH, TOPICS, COMPONENTS = 50_000, (20_000, 30_000), 0.05, 80, 12, 10
+SAMPLES, FEATURES, SHARED, LENGTH, TOPICS, COMPONENTS = 50_000, (20_000, 30_000), 0.05, 80, 12, 10
 
 
 def prepare(folder: Path, scale: float) -> Row:
@@ -23,11 +23,11 @@ def prepare(folder: Path, scale: float) -> Row:
     from dlatent.stores.sparse import write_csr
 
     rng = np.random.default_rng(61)
-    instances = max(2000, round(INSTANCES * scale))
-    both = round(SHARED * instances)
-    alone = (instances - both) // 2
-    topic = rng.dirichlet(np.full(TOPICS, 0.2), size=instances)
-    rows = {"a": np.arange(both + alone), "b": np.concatenate([np.arange(both), np.arange(both + alone, instances)])}
+    samples = max(2000, round(SAMPLES * scale))
+    both = round(SHARED * samples)
+    alone = (samples - both) // 2
+    topic = rng.dirichlet(np.full(TOPICS, 0.2), size=samples)
+    rows = {"a": np.arange(both + alone), "b": np.concatenate([np.arange(both), np.arange(both + alone, samples)])}
     order = {name: rng.permutation(own) for name, own in rows.items()}
     entries = []
     for (name, own), width in zip(order.items(), FEATURES, strict=True):
@@ -40,11 +40,11 @@ def prepare(folder: Path, scale: float) -> Row:
     place = {name: np.argsort(own) for name, own in order.items()}
     np.save(folder / "pairs.npy", np.column_stack([place["a"][:both], place["b"][:both]]))
     disk = sum(size_on_disk(str(folder / f"{name}.zarr")) for name in "ab")
-    return {"instances": instances, "both": both, "entries": entries, "stored_bytes": disk}
+    return {"samples": samples, "both": both, "entries": entries, "stored_bytes": disk}
 
 
 def _draw(topic: np.ndarray, words: np.ndarray, rng: np.random.Generator) -> sp.csr_array:
-    """Words of some instances: each of its words has a topic of its own."""
+    """Words of some samples: each of its words has a topic of its own."""
     count = len(topic)
     chosen = (rng.random((count, LENGTH, 1)) > np.cumsum(topic, axis=1)[:, None, :-1]).sum(axis=2)
     columns = np.empty((count, LENGTH), dtype=np.int64)
@@ -63,9 +63,9 @@ def fit(folder: Path, scale: float, model: str, workers: int) -> Row:
 
     views = {name: str(folder / f"{name}.zarr") for name in "ab"}
     pairs = np.load(folder / "pairs.npy")
-    # Words that no instance holds have no variance of their own; factor analysis would refuse them.
+    # Words that no sample holds have no variance of their own; factor analysis would refuse them.
     kind = {"PPCA": CorrespondencePPCA, "factor analysis": CorrespondenceFactorAnalysis}[model]
-    made = kind(COMPONENTS, suspect_data="keep")
+    made = kind(COMPONENTS, zero_rows="keep")
     with local_cluster(workers, "2GiB", folder) as client:
         plan = made.plan(views, correspondence=pairs, client=client)
         with Stopwatch() as watch:
@@ -74,7 +74,7 @@ def fit(folder: Path, scale: float, model: str, workers: int) -> Row:
     return {
         "fit_seconds": watch.seconds,
         "fit_cpu_seconds": watch.cpu_seconds,
-        "route": plan.route,
+        "solver": plan.solver,
         "passes": int(made.n_passes_),
         "pass_seconds": [round(float(s), 3) for s in history["pass_seconds"].values],
         "pass_bytes": [int(n) for n in history["pass_bytes_read"].values],
@@ -108,7 +108,7 @@ def summarise(rows: list[Row]) -> Summary:
         row = own[-1]
         lines.append(
             (
-                task, row["route"], row["passes"], row["converged"], middle(own, "fit_seconds"),
+                task, row["solver"], row["passes"], row["converged"], middle(own, "fit_seconds"),
                 middle(own, "fit_cpu_seconds"), float(np.median(row["pass_seconds"])),
                 mebibytes(max(row["pass_bytes"])), mebibytes(largest(own, "peak_worker_rss")),
                 mebibytes(largest(own, "peak_driver_rss")), row["shared_error"],
@@ -121,7 +121,7 @@ def summarise(rows: list[Row]) -> Summary:
             )
         )
     heads = (
-        "model", "route", "passes", "converged", "s", "processor s", "s a pass", "MiB read in the first pass",
+        "model", "solver", "passes", "converged", "s", "processor s", "s a pass", "MiB read in the first pass",
         "worker MiB", "driver MiB", "distance of pairs",
     )  # fmt: skip
     note = "The distance of pairs is that of the scores from either view alone; that of strangers is 1."
@@ -130,7 +130,7 @@ def summarise(rows: list[Row]) -> Summary:
 
 CASE = Case(
     "correspondence-scale",
-    "views of 20,000 and 30,000 sparse features, 50,000 instances, 5 % of them in both, K = 10, from Zarr",
+    "views of 20,000 and 30,000 sparse features, 50,000 samples, 5 % of them in both, K = 10, from Zarr",
     "benchmarks.cases.correspondence_scale:prepare",
     tasks,
     summarise,

@@ -55,7 +55,7 @@ def folds() -> list[np.ndarray]:
 
 
 def ranks(found: Any, candidates: Any, wanted: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """How many candidates are nearer by angle to each row found than the wanted one is, those known apart."""
+    """How many candidates are nearer by cosine distance to each row found than the wanted one is, those known apart."""
 
     def unit(rows: Any) -> Any:
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
@@ -71,9 +71,9 @@ def latent(model: str, k: int, a: Any, b: Any, known: np.ndarray, held: np.ndarr
     from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 
     make = {
-        "PPCA": lambda: CorrespondencePPCA(k, route="krylov", tol=1e-7),
-        "PCA, no noise": lambda: CorrespondencePPCA(k, route="krylov", noise="zero", tol=1e-7),
-        "factor analysis": lambda: CorrespondenceFactorAnalysis(k, route="rows", tol=1e-7, suspect_data="keep"),
+        "PPCA": lambda: CorrespondencePPCA(k, solver="krylov", tol=1e-7),
+        "PCA, no noise": lambda: CorrespondencePPCA(k, solver="krylov", noise="zero", tol=1e-7),
+        "factor analysis": lambda: CorrespondenceFactorAnalysis(k, solver="accelerated_em", tol=1e-7, zero_rows="keep"),
     }[model]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -55,7 +55,7 @@ def _compared(model: Any, row: Row, data: Array, axes: Array, variances: Array, 
     }
 
 
-def against_sklearn(folder: Path, scale: float, route: str) -> Row:
+def against_sklearn(folder: Path, scale: float, solver: str) -> Row:
     """From the store on two worker processes, against PCA(svd_solver="full") in memory.
 
     scikit-learn divides by N − 1; its variances are rescaled to the maximum-likelihood ones, divided by N.
@@ -64,7 +64,7 @@ def against_sklearn(folder: Path, scale: float, route: str) -> Row:
 
     from dlatent import PPCA
 
-    options = {} if route == "default" else {"route": route, "tol": 1e-15}
+    options = {} if solver == "default" else {"solver": solver, "tol": 1e-15}
     with local_cluster() as client:
         model, row = fitted(PPCA(COMPONENTS, **options), path_of(folder), client=client)
     data = np.asarray(load(path_of(folder)))
@@ -84,12 +84,12 @@ def closed_form(data: Array, k: int) -> tuple[Array, Array, float]:
     return vectors[:, order].T, values[order], noise
 
 
-def against_closed_form(folder: Path, scale: float, route: str) -> Row:
+def against_closed_form(folder: Path, scale: float, solver: str) -> Row:
     """ORL faces, fewer images than pixels, where scikit-learn's noise is divided by min(N, D) − K instead of D − K."""
     from dlatent import PPCA
 
     images = np.load(data_file("orl_32x32.npz"), allow_pickle=False)["X"].astype(np.float64)
-    options = {} if route == "default" else {"route": route, "tol": 1e-15}
+    options = {} if solver == "default" else {"solver": solver, "tol": 1e-15}
     model, row = fitted(PPCA(COMPONENTS, **options), images)
     return _compared(model, row, images, *closed_form(images, COMPONENTS))
 
@@ -98,10 +98,10 @@ def tasks(scale: float) -> tuple[Task, ...]:
     """Both comparisons by both routes, and with the defaults (which are reported and not held to the levels)."""
     module = "benchmarks.cases.exactness"
     found = []
-    for route in ("moments", "krylov", "default"):
-        arguments = {"route": route}
-        found.append(Task(f"sklearn/{route}", f"{module}:against_sklearn", arguments, ("sklearn",), once=True))
-        found.append(Task(f"orl/{route}", f"{module}:against_closed_form", arguments, once=True))
+    for solver in ("covariance", "krylov", "default"):
+        arguments = {"solver": solver}
+        found.append(Task(f"sklearn/{solver}", f"{module}:against_sklearn", arguments, ("sklearn",), once=True))
+        found.append(Task(f"orl/{solver}", f"{module}:against_closed_form", arguments, once=True))
     return tuple(found)
 
 
@@ -111,7 +111,7 @@ def summarise(rows: list[Row]) -> Summary:
     for row in finished(rows):
         lines.append(
             (
-                row["task"], row["route"], row["passes"], f"{row['log_likelihood']:.6f}", row["likelihood_difference"],
+                row["task"], row["solver"], row["passes"], f"{row['log_likelihood']:.6f}", row["likelihood_difference"],
                 row["evaluation_difference"], row["noise_difference"], row["angle"],
             )
         )  # fmt: skip
@@ -119,7 +119,7 @@ def summarise(rows: list[Row]) -> Summary:
             close = row["likelihood_difference"] <= LEVELS["likelihood"] and row["angle"] < LEVELS["angle"]
             checks.append(Check(f"{row['task']}: log-likelihood to 1e-9, largest principal angle < 1e-6", close))
     headers = (
-        "comparison", "route", "passes", "log-likelihood", "relative difference", "against a dense evaluation",
+        "comparison", "solver", "passes", "log-likelihood", "relative difference", "against a dense evaluation",
         "noise variance", "largest angle",
     )  # fmt: skip
     return Summary((markdown(headers, lines) + "\n\n" + not_run(rows)).rstrip(), tuple(checks))

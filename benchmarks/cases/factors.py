@@ -52,7 +52,7 @@ def dlatent(folder: Path, scale: float, name: str) -> Row:
     x = data(name)
     with Stopwatch() as watch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        missing = "nan" if name.endswith("holes") else "refuse"
+        missing = "nan" if name.endswith("holes") else "raise"
         model = FactorAnalysis(COMPONENTS[name], missing=missing, tol=1e-12, max_iter=3000).fit(x)
     return _row(watch, model.log_likelihood_) | {"floors": int(model.at_floor_.sum())}
 

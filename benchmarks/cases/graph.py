@@ -1,4 +1,4 @@
-"""A million linked documents under a hard cap of 3 GiB: what a round over links costs beside one without them."""
+"""A million linked documents under a hard cap of 3 GiB: what a round over edges costs beside one without them."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from benchmarks.stored import size_on_disk
 from benchmarks.table import MIB, grouped, largest, markdown, mebibytes, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
-INSTANCES, FEATURES, LENGTH, TOPICS, COMPONENTS = 1_000_000, 20_000, 50, 50, 20
-LINKS_EACH = 5
-"""Links for each instance: 5,000,000 in the whole graph."""
+SAMPLES, FEATURES, LENGTH, TOPICS, COMPONENTS = 1_000_000, 20_000, 50, 50, 20
+GRAPH_EACH = 5
+"""Edges for each sample: 5,000,000 in the whole graph."""
 PARTS = {"quarter": 4, "half": 2, "whole": 1}
-"""Three graphs, of these parts of the instances."""
+"""Three graphs, of these parts of the samples."""
 CAP = 3072 * MIB
 WORKER_LIMIT = 1320 * MIB
 SLOWDOWN = 2.0
-"""Most seconds of a round over links, in seconds of a round of PPCA over the same data in the same run."""
+"""Most seconds of a round over edges, in seconds of a round of PPCA over the same data in the same run."""
 GROWTH = 1.25
-"""Most memory of the driver for the whole, in that for the quarter, which has a fourth of the instances."""
+"""Most memory of the driver for the whole, in that for the quarter, which has a fourth of the samples."""
 
 
 def prepare(folder: Path, scale: float) -> Row:
-    """Three graphs with hubs, whose links keep to topics, and the documents of their instances, in random order.
+    """Three graphs with hubs, whose edges keep to topics, and the documents of their samples, in random order.
 
-    Instances of a topic are scattered over the rows, so that every block has links to every other: the worst order.
+    Samples of a topic are scattered over the rows, so that every block has edges to every other: the worst order.
     """
-    from dlatent.stores.links import ingest_links
+    from dlatent.stores.graph import ingest_graph
     from dlatent.stores.sparse import write_csr
     from dlatent.testing.graphs import power_law_graph, topic_documents
 
     words, described = max(500, round(FEATURES * scale**0.5)), {}
     for name, part in PARTS.items():
-        count = max(400, round(INSTANCES * scale / part))
+        count = max(400, round(SAMPLES * scale / part))
         topics = np.random.default_rng(51).integers(TOPICS, size=count)
         documents = zarr.create_group(_data(folder, name), overwrite=True)
         write_csr(documents, topic_documents(topics, words, length=LENGTH, random_state=52), columns=words)
-        graph = power_law_graph(count, LINKS_EACH * count, groups=topics, random_state=53)
-        ingest_links(graph, _links(folder, name), overwrite=True)
+        graph = power_law_graph(count, GRAPH_EACH * count, groups=topics, random_state=53)
+        ingest_graph(graph, _graph(folder, name), overwrite=True)
         described[name] = {
             "shape": [count, words],
-            "links": graph.nnz // 2,
-            "most_links": int(np.diff(graph.indptr).max()),
-            "stored_bytes": size_on_disk(_data(folder, name)) + size_on_disk(_links(folder, name)),
+            "graph": graph.nnz // 2,
+            "most_graph": int(np.diff(graph.indptr).max()),
+            "stored_bytes": size_on_disk(_data(folder, name)) + size_on_disk(_graph(folder, name)),
         }
     return {"graphs": described}
 
@@ -56,8 +56,8 @@ def _data(folder: Path, name: str) -> str:
     return str(folder / f"{name}-data.zarr")
 
 
-def _links(folder: Path, name: str) -> str:
-    return str(folder / f"{name}-links.zarr")
+def _graph(folder: Path, name: str) -> str:
+    return str(folder / f"{name}-edges.zarr")
 
 
 def prpca(folder: Path, scale: float, graph: str) -> Row:
@@ -65,7 +65,7 @@ def prpca(folder: Path, scale: float, graph: str) -> Row:
     from dlatent import RelationalPPCA
 
     with local_cluster(WORKERS, WORKER_LIMIT, folder) as client:
-        _, row = fitted(RelationalPPCA(COMPONENTS), _data(folder, graph), client=client, links=_links(folder, graph))
+        _, row = fitted(RelationalPPCA(COMPONENTS), _data(folder, graph), client=client, graph=_graph(folder, graph))
     return row
 
 
@@ -108,7 +108,8 @@ def summarise(rows: list[Row]) -> Summary:
         graph = own[-1]["data"]["graphs"][own[-1]["arguments"]["graph"]]
         lines.append(
             (
-                task, *graph["shape"], graph["links"], plan["route"], middle(own, "passes"), middle(own, "fit_seconds"),
+                task, *graph["shape"], graph["graph"],
+                plan["solver"], middle(own, "passes"), middle(own, "fit_seconds"),
                 *(median(times) for times in zip(*map(rounds, own), strict=True)), slowdown(own, done),
                 mebibytes(largest(own, "peak_driver_rss")),
                 mebibytes(plan["driver_memory"]), mebibytes(largest(own, "peak_worker_rss")),
@@ -117,7 +118,7 @@ def summarise(rows: list[Row]) -> Summary:
             )
         )  # fmt: skip
     headers = (
-        "task", "instances", "features", "links", "route", "passes", "fit s", "first round s", "s a round", "× PPCA",
+        "task", "samples", "features", "graph", "solver", "passes", "fit s", "first round s", "s a round", "× PPCA",
         "driver MiB", "planned", "worker MiB", "planned", "all MiB", "cap MiB", "kills",
     )  # fmt: skip
     return Summary((markdown(headers, lines) + "\n\n" + not_run(rows)).rstrip(), tuple(_checks(done)))
@@ -148,18 +149,18 @@ def _checks(done: dict[str, list[Row]]) -> list[Check]:
     for name in PARTS:
         times = slowdown(done[f"prpca/{name}"], done) if f"prpca/{name}" in done else None
         if times is not None:
-            said = f"{name}: a round over links takes {times:.2f} times one of PPCA (at most {SLOWDOWN:g})"
+            said = f"{name}: a round over edges takes {times:.2f} times one of PPCA (at most {SLOWDOWN:g})"
             checks.append(Check(said, times <= SLOWDOWN))
     small, large = (largest(done.get(f"prpca/{name}", []), "peak_driver_rss") for name in ("quarter", "whole"))
     if small and large:
-        said = f"four times the instances take {large / small:.2f} times the driver's memory (at most {GROWTH:g})"
+        said = f"four times the samples take {large / small:.2f} times the driver's memory (at most {GROWTH:g})"
         checks.append(Check(said, large <= GROWTH * small))
     return checks
 
 
 CASE = Case(
     "graph",
-    "up to 1,000,000 sparse documents × 20,000 with 5,000,000 links, under 3 GiB for all processes",
+    "up to 1,000,000 sparse documents × 20,000 with 5,000,000 edges, under 3 GiB for all processes",
     "benchmarks.cases.graph:prepare",
     tasks,
     summarise,

@@ -1,4 +1,4 @@
-"""growth: passes and seconds per pass as instances, components, features and blocks grow, each by itself.
+"""growth: passes and seconds per pass as samples, components, features and blocks grow, each by itself.
 
 Each point is a fit of its own, from a Zarr store, on two worker processes, with the library's default tolerance; only
 with missing entries do fits of many components end after a few iterations, because one of them takes long.
@@ -21,41 +21,41 @@ from benchmarks.table import grouped, markdown, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
 BASES: dict[str, dict[str, Problem]] = {
-    "instances": {
-        "moments": Problem("moments", 20_000, 256),
+    "samples": {
+        "covariance": Problem("covariance", 20_000, 256),
         "krylov": Problem("krylov", 20_000, 5_000),
-        "rows": Problem("rows", 5_000, 100),
+        "accelerated_em": Problem("accelerated_em", 5_000, 100),
     },
     "components": {
-        "moments": Problem("moments", 20_000, 512),
+        "covariance": Problem("covariance", 20_000, 512),
         "krylov": Problem("krylov", 20_000, 5_000),
-        "rows": Problem("rows", 600, 300, iterations=4),
+        "accelerated_em": Problem("accelerated_em", 600, 300, iterations=4),
     },
     "features": {
-        "moments": Problem("moments", 10_000, 0),
+        "covariance": Problem("covariance", 10_000, 0),
         "krylov": Problem("krylov", 10_000, 0),
-        "rows": Problem("rows", 1_000, 0),
+        "accelerated_em": Problem("accelerated_em", 1_000, 0),
     },
     "blocks": {
-        "moments": Problem("moments", 65_536, 32),
+        "covariance": Problem("covariance", 65_536, 32),
         "krylov": Problem("krylov", 65_536, 32, 5),
-        "rows": Problem("rows", 65_536, 32, 5),
+        "accelerated_em": Problem("accelerated_em", 65_536, 32, 5),
     },
 }
 """What grows, and the routes with the rest of their problem."""
 TIMES = (1, 2, 4, 8)
 COMPONENTS = (5, 10, 20, 50, 100, 200)
-FEATURES = {"moments": (100, 300, 1_000, 3_000), "krylov": (100, 1_000, 10_000, 100_000)}
-FEATURES["rows"] = FEATURES["krylov"]
+FEATURES = {"covariance": (100, 300, 1_000, 3_000), "krylov": (100, 1_000, 10_000, 100_000)}
+FEATURES["accelerated_em"] = FEATURES["krylov"]
 BLOCKS = (16, 64, 256, 1_024, 4_096)
 FEWEST = 300
 """Rows at the smallest scale: more than components."""
 SLACK = 0.15
 """How far an exponent may lie above that of the arithmetic, which is known."""
 EXPONENTS = {
-    ("instances", "moments"): 1.0, ("instances", "krylov"): 1.0, ("instances", "rows"): 1.0,
-    ("components", "moments"): 0.0, ("components", "krylov"): 1.0, ("components", "rows"): 2.0,
-    ("features", "moments"): 2.0, ("features", "krylov"): 1.0, ("features", "rows"): 1.0,
+    ("samples", "covariance"): 1.0, ("samples", "krylov"): 1.0, ("samples", "accelerated_em"): 1.0,
+    ("components", "covariance"): 0.0, ("components", "krylov"): 1.0, ("components", "accelerated_em"): 2.0,
+    ("features", "covariance"): 2.0, ("features", "krylov"): 1.0, ("features", "accelerated_em"): 1.0,
 }  # fmt: skip
 """By which power of what grows the arithmetic of a pass grows, at most, as long as K is no larger than D."""
 BLOCK_SECONDS = 0.5
@@ -66,14 +66,14 @@ def problems(scale: float) -> list[tuple[str, int, Problem]]:
     """What grows, to which value, and the problem there."""
     found = []
     for axis, bases in BASES.items():
-        for route, base in bases.items():
+        for solver, base in bases.items():
             rows = max(FEWEST, round(base.rows * scale))
-            if axis == "instances":
+            if axis == "samples":
                 found += [(axis, rows * times, replace(base, rows=rows * times)) for times in TIMES]
             elif axis == "components":
                 found += [(axis, k, replace(base, rows=rows, components=k)) for k in COMPONENTS]
             elif axis == "features":
-                found += [(axis, d, replace(base, rows=rows, features=d)) for d in FEATURES[route]]
+                found += [(axis, d, replace(base, rows=rows, features=d)) for d in FEATURES[solver]]
             else:
                 rows = max(BLOCKS[-1], rows // BLOCKS[-1] * BLOCKS[-1])
                 found += [(axis, b, replace(base, rows=rows, blocks=b)) for b in BLOCKS]
@@ -106,7 +106,7 @@ def tasks(scale: float) -> tuple[Task, ...]:
 
 def passes_of(row: Row) -> tuple[list[float], list[float]]:
     """Wall seconds, and seconds inside tasks, of each pass but the look at one block that comes first."""
-    counted = [name != "pilot" for name in row["pass_names"]]
+    counted = [name != "initial mean" for name in row["pass_names"]]
     wall, busy = row["pass_seconds"], row["pass_busy_seconds"]
     return (
         [seconds for seconds, is_pass in zip(wall, counted, strict=True) if is_pass],
@@ -139,7 +139,7 @@ def lines_of(rows: list[Row]) -> Lines:
     """For what grows and each route: its values, from small to large, and the medians there."""
     found: Lines = {}
     for task, own in grouped(finished(rows), lambda row: row["task"]).items():
-        axis, route, value = task.split("/")
+        axis, solver, value = task.split("/")
         wall, busy = (np.mean([np.mean(passes_of(row)[part]) for row in own]) for part in (0, 1))
         later = [median(passes_of(row)[0][1:]) for row in own if len(passes_of(row)[0]) > 1]
         numbers = {
@@ -151,9 +151,9 @@ def lines_of(rows: list[Row]) -> Lines:
             "driver": median(row["fit_seconds"] - sum(row["pass_seconds"]) for row in own),
             "plan": own[-1]["plan"]["tasks_per_pass"],
         }
-        found.setdefault(axis, {}).setdefault(route, []).append((float(value), numbers))
+        found.setdefault(axis, {}).setdefault(solver, []).append((float(value), numbers))
     return {
-        axis: {route: sorted(points, key=lambda at: at[0]) for route, points in routes.items()}
+        axis: {solver: sorted(points, key=lambda at: at[0]) for solver, points in routes.items()}
         for axis, routes in found.items()
     }
 
@@ -163,27 +163,27 @@ def summarise(rows: list[Row]) -> Summary:
     lines, parts, powers = lines_of(rows), list[str](), []
     for axis, routes in lines.items():
         cells = [
-            (route, int(value), at["passes"], at["pass"], at["later"], at["busy"], at["fit"], at["driver"], at["plan"])
-            for route, points in routes.items()
+            (solver, int(value), at["passes"], at["pass"], at["later"], at["busy"], at["fit"], at["driver"], at["plan"])
+            for solver, points in routes.items()
             for value, at in points
         ]
         headers = (
-            "route", axis, "passes", "s a pass", "s a later pass", "busy s a pass", "fit s",
+            "solver", axis, "passes", "s a pass", "s a later pass", "busy s a pass", "fit s",
             "s outside passes", "tasks a pass",
         )  # fmt: skip
         parts.append(markdown(headers, cells))
-        for route, points in routes.items():
+        for solver, points in routes.items():
             places = [value for value, _ in points]
             wall, busy = ([at[name] for _, at in points] for name in ("pass", "busy"))
             powers.append(
                 (
-                    axis, route, _power(exponent(places, wall)), _power(exponent(places, busy)),
-                    _power(final_exponent(places, busy)), EXPONENTS.get((axis, route)),
+                    axis, solver, _power(exponent(places, wall)), _power(exponent(places, busy)),
+                    _power(final_exponent(places, busy)), EXPONENTS.get((axis, solver)),
                     _power(exponent(places, [at["passes"] for _, at in points])),
                 )
             )  # fmt: skip
     headers = (
-        "what grows", "route", "exponent of s a pass", "of busy s a pass", "at the last step", "of the arithmetic",
+        "what grows", "solver", "exponent of s a pass", "of busy s a pass", "at the last step", "of the arithmetic",
         "exponent of passes",
     )  # fmt: skip
     parts.append(markdown(headers, powers))
@@ -196,22 +196,22 @@ def summarise(rows: list[Row]) -> Summary:
 
 def _checks(lines: Lines) -> list[Check]:
     checks = []
-    for (axis, route), power in EXPONENTS.items():
-        points = lines.get(axis, {}).get(route, [])
+    for (axis, solver), power in EXPONENTS.items():
+        points = lines.get(axis, {}).get(solver, [])
         found = exponent([value for value, _ in points], [at["busy"] for _, at in points])
         if found is not None:
-            text = f"{axis}, {route}: work of a pass grows with exponent {found:.2f} (at most {power:g} + {SLACK:g})"
+            text = f"{axis}, {solver}: work of a pass grows with exponent {found:.2f} (at most {power:g} + {SLACK:g})"
             checks.append(Check(text, found <= power + SLACK))
-    for route, points in lines.get("instances", {}).items():
+    for solver, points in lines.get("samples", {}).items():
         counts = [at["passes"] for _, at in points]
-        text = f"instances, {route}: passes do not grow ({', '.join(f'{count:g}' for count in counts)})"
+        text = f"samples, {solver}: passes do not grow ({', '.join(f'{count:g}' for count in counts)})"
         checks.append(Check(text, counts[-1] <= 1.25 * counts[0] + 1))
-    for route, points in lines.get("blocks", {}).items():
+    for solver, points in lines.get("blocks", {}).items():
         first, last = points[0][1], points[-1][1]
         if len(points) == len(BLOCKS) and first["later"] is not None:
             more = last["later"] - first["later"]
             said = f"a later pass over 4,096 blocks takes {more:.2f} s more than one over 16"
-            checks.append(Check(f"blocks, {route}: {said} (at most {BLOCK_SECONDS:g})", more <= BLOCK_SECONDS))
+            checks.append(Check(f"blocks, {solver}: {said} (at most {BLOCK_SECONDS:g})", more <= BLOCK_SECONDS))
     return checks
 
 
@@ -220,11 +220,11 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     found = []
     for axis, routes in lines_of(rows).items():
         curves = {}
-        for route, points in routes.items():
+        for solver, points in routes.items():
             places = [value for value, _ in points]
             wall = [at["pass"] for _, at in points]
             power = exponent(places, wall)
-            name = route if power is None else f"{route}: exponent {power:.2f}"
+            name = solver if power is None else f"{solver}: exponent {power:.2f}"
             curves[name] = (places, [at["passes"] for _, at in points], wall)
         found.append(growing(curves, folder / f"growth-{axis}.png", f"Growth with {axis}", axis))
     return found
@@ -232,7 +232,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
 
 CASE = Case(
     "growth",
-    "passes and seconds per pass against instances, components, features and blocks, on two worker processes",
+    "passes and seconds per pass against samples, components, features and blocks, on two worker processes",
     "benchmarks.cases.growth:prepare",
     tasks,
     summarise,

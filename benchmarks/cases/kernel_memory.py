@@ -24,9 +24,9 @@ GAMMA = 0.02
 LANDMARKS = 500
 KERNEL = "kernel.zarr"
 VARIANTS: dict[str, dict[str, Any]] = {
-    "recomputed": {"route": "recomputed"},
-    "stored": {"route": "stored"},
-    "stored-float32": {"route": "stored", "kernel_dtype": "float32"},
+    "recomputed": {"solver": "recomputed"},
+    "stored": {"solver": "stored"},
+    "stored-float32": {"solver": "stored", "kernel_dtype": "float32"},
     "landmarks": {"landmarks": LANDMARKS},
 }
 
@@ -114,8 +114,8 @@ def read(folder: Path, scale: float) -> Row:
     from dlatent.stores.open import open as open_source
 
     source = open_source(path_of(folder))
-    edges = (*(block.start for block in source.blocks), source.shape[0])
-    sink = TileSink.create(folder / "limit.zarr", edges, dtype="float64")
+    bounds = (*(block.start for block in source.blocks), source.shape[0])
+    sink = TileSink.create(folder / "limit.zarr", bounds, dtype="float64")
     try:
         with local_cluster(WORKERS, WORKER_LIMIT, folder) as client:
             with connect(source, client=client) as engine, Stopwatch() as writing:

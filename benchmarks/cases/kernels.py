@@ -123,7 +123,7 @@ def tuned(k: int, rows: Array, targets: Labels, labelled: Mask) -> Any:
     known, middle = np.flatnonzero(labelled), default_kernel("rbf", rows).gamma
     held = [known[part] for _, part in StratifiedKFold(2).split(known, targets[known])]
     cuts = [(np.setdiff1d(np.arange(len(rows)), part), part) for part in held]
-    model = estimator(TUNED, k, suspect_data="keep")
+    model = estimator(TUNED, k, zero_rows="keep")
     search = GridSearchCV(model, {"gamma": [middle * factor for factor in FACTORS]}, scoring="accuracy", cv=cuts)
     return search.fit(rows, targets).best_estimator_
 
@@ -149,7 +149,7 @@ def errors(folder: Path, scale: float, data: str, model: str, n_components: int,
     kernel = default_kernel(options["kernel"], rows) if options else None
     given, more, fits = rows, dict[str, Any](), list[Row]()
     if kernel is not None and data in WORDS and "landmarks" not in options:
-        given, more = written_kernel(folder, kernel, rows), {"kernel": "precomputed", "route": "recomputed"}
+        given, more = written_kernel(folder, kernel, rows), {"kernel": "precomputed", "solver": "recomputed"}
         if kernel.name == "cosine":
             more["feature_dimension"] = rows.shape[1]  # of which a given kernel does not tell
 
@@ -179,7 +179,7 @@ def facts(model: Any) -> Row:
         "gamma": getattr(model, "gamma_", None),
         "trace_error": float(getattr(model, "trace_error_", 0.0)),
         "passes": model.n_passes_,
-        "route": model._fitted.plan.route,
+        "solver": model._fitted.plan.solver,
         "noise_variance": float(model.noise_variance_),
     }
 

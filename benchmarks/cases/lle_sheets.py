@@ -25,7 +25,7 @@ KEPT = 3
 
 def prepare(folder: Path, scale: float) -> Row:
     """Nothing: the sheets are drawn in the tasks."""
-    return {"instances": [EACH, SHARED, WHOLE]}
+    return {"samples": [EACH, SHARED, WHOLE]}
 
 
 def _seeds(scale: float) -> range:
@@ -69,7 +69,7 @@ def subsets(folder: Path, scale: float, neighbours: int, noise: float, shape: st
         rows = {"S-curve": s_curve, "Swiss roll": swiss_roll}[shape](sheet)
         rows = rows + noise * random.standard_normal(rows.shape)
         joint = self_correspondence(rows, 2, COMMON, random_state=seed, **options)
-        parts = [np.flatnonzero(joint.instances_[:, part] >= 0) for part in range(2)]
+        parts = [np.flatnonzero(joint.samples_[:, part] >= 0) for part in range(2)]
         alone = [LocallyLinearEmbedding(**options).fit(rows[part]).embedding_ for part in parts]
         places = {
             "separate": (alone[0], sheet[parts[0]]),

@@ -34,10 +34,10 @@ def fitted(problem: Problem) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if len(problem.sizes) == 1:
-            missing: Any = "nan" if np.isnan(problem.rows).any() else "refuse"
+            missing: Any = "nan" if np.isnan(problem.rows).any() else "raise"
             return FactorAnalysis(problem.components, missing=missing).fit(problem.rows)
-        edges = np.cumsum([0, *problem.sizes])
-        views = {str(number): problem.rows[:, a:b] for number, (a, b) in enumerate(pairwise(edges))}
+        bounds = np.cumsum([0, *problem.sizes])
+        views = {str(number): problem.rows[:, a:b] for number, (a, b) in enumerate(pairwise(bounds))}
         have = {name: ~np.isnan(rows[:, 0]) for name, rows in views.items()}
         table = np.stack([np.where(own, np.cumsum(own) - 1, -1) for own in have.values()], axis=1)
         views = {name: rows[have[name]] for name, rows in views.items()}

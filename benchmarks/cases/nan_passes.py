@@ -75,7 +75,7 @@ def traced(model: Any, x: Array, best: float) -> tuple[Any, int | None]:
             closed.append(count[0])
 
     def on_pass(record: Any) -> None:
-        count[0] += record.name != "pilot"
+        count[0] += record.name != "initial mean"
 
     class Enough(Exception):
         """Plain EM has closed the gap, and needs not go on."""

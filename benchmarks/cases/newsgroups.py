@@ -82,7 +82,7 @@ def fit(
         options |= {"tol": 1e-13, "max_iter": 60}
     if variant == "em":
         # A tolerance that no step meets, so that EM makes all its passes.
-        options |= {"solver": "em", "route": "krylov", "tol": 1e-300, "max_iter": max(20, round(EM_PASSES * scale))}
+        options |= {"solver": "em", "tol": 1e-300, "max_iter": max(20, round(EM_PASSES * scale))}
     kind = PPCA if model == "ppca" else SupervisedPPCA
     labels = None if model == "ppca" else partly_labelled(np.load(folder / CLASSES), labels_seed)
     with local_cluster() as client:

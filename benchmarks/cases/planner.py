@@ -30,7 +30,7 @@ SHAPES: tuple[tuple[int, int, float | None], ...] = (
     (2_000_000, 1_000_000, 1e-4),
     (500_000, 300, 0.05),
 )
-"""Instances, features, and the share of stored entries for sparse data."""
+"""Samples, features, and the share of stored entries for sparse data."""
 K = (10, 50)
 LIMITS = (512 * MIB, 2 * GIB)
 
@@ -45,7 +45,7 @@ FITS: dict[str, tuple[int, int, str]] = {
     "labelled-outputs": (20_000, 20_000, "sparse"),
     "one-chunk": (600_000, 128, "float32"),
 }
-"""Fits that are run: instances, features, type; `one-chunk` lies in a store of one chunk, larger than its blocks."""
+"""Fits that are run: samples, features, type; `one-chunk` lies in a store of one chunk, larger than its blocks."""
 OUTPUTS = 60
 """Targets of `labelled-outputs`; the other targets are five classes."""
 NEEDLESS = 2.5
@@ -94,7 +94,7 @@ def _choice(path: str, k: int, client: Any) -> Row:
         plan = PPCA(k).plan(path, client=client)
     except PlanError as error:
         return {"refused": str(error).replace(path, "the store")}
-    names = ("route", "passes", "bytes_total", "worker_memory", "driver_memory", "reason")
+    names = ("solver", "passes", "bytes_total", "worker_memory", "driver_memory", "reason")
     return {name: getattr(plan, name) for name in names}
 
 
@@ -114,7 +114,7 @@ def _store_without_values(path: Path, rows: int, features: int, density: float |
     group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [rows, features]})
 
 
-def fit(folder: Path, scale: float, name: str, n_components: int, route: str) -> Row:
+def fit(folder: Path, scale: float, name: str, n_components: int, solver: str) -> Row:
     """One fit on two workers, which keeps its plan beside what it took."""
     from dlatent import PPCA, SupervisedPPCA
 
@@ -130,7 +130,7 @@ def fit(folder: Path, scale: float, name: str, n_components: int, route: str) ->
         targets[np.random.default_rng(45).permutation(rows)[rows // 10 :]] = missing
     kind: Any = SupervisedPPCA if labelled else PPCA
     with local_cluster(WORKERS, 2 * GIB) as client:
-        model = kind(n_components, route=route, suspect_data="keep")
+        model = kind(n_components, solver=solver, zero_rows="keep")
         _, row = fitted(model, path, targets, client)
     return row
 
@@ -144,9 +144,9 @@ def tasks(scale: float) -> tuple[Task, ...]:
         ("text", 50, "auto"),
         ("labelled-outputs", 50, "auto"),
     ]
-    for name, k, route in wanted:
-        arguments = {"name": name, "n_components": k, "route": route}
-        label = f"{name}-{k}" + ("" if route == "auto" else f"-{route}")
+    for name, k, solver in wanted:
+        arguments = {"name": name, "n_components": k, "solver": solver}
+        label = f"{name}-{k}" + ("" if solver == "auto" else f"-{solver}")
         found.append(Task(label, f"{module}:fit", arguments, once=True))
     return tuple(found)
 
@@ -169,7 +169,7 @@ def summarise(rows: list[Row]) -> Summary:
         ]
         lines.append(
             (
-                task, plan["route"], plan["passes"], middle(own, "passes"), mebibytes(plan["worker_memory"]),
+                task, plan["solver"], plan["passes"], middle(own, "passes"), mebibytes(plan["worker_memory"]),
                 mebibytes(worker), mebibytes(plan["driver_memory"]), mebibytes(driver), mebibytes(plan["bytes_total"]),
                 mebibytes(middle(own, "bytes_read")), plan["tasks_per_pass"], _tasks(own),
             )
@@ -183,7 +183,7 @@ def summarise(rows: list[Row]) -> Summary:
             )
         )
     headers = (
-        "fit", "route", "passes planned", "took", "worker MiB planned", "took", "driver MiB planned", "took",
+        "fit", "solver", "passes planned", "took", "worker MiB planned", "took", "driver MiB planned", "took",
         "MiB read planned", "took", "tasks a pass planned", "took",
     )  # fmt: skip
     if lines:
@@ -204,12 +204,12 @@ def _stored(density: float | None) -> str:
 
 def _choices_table(table: list[Row]) -> str:
     headers = (
-        "instances",
+        "samples",
         "features",
         "stored",
         "K",
         "worker limit MiB",
-        "route",
+        "solver",
         "passes",
         "worker MiB",
         "read GB",
@@ -220,7 +220,7 @@ def _choices_table(table: list[Row]) -> str:
         [
             (
                 f"{c['rows']:,}", f"{c['features']:,}", _stored(c["density"]), c["k"],
-                mebibytes(c["limit"]), c.get("route", "refused"), c.get("passes"), mebibytes(c.get("worker_memory")),
+                mebibytes(c["limit"]), c.get("solver", "refused"), c.get("passes"), mebibytes(c.get("worker_memory")),
                 None if "refused" in c else f"{c['bytes_total'] / 1e9:.1f}", c.get("reason", c.get("refused")),
             )
             for c in table

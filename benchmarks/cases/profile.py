@@ -19,10 +19,10 @@ from benchmarks.table import grouped, markdown, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
 
 PROBLEMS = {
-    "moments": Problem("moments", 60_000, 1_000),
+    "covariance": Problem("covariance", 60_000, 1_000),
     "krylov": Problem("krylov", 200_000, 10_000, 20),
-    "rows": Problem("rows", 60_000, 200),
-    "dual": Problem("dual", 2_000, 20_000),
+    "accelerated_em": Problem("accelerated_em", 60_000, 200),
+    "gram": Problem("gram", 2_000, 20_000),
     "kernel": Problem("kernel", 8_000, 50),
     "relational": Problem("relational", 50_000, 5_000, 20),
     "neighbours": Problem("neighbours", 20_000, 50),
@@ -35,22 +35,22 @@ MOST_UNKNOWN = 0.1
 """Largest part of the time of a fit that may stay without a name."""
 
 
-def problem_of(route: str, scale: float) -> Problem:
+def problem_of(solver: str, scale: float) -> Problem:
     """The problem at a scale: fewer rows."""
-    full = PROBLEMS[route]
-    return Problem(route, max(500, round(full.rows * scale)), full.features, full.components)
+    full = PROBLEMS[solver]
+    return Problem(solver, max(500, round(full.rows * scale)), full.features, full.components)
 
 
 def prepare(folder: Path, scale: float) -> Row:
     """All stores."""
-    for route in PROBLEMS:
-        write(folder, problem_of(route, scale))
-    return {"problems": {route: problem_of(route, scale).arguments for route in PROBLEMS}}
+    for solver in PROBLEMS:
+        write(folder, problem_of(solver, scale))
+    return {"problems": {solver: problem_of(solver, scale).arguments for solver in PROBLEMS}}
 
 
-def fit(folder: Path, scale: float, route: str, way: str) -> Row:
+def fit(folder: Path, scale: float, solver: str, way: str) -> Row:
     """One fit, sampled in every process."""
-    problem = problem_of(route, scale)
+    problem = problem_of(solver, scale)
     with local_cluster(WORKERS, "3GiB", folder) if way == "processes" else nullcontext() as client:
         if client is None:
             warm_up()
@@ -106,8 +106,8 @@ def attributed(samples: dict[Sample, float], wall: float, passes: float, busy: f
 def tasks(scale: float) -> tuple[Task, ...]:
     """Each route on processes and on threads."""
     return tuple(
-        Task(f"{route}/{way}", "benchmarks.cases.profile:fit", {"route": route, "way": way}, once=True)
-        for route in PROBLEMS
+        Task(f"{solver}/{way}", "benchmarks.cases.profile:fit", {"solver": solver, "way": way}, once=True)
+        for solver in PROBLEMS
         for way in WAYS
     )
 
@@ -150,7 +150,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     found = []
     for way, own in grouped(finished(rows), lambda row: row["arguments"]["way"]).items():
         bars = {
-            row["arguments"]["route"]: {
+            row["arguments"]["solver"]: {
                 name: max(0.0, 100.0 * seconds / row["fit_seconds"]) for name, seconds in row["parts"].items()
             }
             for row in own

@@ -33,12 +33,12 @@ from benchmarks.task import Case, Check, Row, Summary, Task, finished
 from dlatent.errors import ConvergenceWarning
 
 PROBLEMS = {
-    "moments": Problem("moments", 160_000, 2_000),
+    "covariance": Problem("covariance", 160_000, 2_000),
     "krylov": Problem("krylov", 48_000, 5_000, 30, blocks=80),
     "krylov-sparse": Problem("krylov", 800_000, 47_000, 20),
     "krylov-sparse-double": Problem("krylov", 1_600_000, 47_000, 20),
-    "rows": Problem("rows", 400_000, 200),
-    "dual": Problem("dual", 3_000, 44_000),
+    "accelerated_em": Problem("accelerated_em", 400_000, 200),
+    "gram": Problem("gram", 3_000, 44_000),
 }
 """One for each route, and sparse data beside dense; fits of about 10 to 20 seconds on one core, in which the part of
 the driver, and of messages, is small.  Of the first sparse ones, of the shape of RCV1, a pass takes half a second on
@@ -48,7 +48,7 @@ GEMM = 1_500
 WAYS = ("processes", "threads", "bare")
 LEAST = 1.7
 """How many times as fast two workers must be as one."""
-VISITS = {"moments": 4, "krylov": 12, "krylov-sparse": 4, "krylov-sparse-double": 2, "rows": 8, "dual": 2}
+VISITS = {"covariance": 4, "krylov": 12, "krylov-sparse": 4, "krylov-sparse-double": 2, "accelerated_em": 8, "gram": 2}
 BARE_BLOCKS = 16
 """How often bare kernels visit each of so many blocks: even numbers, so that two processes share the work evenly."""
 MEETING = 2
@@ -58,7 +58,7 @@ MEETING = 2
 def problem_of(name: str, scale: float) -> Problem:
     """The problem at a scale: fewer rows, and for the dual fewer features."""
     full = PROBLEMS[name]
-    if name == "dual":
+    if name == "gram":
         rows, features = (round(size * scale**0.5) for size in (full.rows, full.features))
         return replace(full, rows=max(200, rows), features=max(1_000, features))
     return replace(full, rows=max(1_000, round(full.rows * scale)))
@@ -71,12 +71,12 @@ def prepare(folder: Path, scale: float) -> Row:
     return {"problems": {name: problem_of(name, scale).arguments for name in PROBLEMS}}
 
 
-def fit(folder: Path, scale: float, route: str, way: str, workers: int) -> Row:
+def fit(folder: Path, scale: float, solver: str, way: str, workers: int) -> Row:
     """One fit on so many worker processes, or on so many threads of this process, after a short one.
 
     The first passes of a process wait for memory from the system, which on a virtual machine may be slow to give it.
     """
-    problem = problem_of(route, scale)
+    problem = problem_of(solver, scale)
     with _cluster(way, workers, folder) as client:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -103,12 +103,12 @@ def _cluster(way: str, workers: int, folder: Path) -> Iterator[Any]:
                 keep_to(before)
 
 
-def bare(folder: Path, scale: float, route: str, workers: int) -> Row:
+def bare(folder: Path, scale: float, solver: str, workers: int) -> Row:
     """The kernels of a route alone, in so many processes that share the blocks; the seconds of the slowest."""
     context = get_context("spawn")
     gate, found = context.Barrier(workers), context.SimpleQueue()
     members = [
-        context.Process(target=_member, args=(folder, scale, route, number, workers, gate, found))
+        context.Process(target=_member, args=(folder, scale, solver, number, workers, gate, found))
         for number in range(workers)
     ]
     for member in members:
@@ -121,7 +121,7 @@ def bare(folder: Path, scale: float, route: str, workers: int) -> Row:
     return {"fit_seconds": max(seconds), "member_seconds": seconds}
 
 
-def _member(folder: Path, scale: float, route: str, number: int, workers: int, gate: Any, found: Any) -> None:
+def _member(folder: Path, scale: float, solver: str, number: int, workers: int, gate: Any, found: Any) -> None:
     """One bare process: its share of the kernels, once one of them has run and all other processes are ready."""
     from threadpoolctl import threadpool_limits
 
@@ -129,7 +129,7 @@ def _member(folder: Path, scale: float, route: str, number: int, workers: int, g
     keep_to([allowed[number % len(allowed)]])
     with threadpool_limits(1):
         try:
-            kernels = kernels_of(folder, scale, route, number, workers)
+            kernels = kernels_of(folder, scale, solver, number, workers)
             kernels[0]()
         except BaseException:
             gate.abort()  # or the others would wait for this one
@@ -141,22 +141,22 @@ def _member(folder: Path, scale: float, route: str, number: int, workers: int, g
         found.put(perf_counter() - started)
 
 
-def kernels_of(folder: Path, scale: float, route: str, number: int, workers: int) -> list[Callable[[], Any]]:
+def kernels_of(folder: Path, scale: float, solver: str, number: int, workers: int) -> list[Callable[[], Any]]:
     """What one of so many processes computes: products, or the block function of a route for each of its blocks."""
-    if route == "gemm":
+    if solver == "gemm":
         a, b = np.random.default_rng(0).standard_normal((2, GEMM, GEMM))
         return [lambda: a @ b] * (max(4, round(40 * scale)) // 2 * 2 // workers)
     from dlatent.arrays import Block
     from dlatent.linear_gaussian.columns import by_columns
 
-    problem = problem_of(route, scale)
+    problem = problem_of(solver, scale)
     sources = source_of(problem, folder).blocks[:BARE_BLOCKS]
     blocks = [Block(index, source.start, by_columns(source.load())) for index, source in enumerate(sources)]
     function = _block_function(problem)
     arguments: Iterable[tuple[Any, ...]] = product(blocks)
-    if route == "dual":
+    if solver == "gram":
         arguments = product([blocks[at : at + MEETING] for at in range(0, len(blocks), MEETING)], repeat=2)
-    return ([partial(function, *chosen) for chosen in arguments] * VISITS[route])[number::workers]
+    return ([partial(function, *chosen) for chosen in arguments] * VISITS[solver])[number::workers]
 
 
 def _block_function(problem: Problem) -> Callable[..., Any]:
@@ -171,12 +171,12 @@ def _block_function(problem: Problem) -> Callable[..., Any]:
 
     features, k, rng = problem.features, problem.components, np.random.default_rng(0)
     origin, patterns = np.zeros(features), ((0,),)
-    if problem.route == "moments":
+    if problem.solver == "covariance":
         return lambda block: block_moments(block, MomentRequest(origin, patterns, False))
-    if problem.route == "krylov":
+    if problem.solver == "krylov":
         directions = np.asfortranarray(rng.standard_normal((features, k + max(5, k // 2))))
         return lambda block: block_products(block, ProductRequest((directions,), origin, patterns, False))
-    if problem.route == "rows":
+    if problem.solver == "accelerated_em":
         parameters = Parameters(rng.standard_normal((features, k)), origin, np.ones(1))
         specification = Specification((View("features", features),), patterns, k)
         request = EntryRequest(parameters, specification, origin, np.ones(features))
@@ -188,20 +188,20 @@ def _block_function(problem: Problem) -> Callable[..., Any]:
 def tasks(scale: float) -> tuple[Task, ...]:
     """Each route on one and two worker processes and threads, and its kernels and a plain product in bare processes."""
     found = []
-    for route in (*PROBLEMS, "gemm"):
-        for way in WAYS if route in PROBLEMS else ("bare",):
+    for solver in (*PROBLEMS, "gemm"):
+        for way in WAYS if solver in PROBLEMS else ("bare",):
             for workers in (1, 2):
-                arguments: Row = {"route": route, "workers": workers}
+                arguments: Row = {"solver": solver, "workers": workers}
                 function = "bare"
                 if way != "bare":
                     function, arguments["way"] = "fit", way
-                found.append(Task(f"{route}/{way}/{workers}", f"benchmarks.cases.scaling:{function}", arguments))
+                found.append(Task(f"{solver}/{way}/{workers}", f"benchmarks.cases.scaling:{function}", arguments))
     return tuple(found)
 
 
-def ratios(done: dict[str, list[Row]], route: str, way: str, name: str) -> float | None:
+def ratios(done: dict[str, list[Row]], solver: str, way: str, name: str) -> float | None:
     """Seconds with one worker over seconds with two, of medians."""
-    one, two = (middle(done.get(f"{route}/{way}/{workers}", []), name) for workers in (1, 2))
+    one, two = (middle(done.get(f"{solver}/{way}/{workers}", []), name) for workers in (1, 2))
     return one / two if one and two else None
 
 
@@ -214,15 +214,15 @@ def _by_task(rows: list[Row]) -> dict[str, list[Row]]:
     return grouped(measured, lambda row: row["task"])
 
 
-def dearer(done: dict[str, list[Row]], route: str, way: str) -> float | None:
+def dearer(done: dict[str, list[Row]], solver: str, way: str) -> float | None:
     """How many times as long the same tasks take where two workers share the machine, of medians."""
-    busy = ratios(done, route, way, "busy_seconds")
+    busy = ratios(done, solver, way, "busy_seconds")
     return 1.0 / busy if busy else None
 
 
-def without_that(done: dict[str, list[Row]], route: str, way: str) -> float | None:
+def without_that(done: dict[str, list[Row]], solver: str, way: str) -> float | None:
     """The ratio of fits, had the same tasks taken as long on two workers as on one."""
-    found, times = ratios(done, route, way, "fit_seconds"), dearer(done, route, way)
+    found, times = ratios(done, solver, way, "fit_seconds"), dearer(done, solver, way)
     return found * times if found and times else None
 
 
@@ -230,20 +230,20 @@ def summarise(rows: list[Row]) -> Summary:
     """Seconds and ratios of fits, their passes and the bare kernels."""
     done = _by_task(rows)
     lines = []
-    for route in (*PROBLEMS, "gemm"):
+    for solver in (*PROBLEMS, "gemm"):
         for way in WAYS:
-            seconds = [middle(done.get(f"{route}/{way}/{workers}", []), "fit_seconds") for workers in (1, 2)]
+            seconds = [middle(done.get(f"{solver}/{way}/{workers}", []), "fit_seconds") for workers in (1, 2)]
             if seconds != [None, None]:
-                passes = [middle(done.get(f"{route}/{way}/{workers}", []), "passes_seconds") for workers in (1, 2)]
+                passes = [middle(done.get(f"{solver}/{way}/{workers}", []), "passes_seconds") for workers in (1, 2)]
                 lines.append(
                     (
-                        route, way, *seconds, ratios(done, route, way, "fit_seconds"), *passes,
-                        ratios(done, route, way, "passes_seconds"),
-                        dearer(done, route, way), without_that(done, route, way),
+                        solver, way, *seconds, ratios(done, solver, way, "fit_seconds"), *passes,
+                        ratios(done, solver, way, "passes_seconds"),
+                        dearer(done, solver, way), without_that(done, solver, way),
                     )
                 )  # fmt: skip
     headers = (
-        "route", "workers are", "s with 1", "s with 2", "ratio", "s in passes with 1", "with 2", "ratio of passes",
+        "solver", "workers are", "s with 1", "s with 2", "ratio", "s in passes with 1", "with 2", "ratio of passes",
         "same tasks on two", "ratio without that",
     )  # fmt: skip
     text = markdown(headers, lines) + (
@@ -258,16 +258,16 @@ def summarise(rows: list[Row]) -> Summary:
 
 def _checks(done: dict[str, list[Row]]) -> list[Check]:
     checks = []
-    for route in PROBLEMS:
-        own = ratios(done, route, "bare", "fit_seconds")
+    for solver in PROBLEMS:
+        own = ratios(done, solver, "bare", "fit_seconds")
         for way in WAYS[:2]:
-            found, passes = (ratios(done, route, way, name) for name in ("fit_seconds", "passes_seconds"))
+            found, passes = (ratios(done, solver, way, name) for name in ("fit_seconds", "passes_seconds"))
             if found is not None and passes is not None:
                 limit = "" if own is None else f"; the kernels in bare processes {own:.2f}×"
-                times = dearer(done, route, way)
+                times = dearer(done, solver, way)
                 same = "" if times is None else f"; its tasks take {times:.2f}× as long beside each other"
                 text = (
-                    f"{route} on two {way}: {found:.2f}× (at least {LEAST:g}×; its passes {passes:.2f}×{limit}{same})"
+                    f"{solver} on two {way}: {found:.2f}× (at least {LEAST:g}×; its passes {passes:.2f}×{limit}{same})"
                 )
                 checks.append(Check(text, found >= LEAST))
     return checks
@@ -277,7 +277,7 @@ def draw(rows: list[Row], folder: Path) -> list[Path]:
     """The ratios of all routes beside those of bare processes."""
     done = _by_task(rows)
     bars = {
-        way: {route: ratios(done, route, way, "fit_seconds") or 0.0 for route in (*PROBLEMS, "gemm")} for way in WAYS
+        way: {solver: ratios(done, solver, way, "fit_seconds") or 0.0 for solver in (*PROBLEMS, "gemm")} for way in WAYS
     }
     return [compared(bars, folder / "scaling.png", "Strong scaling: seconds with one over with two workers", LEAST)]
 

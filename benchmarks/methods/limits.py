@@ -45,8 +45,8 @@ def sparse_pass(folder: Path, scale: float, columns: int) -> Row:
     """XᵀXW of the matrix in memory, two sparse × thin products, with one thread per core over row blocks."""
     matrix = load(path_of(folder))
     weights = np.random.default_rng(0).standard_normal((matrix.shape[1], columns))
-    edges = np.linspace(0, matrix.shape[0], WORKERS + 1).astype(int)
-    blocks = [matrix[a:b] for a, b in pairwise(edges)]
+    bounds = np.linspace(0, matrix.shape[0], WORKERS + 1).astype(int)
+    blocks = [matrix[a:b] for a, b in pairwise(bounds)]
 
     def product(block: Any) -> Any:
         return block.T @ (block @ weights)

@@ -15,7 +15,7 @@ def ppca(folder: Path, scale: float, n_components: int, workers: int = 2, **opti
     """PPCA on a cluster of worker processes; `workers` 0 means the threads of this process."""
     from dlatent import PPCA
 
-    model, row = _measured(folder, PPCA(n_components, suspect_data="keep", **options), workers)
+    model, row = _measured(folder, PPCA(n_components, zero_rows="keep", **options), workers)
     return row | {"components": model.components_}
 
 
@@ -26,7 +26,7 @@ def ppca_in_memory(folder: Path, scale: float, n_components: int, **options: Any
     warm_up()
     with Stopwatch() as loading:
         matrix = load(path_of(folder))
-    model, row = fitted(PPCA(n_components, suspect_data="keep", **options), matrix)
+    model, row = fitted(PPCA(n_components, zero_rows="keep", **options), matrix)
     return row | {"components": model.components_, "from": "memory", "load_seconds": loading.seconds}
 
 
@@ -34,7 +34,7 @@ def factor_analysis(folder: Path, scale: float, n_components: int, workers: int 
     """FactorAnalysis; its loadings are not those of principal components, so that only its likelihood compares."""
     from dlatent import FactorAnalysis
 
-    return _measured(folder, FactorAnalysis(n_components, suspect_data="keep"), workers)[1]
+    return _measured(folder, FactorAnalysis(n_components, zero_rows="keep"), workers)[1]
 
 
 def _measured(folder: Path, model: Any, workers: int) -> tuple[Any, Row]:

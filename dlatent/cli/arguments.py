@@ -13,17 +13,17 @@ UNITS = {"": 1, "B": 1} | {
     for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
 }
 KERNELS = ("rbf", "linear", "polynomial", "cosine", "laplacian", "precomputed")
-DIRECTIONS = ("symmetrise", "co_links", "undirected")
+DIRECTIONS = ("symmetrise", "common_neighbours", "undirected")
 
 
 class Model(NamedTuple):
-    """A model as the commands know it: the class, what it is in words, whether it takes labels, links, a kernel, or
+    """A model as the commands know it: the class, what it is in words, whether it takes labels, edges, a kernel, or
     several views."""
 
     name: str
     words: str
     labels: bool = False
-    links: bool = False
+    graph: bool = False
     kernel: bool = False
     views: bool = False
 
@@ -34,9 +34,9 @@ MODELS = {
     "supervised": Model(
         "SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label", labels=True
     ),
-    "relational": Model("RelationalPPCA", "probabilistic relational PCA: rows that are linked", links=True),
+    "relational": Model("RelationalPPCA", "probabilistic relational PCA: rows in a graph", graph=True),
     "relational-supervised": Model(
-        "RelationalSupervisedPPCA", "supervised PPCA of linked rows, each with a label", labels=True, links=True
+        "RelationalSupervisedPPCA", "supervised PPCA of rows in a graph, each with a label", labels=True, graph=True
     ),
     "kernel": Model("KernelPPCA", "PPCA of features that a kernel makes", kernel=True),
     "kernel-supervised": Model(
@@ -52,9 +52,9 @@ HYPERPARAMETERS = {
     "tol": "tol",
     "max_iter": "max_iter",
     "seed": "random_state",
-    "route": "route",
-    "missing": "missing",
     "solver": "solver",
+    "missing": "missing",
+    "zero_rows": "zero_rows",
     "noise_floor": "noise_floor",
     "target_type": "target_type",
     "target_noise_floor": "target_noise_floor",
@@ -82,7 +82,7 @@ def byte_count(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or float(found[1]) * unit < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write for instance 32MiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write for example 32MiB")
     return int(float(found[1]) * unit)
 
 
@@ -159,18 +159,18 @@ def add_direction(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--direction",
         choices=DIRECTIONS,
-        help="of links with a direction: a link either way links both (symmetrise), those with a common neighbour "
-        "become linked (co_links); undirected: each link is listed in one order or in both (default: in both)",
+        help="of edges with a direction: an edge either way joins both (symmetrise), those with a common neighbour "
+        "are joined (common_neighbours); undirected: each edge is listed in one order or in both (default: in both)",
     )
 
 
-def add_links(parser: argparse.ArgumentParser) -> None:
-    """`--links`, `--direction`, and what the links weigh."""
+def add_graph(parser: argparse.ArgumentParser) -> None:
+    """`--graph`, `--direction`, and what the edges weigh."""
     parser.add_argument(
-        "--links",
+        "--graph",
         required=True,
-        metavar="LINKS",
-        help="links between the rows of DATA: a store (dlatent ingest-links makes one), or a list (.csv .tsv .parquet "
+        metavar="GRAPH",
+        help="edges between the rows of DATA: a store (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet "
         ".npz)",
     )
     add_direction(parser)
@@ -199,8 +199,8 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     joined.add_argument(
         "--correspondence",
         metavar="FILE",
-        help="rows that are the same instance, counted from 0: a .csv with a column for each view, nothing or -1 where "
-        "an instance lacks it; or a .npy with its columns in the order of the views",
+        help="rows that are the same sample, counted from 0: a .csv with a column for each view, nothing or -1 where "
+        "a sample lacks it; or a .npy with its columns in the order of the views",
     )
     joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
     parser.add_argument("--noise", choices=("ml", "zero"), help="zero: the limit of no noise, PCA (default ml)")
@@ -238,13 +238,13 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Where to compute: `--scheduler`, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for instance tcp://host:8786")
+    where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for example tcp://host:8786")
     group.add_argument(
-        "--wait", metavar="TIME", help="how long to wait for a worker of --scheduler, for instance 2h (default 10m)"
+        "--wait", metavar="TIME", help="how long to wait for a worker of --scheduler, for example 2h (default 10m)"
     )
     where.add_argument("--workers", type=positive, metavar="N", help="start N worker processes on this machine")
     group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
-    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for instance 4GiB")
+    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
 
 
 def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[str], Any] = positive) -> None:
@@ -258,17 +258,17 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument(
         "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
     )
-    routes: tuple[str, ...] = ("auto", "moments", "krylov", "rows", "dual")
-    if MODELS[kind].links:
-        add_links(parser)
+    solvers: tuple[str, ...] = ("covariance", "krylov", "gram", "accelerated_em")
+    if MODELS[kind].graph:
+        add_graph(parser)
     elif MODELS[kind].kernel:
         add_kernel(parser)
-        routes = ("auto", "memory", "recomputed", "stored")
+        solvers = ("memory", "recomputed", "stored")
     elif not MODELS[kind].views:
         parser.add_argument(
             "--missing",
-            choices=("refuse", "nan", "unstored"),
-            help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default refuse)",
+            choices=("raise", "nan", "unstored"),
+            help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default raise)",
         )
     if MODELS[kind].labels:
         add_labels(parser, "default: the only column of DATA")
@@ -279,8 +279,9 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
-    parser.add_argument("--route", choices=routes, help="default: the planner chooses")
-    parser.add_argument("--solver", choices=("auto", "em"), help="em: textbook EM, for checking")
+    parser.add_argument(
+        "--solver", choices=("auto", *solvers, "em"), help="default auto: the planner chooses; em: textbook EM"
+    )
     parser.add_argument(
         "--noise-floor",
         type=float,
@@ -288,9 +289,7 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
         help="smallest noise variance, as a part of the mean variance (default 1e-06)",
     )
     parser.add_argument(
-        "--keep-suspect-data",
-        action="store_true",
-        help="fit all-zero rows, constant features and classes with one labelled row, too",
+        "--zero-rows", choices=("keep", "raise"), help="of rows of zeros: fit them (default), or stop with an error"
     )
 
 
@@ -305,5 +304,4 @@ def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
     if noise is not None and start != "pca":
         raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
     given = {name: getattr(arguments, option, None) for option, name in HYPERPARAMETERS.items()}
-    suspect = {"suspect_data": "keep"} if arguments.keep_suspect_data else {}
-    return {name: value for name, value in given.items() if value is not None} | suspect
+    return {name: value for name, value in given.items() if value is not None}

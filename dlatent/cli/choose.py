@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.components = candidates[0]
     model = model_of(arguments)
     with connected(arguments) as client:
-        found = dlatent.choose_components(
+        found = dlatent.select_n_components(
             model, data_of(arguments), candidates, held_out=arguments.held_out, client=client, **given
         )
     columns = ("held_out_log_likelihood", "held_out_rmse", "log_likelihood", "passes", "converged")

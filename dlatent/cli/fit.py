@@ -17,7 +17,7 @@ from dlatent.cli.status import NOT_CONVERGED, OK
 
 if TYPE_CHECKING:
     from dlatent import PPCA
-    from dlatent.arrays import Links
+    from dlatent.arrays import Graph
 
 
 def register(commands: Any) -> None:
@@ -42,13 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         started = perf_counter()
         plan = model.plan(data, **inputs, client=client)
         with Screen(quiet=arguments.quiet) as screen:
-            screen.line(f"route {plan.route} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
+            screen.line(f"solver {plan.solver} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
             progress = FitProgress(screen, plan, model.tol)
-            model.fit(data, **inputs, client=client, watch=progress.watch)
+            model.fit(data, **inputs, client=client, callbacks=[progress.callback])
             progress.finish()
     model.save(arguments.output, overwrite=arguments.overwrite)
     texts = _said(caught)
-    found = _summary(model, inputs.get("links"), arguments.output, perf_counter() - started, texts)
+    found = _summary(model, inputs.get("graph"), arguments.output, perf_counter() - started, texts)
     if arguments.json:
         show.as_json(found)
     else:
@@ -66,15 +66,15 @@ def _said(caught: list[warnings.WarningMessage]) -> list[str]:
     return [str(one.message) for one in caught if issubclass(one.category, own)]
 
 
-def _summary(model: PPCA, links: Links | None, path: str, seconds: float, texts: list[str]) -> dict[str, Any]:
-    linked = None if links is None else {"number": links.entries // 2, "notes": links.notes}
+def _summary(model: PPCA, graph: Graph | None, path: str, seconds: float, texts: list[str]) -> dict[str, Any]:
+    edges = None if graph is None else {"edges": graph.entries // 2, "notes": graph.notes}
     return {
         "model": path,
         "kind": type(model).__name__,
-        "instances": model.n_samples_,
+        "samples": model.n_samples_,
         "features": model.n_features_in_,
         "components": model.n_components,
-        "links": linked,
+        "graph": edges,
         "log_likelihood": model.log_likelihood_,
         "noise_variance": model.noise_variance_,
         "target_noise_variance": getattr(model, "target_noise_variance_", None),
@@ -99,14 +99,14 @@ def _noise(variance: Any) -> str:
 
 def _print(found: dict[str, Any]) -> None:
     settled = "converged" if found["converged"] else "NOT converged"
-    targets, links, error = found["target_noise_variance"], found["links"], found["trace_error"]
+    targets, graph, error = found["target_noise_variance"], found["graph"], found["trace_error"]
     show.facts(
         f"{found['model']} written",
         {
             "model": f"{found['kind']}, {found['components']} components",
-            "data": f"{found['instances']:,} instances × {found['features']:,} features",
-            "links": None if links is None else "; ".join([f"{links['number']:,}", *links["notes"]]),
-            "log-likelihood": f"{show.likelihood(found['log_likelihood'], linked=links is not None)}, {settled}",
+            "data": f"{found['samples']:,} samples × {found['features']:,} features",
+            "graph": None if graph is None else "; ".join([f"{graph['edges']:,}", *graph["notes"]]),
+            "log-likelihood": f"{show.likelihood(found['log_likelihood'], graph=graph is not None)}, {settled}",
             "noise variance": _noise(found["noise_variance"]),
             "of the labels": None if targets is None else f"{targets:.6g}",
             "landmarks": None if error is None else f"trace error {error:.3g}",

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise DataError(
             f"{arguments.model} holds a {type(model).__name__}, which cannot fill in rows; fit PPCA for that"
         )
-    if model.missing == "refuse":
+    if model.missing == "raise":
         model.set_params(missing="nan")
     data = opened(arguments.data, arguments.missing_chunks)
     with connected(arguments) as client:

@@ -37,7 +37,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--ids", metavar="NAME", help="column or key with the names of the rows")
     parser.add_argument("--index-base", choices=("auto", "0", "1"), default="auto", help="first feature in svmlight")
     parser.add_argument(
-        "--missing", choices=("refuse", "nan"), default="refuse", help="nan: keep missing values of dense data as NaN"
+        "--missing", choices=("raise", "nan"), default="raise", help="nan: keep missing values of dense data as NaN"
     )
     add_missing_chunks(parser)
     parser.add_argument("--tfidf", action="store_true", help="weigh counts by inverse document frequency")

@@ -1,4 +1,4 @@
-"""`dlatent inspect`: what a store holds, a model, data or links."""
+"""`dlatent inspect`: what a store holds, a model, data or edges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def register(commands: Any) -> None:
         "inspect",
         help="what a store holds",
         description="Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting. "
-        "Of links: instances, links, degrees.",
+        "Of edges: samples, edges, degrees.",
     )
     parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store")
     add_missing_chunks(parser)
@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     if kind == RESULT:
         found = describe_model(arguments.path, arguments.max_model_size)
         display = print_embedding if "eigen_solver" in found else _print_model
-    elif kind == "links":
-        found, display = describe_links(arguments.path, missing_chunks), _print_links
+    elif kind in ("graph", "links"):
+        found, display = describe_graph(arguments.path, missing_chunks), _print_graph
     else:
         found, display = describe_data(arguments.path, missing_chunks), _print_data
     if arguments.json:
@@ -69,15 +69,15 @@ def describe_model(path: str, max_bytes: int | None = None) -> dict[str, Any]:
         "kind": stored.kind,
         "version": stored.version,
         "parameters": about["parameters"],
-        "instances": about["instances"],
+        "samples": about["samples"],
         "features": len(values["mean"]) if "mean" in values else about["features"]["columns"],
         "targets": values.get("target"),
-        "links": _links(about),
+        "graph": _graph(about),
         "kernel": _kernel(about),
         "log_likelihood": about["log_likelihood"],
         "converged": about["converged"],
         "iterations": about["iterations"],
-        "route": about["plan"]["route"],
+        "solver": about["plan"]["solver"],
         "passes": about["passes"],
         "bytes_read": int(values["pass_bytes_read"].sum()),
         "seconds": float(values["pass_seconds"].sum()),
@@ -89,28 +89,28 @@ def describe_model(path: str, max_bytes: int | None = None) -> dict[str, Any]:
 
 def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
     """The noise of each view; of factor analysis its mean over the features, and how many are at their floor."""
-    seen = values["view_instances"]
+    seen = values["view_samples"]
     if "feature_noise_variance" in values:
         found = []
         for view, count in zip(views, seen, strict=True):
             own = values["feature_view"] == view if "feature_view" in values else slice(None)
             mean, low = values["feature_noise_variance"][own].mean(), values["feature_at_floor"][own].sum()
-            found.append({"view": f"{view} (mean)", "variance": mean, "at_floor": int(low), "instances": count})
+            found.append({"view": f"{view} (mean)", "variance": mean, "at_floor": int(low), "samples": count})
         return found
     columns = (views, values["noise_variance"], values["at_floor"], seen)
     return [
-        {"view": view, "variance": variance, "at_floor": floor, "instances": count}
+        {"view": view, "variance": variance, "at_floor": floor, "samples": count}
         for view, variance, floor, count in zip(*columns, strict=True)
     ]
 
 
-def _links(about: Any) -> dict[str, Any] | None:
-    """Of a model of linked rows: the number of links, α, γ, and the rank of Δ."""
-    entries, parameters = about["plan"]["problem"].get("links"), about["parameters"]
+def _graph(about: Any) -> dict[str, Any] | None:
+    """Of a relational model: the number of edges, α, γ, and the rank of Δ."""
+    entries, parameters = about["plan"]["problem"].get("graph_entries"), about["parameters"]
     if entries is None:
         return None
     numbers = {name: parameters[name] for name in ("alpha", "gamma")}
-    return {"number": entries // 2, **numbers, "rank": about["precision_rank"]}
+    return {"edges": entries // 2, **numbers, "rank": about["precision_rank"]}
 
 
 def _kernel(about: Any) -> dict[str, Any] | None:
@@ -152,22 +152,22 @@ def _components(stored: StoredResult) -> list[dict[str, Any]]:
 
 
 def _print_model(found: dict[str, Any]) -> None:
-    targets, links = found["targets"], found["links"]
+    targets, graph = found["targets"], found["graph"]
     show.facts(
         f"{found['model']}: a fitted {found['kind']}",
         {
-            "data": f"{found['instances']:,} instances × {found['features']:,} features",
+            "data": f"{found['samples']:,} samples × {found['features']:,} features",
             "labels": None if targets is None else f"{len(targets)}: {_shortened(targets)}",
-            "links": None if links is None else _link_words(links, found["instances"]),
+            "graph": None if graph is None else _edge_words(graph, found["samples"]),
             "kernel": None if found["kernel"] is None else _kernel_words(found["kernel"]),
-            "log-likelihood": show.likelihood(found["log_likelihood"], linked=links is not None),
+            "log-likelihood": show.likelihood(found["log_likelihood"], graph=graph is not None),
             "converged": "yes" if found["converged"] else "NO",
-            "passes": f"{found['passes']} over the data by route {found['route']}, {found['bytes_read'] / 1e6:,.1f} MB "
+            "passes": f"{found['passes']} over the data by {found['solver']}, {found['bytes_read'] / 1e6:,.1f} MB "
             f"read, {found['seconds']:.1f} s",
         },
     )
-    noise = [[str(n["view"]), f"{n['variance']:.6g}", f"{n['instances']:,}", _floor(n)] for n in found["noise"]]
-    show.table(("noise of", "variance", "instances", "at its floor"), noise, left=("noise of",))
+    noise = [[str(n["view"]), f"{n['variance']:.6g}", f"{n['samples']:,}", _floor(n)] for n in found["noise"]]
+    show.table(("noise of", "variance", "samples", "at its floor"), noise, left=("noise of",))
     rows = [
         [str(c["component"]), f"{c['variance']:.5g}", f"{c['share']:.2%}", ", ".join(map(_signed, c["largest"]))]
         for c in found["components"]
@@ -184,9 +184,9 @@ def _kernel_words(kernel: dict[str, Any]) -> str:
     return ", ".join([kernel["name"], *said, f"{kernel['dimension']:,} features"]) + error
 
 
-def _link_words(links: dict[str, Any], instances: int) -> str:
-    rank = "" if links["rank"] == instances else f", rank of Δ {links['rank']:,}"
-    return f"{links['number']:,}, with α = {links['alpha']:g} and γ = {links['gamma']:g}{rank}"
+def _edge_words(graph: dict[str, Any], samples: int) -> str:
+    rank = "" if graph["rank"] == samples else f", rank of Δ {graph['rank']:,}"
+    return f"{graph['edges']:,}, with α = {graph['alpha']:g} and γ = {graph['gamma']:g}{rank}"
 
 
 def _floor(noise: dict[str, Any]) -> str:
@@ -205,21 +205,21 @@ def _shortened(values: Any, most: int = 8) -> str:
     return shown if len(values) <= most else f"{shown}, …"
 
 
-def describe_links(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
-    """What a graph between instances is, without reading its links."""
+def describe_graph(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
+    """What a graph between samples is, without reading its edges."""
     import numpy as np
 
     from dlatent.stores.chunked import read_all
-    from dlatent.stores.links import open_links
+    from dlatent.stores.graph import open_graph
     from dlatent.stores.open import open_node
 
-    links = open_links(path, missing_chunks=missing_chunks)
+    graph = open_graph(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     degrees = np.diff(read_all(node["indptr"]))
     return {
-        "links": path,
-        "instances": links.instances,
-        "number": links.entries // 2,
+        "graph": path,
+        "samples": graph.samples,
+        "edges": graph.entries // 2,
         "weighted": node["data"].dtype == np.float64,
         "median_degree": np.median(degrees),
         "largest_degree": degrees.max(),
@@ -229,12 +229,12 @@ def describe_links(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
     }
 
 
-def _print_links(found: dict[str, Any]) -> None:
+def _print_graph(found: dict[str, Any]) -> None:
     show.facts(
-        f"{found['links']}: a graph",
+        f"{found['graph']}: a graph",
         {
-            "instances": f"{found['instances']:,}",
-            "links": f"{found['number']:,}, {'weighted' if found['weighted'] else 'unweighted'}",
+            "samples": f"{found['samples']:,}",
+            "edges": f"{found['edges']:,}, {'weighted' if found['weighted'] else 'unweighted'}",
             "degree": f"median {found['median_degree']:g}, largest {found['largest_degree']:,}",
             "isolated": f"{found['isolated']:,}",
             "chunks": " × ".join(map(str, found["chunks"])),

@@ -20,10 +20,10 @@ def describe_embedding(path: str, stored: StoredResult) -> dict[str, Any]:
         "kind": stored.kind,
         "version": stored.version,
         "parameters": about["parameters"],
-        "instances": len(values["embedding"]),
+        "samples": len(values["embedding"]),
         "components": values["embedding"].shape[1],
         "views": [
-            {"view": own["name"], "instances": count, "features": own["shape"][1], "kept": own["dtype"] is not None}
+            {"view": own["name"], "samples": count, "features": own["shape"][1], "kept": own["dtype"] is not None}
             for own, count in zip(about["views"], rows.tolist(), strict=True)
         ],
         "eigenvalues": values["smallest_eigenvalues"],
@@ -42,8 +42,8 @@ def print_embedding(found: dict[str, Any]) -> None:
     show.facts(
         f"{found['model']}: a fitted {found['kind']}",
         {
-            "embedding": f"{found['instances']:,} instances in {found['components']} dimensions",
-            "neighbours": f"{found['parameters']['n_neighbors']} of each instance",
+            "embedding": f"{found['samples']:,} samples in {found['components']} dimensions",
+            "neighbours": f"{found['parameters']['n_neighbors']} of each sample",
             "eigenvalues": ", ".join(f"{value:.3g}" for value in found["eigenvalues"]),
             "eigenvectors": f"{found['eigen_solver']}, known to {found['eigen_residual']:.1e} of the eigenvalues",
             "converged": "yes" if found["converged"] else "NO",
@@ -51,7 +51,7 @@ def print_embedding(found: dict[str, Any]) -> None:
         },
     )
     rows = [
-        [view["view"], f"{view['instances']:,}", f"{view['features']:,}", "yes" if view["kept"] else "no"]
+        [view["view"], f"{view['samples']:,}", f"{view['features']:,}", "yes" if view["kept"] else "no"]
         for view in found["views"]
     ]
-    show.table(("view", "instances", "features", "training rows kept"), rows, left=("view",))
+    show.table(("view", "samples", "features", "training rows kept"), rows, left=("view",))

@@ -1,4 +1,4 @@
-"""Models as the commands name them, and the data, labels, links and correspondences that they take."""
+"""Models as the commands name them, and the data, labels, edges and correspondences that they take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_models(
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
     for kind, model in MODELS.items():
-        if plain and (model.links or model.kernel or model.views):
+        if plain and (model.graph or model.kernel or model.views):
             continue
         words = model.words
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
@@ -62,22 +62,22 @@ def data_of(arguments: argparse.Namespace) -> Any:
 
 
 def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `links`, which are open,
+    """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `graph`, which are open,
     so that the two need not read them twice; `correspondence` or `on`."""
     taken, found = MODELS[arguments.model], dict[str, Any]()
     if taken.labels:
         from dlatent.cli.labels import labels_of
 
         found["y"] = labels_of(arguments)
-    if taken.links:
-        from dlatent.stores.links import open_links
+    if taken.graph:
+        from dlatent.stores.graph import open_graph
         from dlatent.stores.open import open as open_source
 
         data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
-        found["links"] = open_links(
-            arguments.links,
-            instances=data.shape[0],
-            ids=data.labels.instances,
+        found["graph"] = open_graph(
+            arguments.graph,
+            samples=data.shape[0],
+            ids=data.labels.samples,
             direction=arguments.direction,
             missing_chunks=arguments.missing_chunks,
             origin=data.labels.origin,

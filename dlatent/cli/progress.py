@@ -12,8 +12,8 @@ from dlatent.cli.show import console
 
 if TYPE_CHECKING:
     from dlatent.engine.records import PassRecord
-    from dlatent.estimators.base import Watch
-    from dlatent.fitting.outcome import Progress as Iteration
+    from dlatent.estimators.callbacks import Callback
+    from dlatent.fitting.outcome import Iteration
     from dlatent.fitting.plan import Plan
 
 ALL_LINES = 20
@@ -84,7 +84,7 @@ class IngestProgress:
 
 
 class FitProgress:
-    """Turns what a fit reports (see `dlatent.Watch`) into one line per pass over the data.
+    """Turns what a fit reports (see `dlatent.Callback`) into one line per pass over the data.
 
     A line has the number of the pass, the log-likelihood in nats that it led to, the change since the line before, the
     bytes of data per second that the pass went through, and an estimate of the time left.
@@ -100,13 +100,13 @@ class FitProgress:
         self._line_at = -math.inf
 
     @property
-    def watch(self) -> Watch:
-        """The functions for `fit(watch=...)`."""
-        from dlatent.estimators.base import Watch
+    def callback(self) -> Callback:
+        """What `fit(callbacks=[…])` takes."""
+        from dlatent.estimators.callbacks import Callback
 
-        # On a cluster, hearing of every group costs the scheduler a message each; without a bar nobody would see them.
-        on_group = self.on_group if self._screen.has_bar else None
-        return Watch(on_pass=self.on_pass, on_group=on_group, on_iteration=self.on_iteration)
+        # On a cluster, hearing of every task costs the scheduler a message each; without a bar nobody would see them.
+        on_task = self.on_task if self._screen.has_bar else None
+        return Callback(on_pass=self.on_pass, on_task=on_task, on_iteration=self.on_iteration)
 
     def on_pass(self, record: PassRecord) -> None:
         """A pass has ended; its line waits for the log-likelihood that follows from it."""
@@ -115,7 +115,7 @@ class FitProgress:
         self._waiting = record
         self._ends.append(perf_counter())
 
-    def on_group(self, done: int, total: int) -> None:
+    def on_task(self, done: int, total: int) -> None:
         """Part of a pass has ended."""
         self._screen.bar(f"pass {self._passes + 1}", done, total, self._outlook())
 

@@ -1,4 +1,4 @@
-"""`dlatent reorder`: data and graph with linked instances near each other."""
+"""`dlatent reorder`: data and graph with samples in a graph near each other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def register(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "reorder",
-        help="put linked instances near each other",
+        help="put samples in a graph near each other",
         description="Write data and graph with their rows in reverse Cuthill-McKee order; the graph is held in memory.",
     )
     parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
-    parser.add_argument("links", metavar="LINKS", help="a store of links (dlatent ingest-links makes one), or a list")
+    parser.add_argument("graph", metavar="GRAPH", help="a store of edges (dlatent ingest-graph makes one), or a list")
     parser.add_argument("out_data", metavar="OUT_DATA", help="path or URL of the new store of data")
-    parser.add_argument("out_links", metavar="OUT_LINKS", help="path or URL of the new store of links")
+    parser.add_argument("out_graph", metavar="OUT_GRAPH", help="path or URL of the new store of edges")
     add_direction(parser)
     add_missing_chunks(parser)
     add_overwrite(parser)
@@ -31,16 +31,16 @@ def register(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Reorder, and show how near linked instances have come."""
-    for destination in (arguments.out_data, arguments.out_links):
+    """Reorder, and show how near neighbours have come."""
+    for destination in (arguments.out_data, arguments.out_graph):
         require_free(destination, overwrite=arguments.overwrite)
-    from dlatent.stores.links import reorder
+    from dlatent.stores.graph import reorder
 
     report = reorder(
         arguments.data,
-        arguments.links,
+        arguments.graph,
         arguments.out_data,
-        arguments.out_links,
+        arguments.out_graph,
         direction=arguments.direction,
         missing_chunks=arguments.missing_chunks,
         overwrite=arguments.overwrite,
@@ -50,10 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     (median_before, median_after), (before, after) = report.median_distance, report.largest_distance
     show.facts(
-        f"{report.data} and {report.links} written",
+        f"{report.data} and {report.graph} written",
         {
-            "instances": f"{report.instances:,}",
-            "rows between linked instances": f"median {median_before:,.0f}, now {median_after:,.0f}",
+            "samples": f"{report.samples:,}",
+            "rows between neighbours": f"median {median_before:,.0f}, now {median_after:,.0f}",
             "at most": f"{before:,}, now {after:,}",
             "time": f"{report.seconds:.1f} s",
             "notes": "; ".join(report.notes) or None,

@@ -37,9 +37,9 @@ def facts(title: str, values: Mapping[str, object]) -> None:
         out.print(masked(f"  {name:<{width}}  {value}"), soft_wrap=True)
 
 
-def likelihood(value: float, *, linked: bool) -> str:
-    """A log-likelihood; that of linked rows is told without the term of their graph, which no fit needs."""
-    return f"{value:.10g} nats{' without ½ D log|Δ| of the links' if linked else ''}"
+def likelihood(value: float, *, graph: bool) -> str:
+    """A log-likelihood; that of rows in a graph is told without the term of their graph, which no fit needs."""
+    return f"{value:.10g} nats{' without ½ D log|Δ| of the graph' if graph else ''}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str] = ()) -> None:

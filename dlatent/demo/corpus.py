@@ -1,4 +1,4 @@
-"""The installed Python modules as a corpus: words are sparse features, imports are links, packages are classes."""
+"""The installed Python modules as a corpus: words are sparse features, imports are edges, packages are classes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FEWEST_WORDS = 10
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents (modules) × words, with the links and the classes of the documents.
+    """Documents (modules) × words, with the edges and the classes of the documents.
 
-    Shapes, for N modules, D words and E links: `counts` (N, D) occurrences, every row with at least one; `terms` (D,)
+    Shapes, for N modules, D words and E edges: `counts` (N, D) occurrences, every row with at least one; `terms` (D,)
     sorted; `modules` (N,) dotted names, sorted; `packages` (N,) the first part of each name; `labels` (N,) the index
-    into `class_names`, -1 for modules of packages too small to be a class; `links` (E, 2) pairs of rows
+    into `class_names`, -1 for modules of packages too small to be a class; `edges` (E, 2) pairs of rows
     (importing, imported), sorted, without repetition.  `left_out` counts the modules found and not used, by reason.
     """
 
@@ -41,7 +41,7 @@ class Corpus:
     packages: Names
     labels: npt.NDArray[np.int64]
     class_names: Names
-    links: npt.NDArray[np.int64]
+    edges: npt.NDArray[np.int64]
     left_out: dict[str, int] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ def build_corpus(
     packages = np.array([text.name.partition(".")[0] for text in texts])
     class_names, labels = _classes(packages, smallest_class)
     reasons = {reason: number for reason, number in sorted(left_out.items()) if number}
-    return Corpus(counts, terms, modules, packages, labels, class_names, _links(texts), reasons)
+    return Corpus(counts, terms, modules, packages, labels, class_names, _graph(texts), reasons)
 
 
 def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
@@ -94,7 +94,7 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
         "class_names": corpus.class_names,
         "terms": corpus.terms,
         "ids": corpus.modules,
-        "edges": corpus.links,
+        "edges": corpus.edges,
     }
     try:
         with aside.open("wb") as file:
@@ -150,7 +150,7 @@ def _classes(packages: Names, smallest: int) -> tuple[Names, npt.NDArray[np.int6
     return classes, np.array([place.get(str(package), -1) for package in packages], dtype=np.int64)
 
 
-def _links(texts: Sequence[ModuleText]) -> npt.NDArray[np.int64]:
+def _graph(texts: Sequence[ModuleText]) -> npt.NDArray[np.int64]:
     """Pairs (importing row, imported row); an import of a name inside a module is an import of the module."""
     row = {text.name: i for i, text in enumerate(texts)}
     pairs = set()

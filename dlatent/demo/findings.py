@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-COLUMNS = ("", "1-NN error", "by angle", "log-likelihood", "passes", "read, MB", "seconds", "peak, MB")
+COLUMNS = ("", "1-NN error", "by cosine distance", "log-likelihood", "passes", "read, MB", "seconds", "peak, MB")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cost:
 @dataclass(frozen=True)
 class Line:
     """One model, or (without cost) the words themselves: which modules asked about are guessed wrong from the nearest
-    labelled one, by distance and by angle."""
+    labelled one, by distance and by cosine distance."""
 
     name: str
     wrong: npt.NDArray[np.bool_]
@@ -57,10 +57,10 @@ def summary(lines: tuple[Line, ...], seconds: float) -> str:
     return (
         f"{verdicts}\n"
         "1-NN error: share of the unlabelled modules whose nearest labelled module is of another package, by distance "
-        "and by angle.\n"
+        "and by cosine distance.\n"
         "PRPCA was told no package, but the imports of all modules, and an import within a package gives it away. They "
         "shape its latent space; each module is then placed by its words alone, as by the other models.\n"
-        "Log-likelihood: in nats; of the words for PPCA, of linked words without the term of the links for PRPCA, of "
+        "Log-likelihood: in nats; of the words for PPCA, without the term of the graph for PRPCA, of "
         "words and labels for S²PPCA, so not to be compared.\n"
         f"Peak: resident memory of the driver and the workers together. The whole took {seconds:.0f} s."
     )
@@ -69,7 +69,11 @@ def summary(lines: tuple[Line, ...], seconds: float) -> str:
 def compared(one: Line, other: Line) -> str:
     """One sentence on both errors."""
     distance, angle = verdict(one.wrong, other.wrong), verdict(one.wrong_by_angle, other.wrong_by_angle)
-    said = f"{distance} by distance and by angle" if distance == angle else f"{distance} by distance, {angle} by angle"
+    said = (
+        f"{distance} by distance and by cosine distance"
+        if distance == angle
+        else f"{distance} by distance, {angle} by cosine distance"
+    )
     return f"{one.name} against {other.name}: {said}."
 
 

@@ -21,8 +21,8 @@ from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import draw, largest
 from dlatent.engine.local import local_workers
+from dlatent.stores.graph import ingest_graph
 from dlatent.stores.ingest import ingest
-from dlatent.stores.links import ingest_links
 from dlatent.stores.open import open as open_source
 
 COMPONENTS = 20
@@ -57,7 +57,7 @@ class Story:
         return [
             f"{program} inspect {model}",
             f"{program} transform {model} {data} -o {self.folder / 'scores.zarr'} --overwrite",
-            f"{program} plan relational {data} --links {self.folder / 'imports.zarr'} -k 50",
+            f"{program} plan relational {data} --graph {self.folder / 'imports.zarr'} -k 50",
             f'{python} -c "{script}"',
         ]
 
@@ -83,7 +83,7 @@ def tell(
     task = choose(corpus, labelled)
     folder.mkdir(parents=True, exist_ok=True)
     store = _store(corpus, folder, say)
-    links = _links(corpus, folder, store, say)
+    graph = _graph(corpus, folder, store, say)
     say("Starting a local cluster: two worker processes, one thread each.")
     with local_workers(2) as client:
         workers = list(client.run(_process_number).values())
@@ -91,7 +91,7 @@ def tell(
         ppca, one = _fit(PPCA(components), store, client, workers)
         _told(one, say)
         say("Fitting relational PPCA (PRPCA) to the words and the imports, without any package.")
-        relational, two = _fit(RelationalPPCA(components), store, client, workers, links=links)
+        relational, two = _fit(RelationalPPCA(components), store, client, workers, graph=graph)
         _told(two, say)
         say(
             f"Fitting semi-supervised PPCA (S²PPCA) to the words, and to the packages of {len(task.known)} modules: "
@@ -140,7 +140,7 @@ def _read(modules: int, say: Say) -> Corpus:
     corpus = build_corpus(most_modules=modules)
     rows, columns = corpus.counts.shape
     say(
-        f"  {rows:,} modules × {columns:,} words, {corpus.counts.nnz:,} non-zeros, {len(corpus.links):,} imports, "
+        f"  {rows:,} modules × {columns:,} words, {corpus.counts.nnz:,} non-zeros, {len(corpus.edges):,} imports, "
         f"{len(corpus.class_names)} packages large enough to be a class ({perf_counter() - started:.1f} s)."
     )
     return corpus
@@ -155,16 +155,16 @@ def _store(corpus: Corpus, folder: Path, say: Say) -> str:
     return str(store)
 
 
-def _links(corpus: Corpus, folder: Path, store: str, say: Say) -> str:
-    source, links = folder / "modules.npz", folder / "imports.zarr"
-    say(f"Ingesting the imports into {links}: an import either way links two modules.")
-    found = ingest_links(source, links, data=store, direction="symmetrise", overwrite=True)
-    inside = corpus.packages[corpus.links[:, 0]] == corpus.packages[corpus.links[:, 1]]
+def _graph(corpus: Corpus, folder: Path, store: str, say: Say) -> str:
+    source, graph = folder / "modules.npz", folder / "imports.zarr"
+    say(f"Ingesting the imports into {graph}: an import either way edges two modules.")
+    found = ingest_graph(source, graph, data=store, direction="symmetrise", overwrite=True)
+    inside = corpus.packages[corpus.edges[:, 0]] == corpus.packages[corpus.edges[:, 1]]
     say(
-        f"  {found.links:,} links, {inside.sum() / max(len(inside), 1):.0%} of the imports within a package, "
-        f"{found.isolated:,} modules without a link ({found.seconds:.1f} s)."
+        f"  {found.edges:,} edges, {inside.sum() / max(len(inside), 1):.0%} of the imports within a package, "
+        f"{found.isolated:,} modules without an edge ({found.seconds:.1f} s)."
     )
-    return str(links)
+    return str(graph)
 
 
 def _process_number() -> int:

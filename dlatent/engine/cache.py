@@ -1,6 +1,6 @@
 """Loaded blocks kept in a worker process between passes, up to a cap in bytes.
 
-Policy: admit while there is room, never evict, except for links. Every pass reads all blocks once in the same order,
+Policy: admit while there is room, never evict, except for edges. Every pass reads all blocks once in the same order,
 the one pattern for which a least-recently-used cache that is a little too small never hits; a fixed part that stays is
 the best there is.
 """
@@ -32,7 +32,7 @@ def measured(features: Features) -> int:
 
 class BlockCache:
     """A thread-safe store of blocks under (source key, block index), in another form under (form, block index), and of
-    what is made of links under theirs."""
+    what is made of edges under theirs."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -20,13 +20,12 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
-from dlatent.arrays import DataSource, Links
+from dlatent.arrays import DataSource, Graph
 from dlatent.engine import tasks
 from dlatent.engine.cache import trim
 from dlatent.engine.dask_graph import Chunks, DaskGraph, Key, chunks_of
 from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, layout_of, taken
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
-from dlatent.engine.graph import ANYWHERE, Layout, TaskGraph
 from dlatent.engine.held import shell
 from dlatent.engine.machine import cache_share, granted
 from dlatent.engine.message import LIGHT, Message
@@ -36,6 +35,7 @@ from dlatent.engine.part import Part, Sealed, Work, ended, halt, keys_of, owned,
 from dlatent.engine.placement import place
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
+from dlatent.engine.task_graph import ANYWHERE, Layout, TaskGraph
 from dlatent.passes import Alone, Pairs, Tiles
 
 Future: TypeAlias = Any
@@ -59,7 +59,7 @@ class _Running:
     that only tell of progress, both by the number of the task; `sent` the number of tasks on the cluster.
     """
 
-    graph: TaskGraph
+    task_graph: TaskGraph
     tail: tuple[int, ...]
     futures: dict[int, Future]
     watched: dict[int, Future]
@@ -67,16 +67,16 @@ class _Running:
 
     def steps(self) -> int:
         """Steps of tasks that are not watched."""
-        return self.graph.steps - sum(self.graph.tasks[number].steps for number in self.watched)
+        return self.task_graph.steps - sum(self.task_graph.tasks[number].steps for number in self.watched)
 
     def results(self, found: Iterable[Any], work: Work) -> list[Any]:
         """The results of the graph, from those of the futures."""
         made = dict(zip(self.futures, found, strict=True))
         for number in self.tail:
-            first, *others = (entry(made[ref.task], ref.at) for ref in self.graph.tasks[number].inputs)
+            first, *others = (entry(made[ref.task], ref.at) for ref in self.task_graph.tasks[number].inputs)
             # The first share of a sum is added to, but what has come may be read-only.
-            made[number] = self.graph.tasks[number].call(work, owned(first), *others)
-        return [entry(made[ref.task], ref.at) for ref in self.graph.results]
+            made[number] = self.task_graph.tasks[number].call(work, owned(first), *others)
+        return [entry(made[ref.task], ref.at) for ref in self.task_graph.results]
 
 
 class ClusterExecutor:
@@ -84,14 +84,14 @@ class ClusterExecutor:
     light a few, which the driver joins."""
 
     def __init__(
-        self, client: Any, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None
+        self, client: Any, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None
     ) -> None:
         self._client = client
-        self._keys = keys_of(source, links)
-        self._links_travel = links is not None and links.in_memory
+        self._keys = keys_of(source, graph)
+        self._graph_travel = graph is not None and graph.in_memory
         with translated(client):
             self.resources = _resources(client, cache_bytes)
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
         self._nowhere = layout_of(self.parts, [ANYWHERE] * len(self.parts), {})
         self._source = source
         self._chunks = [chunks_of(part.blocks) for part in self.parts]
@@ -133,22 +133,22 @@ class ClusterExecutor:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
         carried = bool(self._carried) and isinstance(work.pass_.meeting, Alone)
         staged = 0 if carried else self._settle()
-        graph = build(self._layout(carried=carried))
-        progress = Progress(graph.steps, tell)
-        running = self._begin(graph, work, carried=carried, watch=tell is not None)
+        task_graph = build(self._layout(carried=carried))
+        progress = Progress(task_graph.steps, tell)
+        running = self._begin(task_graph, work, carried=carried, watch=tell is not None)
         for number, future in running.watched.items():
-            future.add_done_callback(partial(_tell, progress, graph.tasks[number].steps))
+            future.add_done_callback(partial(_tell, progress, task_graph.tasks[number].steps))
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
         numbers = list(running.futures)
 
         def came(at: int) -> None:
-            progress.done(graph.tasks[numbers[at]].steps)
+            progress.done(task_graph.tasks[numbers[at]].steps)
 
         def hold(result: Any) -> Any:
-            return taken(result, graph.results[0].at, take)  # all are at the same place of their task's result
+            return taken(result, task_graph.results[0].at, take)  # all are at the same place of their task's result
 
-        hooks = (came if graph.singly else None, None if take is None else hold)
+        hooks = (came if task_graph.singly else None, None if take is None else hold)
         try:
             found = results_of(self._client, list(running.futures.values()), self._homes, *hooks)
         except BaseException as error:
@@ -158,11 +158,11 @@ class ClusterExecutor:
             raise
         results = running.results(found, work) if take is None else found
         self._spent += running.futures.values()
-        if graph.singly:
+        if task_graph.singly:
             self._spent_bytes += LIGHT
         else:
             self._weights[_kind(work)] = nbytes = weight(results[0][0])
-            self._spent_bytes += len(graph.without(running.tail)) * nbytes
+            self._spent_bytes += len(task_graph.without(running.tail)) * nbytes
             progress.done(running.steps())
         return results, running.sent + staged
 
@@ -197,25 +197,25 @@ class ClusterExecutor:
             return 0
         self._staged, tasks_sent, token = [], 0, uuid4().hex
         for groups in self._messages():
-            graph = DaskGraph()
-            keys = [self._stage(graph, token, group) for group in groups]
-            self._staged += self._client.get(graph.built(), keys, sync=False)
-            tasks_sent += len(graph)
+            task_graph = DaskGraph()
+            keys = [self._stage(task_graph, token, group) for group in groups]
+            self._staged += self._client.get(task_graph.built(), keys, sync=False)
+            tasks_sent += len(task_graph)
         return tasks_sent
 
     def _messages(self) -> list[range]:
         """The groups that are described in one message: all, or one by one where their blocks travel along."""
         everything = range(len(self.parts))
-        travel = self.parts[0].in_memory or self._links_travel
+        travel = self.parts[0].in_memory or self._graph_travel
         return [range(group, group + 1) for group in everything] if travel else [everything]
 
-    def _stage(self, graph: DaskGraph, token: str, group: int) -> Key:
+    def _stage(self, task_graph: DaskGraph, token: str, group: int) -> Key:
         part, home, chunks = self.parts[group], self._homes[group], self._chunks[group]
         sent = part if chunks is None else shell(part)
-        key = graph.add((f"part-{token}", group), partial(unsealed, sealed(vars(sent), Part)), home=home)
+        key = task_graph.add((f"part-{token}", group), partial(unsealed, sealed(vars(sent), Part)), home=home)
         if chunks is None or not self._held:
             return key
-        return _hold(graph, (f"blocks-{token}", group), key, chunks, home)
+        return _hold(task_graph, (f"blocks-{token}", group), key, chunks, home)
 
     def _layout(self, *, carried: bool) -> Layout:
         """Where the groups lie; `carried`: their descriptions come with each task, so that any worker may take it."""
@@ -225,30 +225,30 @@ class ClusterExecutor:
             self._nowhere, homes=homes, threads=self._threads, computed=computed, bundled=bundled and not computed
         )
 
-    def _begin(self, graph: TaskGraph, work: Work, *, carried: bool, watch: bool) -> _Running:
+    def _begin(self, task_graph: TaskGraph, work: Work, *, carried: bool, watch: bool) -> _Running:
         """Send the tasks of a pass."""
-        tail = self._tail(graph, work)
-        message = Message(work, graph, self._carried if carried else [])
-        for number, task in enumerate(graph.tasks):
+        tail = self._tail(task_graph, work)
+        message = Message(work, task_graph, self._carried if carried else [])
+        for number, task in enumerate(task_graph.tasks):
             if number not in tail:
                 parts = [] if carried else [self._part(message, group) for group in task.groups]
                 message.add(number, parts, None if task.block is None else self._blocks(task.groups[0])[task.block])
-        wanted = list(dict.fromkeys(ref.task for ref in graph.without(tail)))
-        unseen = set(range(len(graph.tasks))).difference(wanted) if watch else ()
-        others = [number for number in sorted(unseen) if graph.tasks[number].steps]
+        wanted = list(dict.fromkeys(ref.task for ref in task_graph.without(tail)))
+        unseen = set(range(len(task_graph.tasks))).difference(wanted) if watch else ()
+        others = [number for number in sorted(unseen) if task_graph.tasks[number].steps]
         keys = [message.names[number] for number in (*wanted, *others)]
-        futures = self._client.get(message.graph.built(), keys, sync=False)
+        futures = self._client.get(message.task_graph.built(), keys, sync=False)
         asked, watched = zip(wanted, futures, strict=False), zip(others, futures[len(wanted) :], strict=True)
-        return _Running(graph, tail, dict(asked), dict(watched), len(message.graph))
+        return _Running(task_graph, tail, dict(asked), dict(watched), len(message.task_graph))
 
-    def _tail(self, graph: TaskGraph, work: Work) -> tuple[int, ...]:
+    def _tail(self, task_graph: TaskGraph, work: Work) -> tuple[int, ...]:
         """The joins that the driver makes itself, as what they join is light, because a task that waits for others
         costs one more round of messages: all of them, the last, or none."""
         nbytes = self._weights.get(_kind(work), float(LIGHT))
-        shares = len(graph.without(graph.joins))
+        shares = len(task_graph.without(task_graph.joins))
         if shares <= FEW and nbytes * shares < LIGHT:
-            return graph.joins
-        return graph.joins[-1:] if nbytes * FAN_IN < LIGHT else ()
+            return task_graph.joins
+        return task_graph.joins[-1:] if nbytes * FAN_IN < LIGHT else ()
 
     def _part(self, message: Message, group: int) -> Future | Key:
         """The future of a group's description, or the key of what is made of it.
@@ -262,7 +262,7 @@ class ClusterExecutor:
         key = (f"{message.prefix}-blocks", group)
         if group not in message.held:
             message.held.add(group)
-            _hold(message.graph, key, staged, self._blocks(group), self._homes[group])
+            _hold(message.task_graph, key, staged, self._blocks(group), self._homes[group])
         return key
 
     def _blocks(self, group: int) -> list[Chunks]:
@@ -297,13 +297,13 @@ def _light(parts: list[Part]) -> list[Sealed]:
     return found
 
 
-def _hold(graph: DaskGraph, key: Key, part: Key, chunks: list[Chunks], home: str) -> Key:
+def _hold(task_graph: DaskGraph, key: Key, part: Key, chunks: list[Chunks], home: str) -> Key:
     """The task that puts the blocks of a part together from their chunks."""
     for block in chunks:
-        graph.include(block.tasks, home)
+        task_graph.include(block.tasks, home)
     cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
     inputs = [name for block in chunks for name in block.keys]
-    return graph.add(key, partial(tasks.hold, cuts), [part, *inputs], home)
+    return task_graph.add(key, partial(tasks.hold, cuts), [part, *inputs], home)
 
 
 def _release(futures: Iterable[Future]) -> None:

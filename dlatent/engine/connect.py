@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dlatent.arrays import DataSource, Links
+from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Executor, OnProgress
 from dlatent.engine.nested import cluster_of, own_worker
 from dlatent.engine.serial import SerialExecutor
@@ -30,7 +30,7 @@ def connect(
     targets: Targets = None,
     client: Client | str | None = None,
     cache_bytes: int | None = None,
-    links: Links | None = None,
+    graph: Graph | None = None,
     on_pass: OnPass | None = None,
     on_progress: OnProgress | None = None,
 ) -> Session:
@@ -44,37 +44,37 @@ def connect(
         inside a task of a Dask worker those of its process, unless data lie on the cluster; "serial" is the reference
         for-loop.  No client is ever created here.
     cache_bytes : cap of the blocks kept between passes, per worker process; None means 40 % of a worker's memory.
-    links : the graph between the instances, for passes over edges.
+    edges : the graph between the samples, for passes with neighbour sums.
     on_pass, on_progress : called with each `PassRecord`, and with (groups done, groups in all) during a pass.
     """
     if not source.blocks:
         raise EngineError(f"The {source.description} has no rows, so there is nothing to pass over.")
-    if links is not None and links.instances != source.shape[0]:
+    if graph is not None and graph.samples != source.shape[0]:
         raise DataError(
-            f"the {links.description} joins {links.instances} instances, but the {source.description} has "
-            f"{source.shape[0]}; give the links of exactly these instances"
+            f"the {graph.description} joins {graph.samples} samples, but the {source.description} has "
+            f"{source.shape[0]}; give the edges of exactly these samples"
         )
     if isinstance(client, str) and client != "serial":
         raise ValueError(f'client must be a distributed.Client, "serial" or None; got {client!r}.')
-    executor = _executor(source, targets, client, cache_bytes, links)
+    executor = _executor(source, targets, client, cache_bytes, graph)
     return Session(source, executor, on_pass, on_progress)
 
 
 def _executor(
-    source: DataSource, targets: Targets, client: Any, cache_bytes: int | None, links: Links | None
+    source: DataSource, targets: Targets, client: Any, cache_bytes: int | None, graph: Graph | None
 ) -> Executor:
     client = client or _client_at_hand(source)
     if client == "serial":
-        return SerialExecutor(source, targets, cache_bytes, links)
+        return SerialExecutor(source, targets, cache_bytes, graph)
     if client is None:
-        return ThreadExecutor(source, targets, cache_bytes, links)
+        return ThreadExecutor(source, targets, cache_bytes, graph)
     if client.asynchronous:
         raise EngineError(
             "The client is asynchronous; passes need a client made with `Client(..., asynchronous=False)`."
         )
     from dlatent.engine.cluster import ClusterExecutor
 
-    return ClusterExecutor(client, source, targets, cache_bytes, links)
+    return ClusterExecutor(client, source, targets, cache_bytes, graph)
 
 
 def _client_at_hand(source: DataSource) -> Client | None:

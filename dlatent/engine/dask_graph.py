@@ -11,7 +11,7 @@ from typing import Any
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dlatent.arrays import BlockSource
-from dlatent.engine.graph import ANYWHERE
+from dlatent.engine.task_graph import ANYWHERE
 
 Key = Any
 """A Dask key: a string, or a tuple of a string and integers."""

@@ -28,10 +28,10 @@ from dlatent.passes import Edges
 
 
 class Piece(NamedTuple):
-    """The links of a group's rows to the rows of one group (n, m), sorted by column."""
+    """The edges of a group's rows to the rows of one group (n, m), sorted by column."""
 
     group: int
-    links: sp.coo_array
+    graph: sp.coo_array
 
 
 class Packed:
@@ -122,40 +122,40 @@ def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -
     """`total` + Σ_j A_ij R_j (n, b) over the groups j of the pieces, in their order; a dense total is given up."""
     if isinstance(total, sp.csr_array):
         # One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
-        links = sp.hstack([sp.eye_array(total.shape[0], format="csr"), *(p.links for p in pieces)], format="csr")
-        return sp.csr_array(links @ cast(sp.csr_array, stacked([total, *near])))
+        graph = sp.hstack([sp.eye_array(total.shape[0], format="csr"), *(p.graph for p in pieces)], format="csr")
+        return sp.csr_array(graph @ cast(sp.csr_array, stacked([total, *near])))
     total = np.ascontiguousarray(total)
     for piece, rows in zip(pieces, near, strict=True):
-        add_coordinates(total, piece.links, cast(Array, rows))
+        add_coordinates(total, piece.graph, cast(Array, rows))
     return total
 
 
 def pieces_of(work: Work, part: Part) -> tuple[list[Piece], int]:
-    """The links of a part's rows by the group that they lead to, and the bytes that were read for it."""
-    assert part.links is not None
-    links = part.links
-    kept = CACHE.get(links.key, part.index)
+    """The edges of a part's rows by the group that they lead to, and the bytes that were read for it."""
+    assert part.graph is not None
+    graph = part.graph
+    kept = CACHE.get(graph.key, part.index)
     if kept is None:
-        rows = links.rows.load(part.start, part.stop)
-        pieces = split_columns(rows, links.edges)
-        size = sum(array.nbytes for p in pieces for array in (p.links.data, *p.links.coords))
-        # Links are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
-        CACHE.admit(links.key, part.index, pieces, work.cache_bytes, size, over=part.key)
+        rows = graph.rows.load(part.start, part.stop)
+        pieces = split_columns(rows, graph.bounds)
+        size = sum(array.nbytes for p in pieces for array in (p.graph.data, *p.graph.coords))
+        # Edges are worth more than blocks: they are used in every hop, and cutting them takes longer than reading.
+        CACHE.admit(graph.key, part.index, pieces, work.cache_bytes, size, over=part.key)
         return pieces, measured(rows)
     return kept, 0
 
 
-def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
-    """Cut rows (n, N) at the columns `edges`; groups without links are left out.
+def split_columns(rows: sp.csr_array, bounds: Sequence[int]) -> list[Piece]:
+    """Cut rows (n, N) at the columns `bounds`; groups without an entry are left out.
 
     Sorted by column, so that the rows that they multiply are read in order, and without a pointer for each column:
-    most columns have no link to the rows of a group.
+    most columns have no edge to the rows of a group.
     """
     columns = rows.tocsc()
-    ends = columns.indptr[list(edges)]
+    ends = columns.indptr[list(bounds)]
 
     def cut(group: int) -> sp.coo_array:
-        first, last, at = edges[group], edges[group + 1], slice(ends[group], ends[group + 1])
+        first, last, at = bounds[group], bounds[group + 1], slice(ends[group], ends[group + 1])
         counts = np.diff(columns.indptr[first : last + 1])
         met = np.repeat(np.arange(last - first, dtype=columns.indices.dtype), counts)
         return sp.coo_array((columns.data[at], (columns.indices[at], met)), shape=(rows.shape[0], last - first))
@@ -165,15 +165,15 @@ def split_columns(rows: sp.csr_array, edges: Sequence[int]) -> list[Piece]:
 
 def count_neighbours(work: Work, part: Part) -> npt.NDArray[np.int64]:
     """How many rows of each group (G,) the rows of a part meet."""
-    assert part.links is not None
-    counts = np.zeros(len(part.links.edges) - 1, dtype=np.int64)
-    for group, links in pieces_of(work, part)[0]:
-        counts[group] = np.count_nonzero(np.diff(links.coords[1], prepend=-1))
+    assert part.graph is not None
+    counts = np.zeros(len(part.graph.bounds) - 1, dtype=np.int64)
+    for group, graph in pieces_of(work, part)[0]:
+        counts[group] = np.count_nonzero(np.diff(graph.coords[1], prepend=-1))
     return counts
 
 
 def needs_of(survey: npt.NDArray[np.int64]) -> list[list[int]]:
-    """The groups that each group has links to, in order."""
+    """The groups that each group has edges to, in order."""
     return [np.flatnonzero(counts).tolist() for counts in survey]
 
 

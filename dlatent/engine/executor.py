@@ -8,13 +8,13 @@ from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
-from dlatent.arrays import DataSource, Links
+from dlatent.arrays import DataSource, Graph
 from dlatent.engine.cache import trim
-from dlatent.engine.graph import Layout, TaskGraph
 from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.part import Part, Share, Work, ended, handed_over, keys_of, parts_of
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
+from dlatent.engine.task_graph import Layout, TaskGraph
 
 OnProgress: TypeAlias = Callable[[int, int], None]
 """Called with the steps done and all steps, perhaps from another thread."""
@@ -86,15 +86,15 @@ class InProcess:
     """What the resources call it."""
 
     def __init__(
-        self, source: DataSource, targets: Targets, threads: int, cache_bytes: int | None, links: Links | None
+        self, source: DataSource, targets: Targets, threads: int, cache_bytes: int | None, graph: Graph | None
     ) -> None:
         limit = memory()
         cap = cache_share(limit) if cache_bytes is None else cache_bytes
         self.resources = Resources(self.kind, 1, threads, limit, cap)
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), links)
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
         # A task costs next to nothing here: none takes several groups.
         self.layout = layout_of(self.parts, self.homes(), {THIS_PROCESS: threads})
-        self._keys = keys_of(source, links)
+        self._keys = keys_of(source, graph)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
@@ -127,9 +127,11 @@ def taken(result: Any, at: int | None, take: Take | None) -> Any:
     return found if take is None else handed_over(found, take)
 
 
-def users(graph: TaskGraph) -> Counter[int]:
+def users(task_graph: TaskGraph) -> Counter[int]:
     """How often the result of each task is asked for."""
-    return Counter(ref.task for refs in (graph.results, *(task.inputs for task in graph.tasks)) for ref in refs)
+    return Counter(
+        ref.task for refs in (task_graph.results, *(task.inputs for task in task_graph.tasks)) for ref in refs
+    )
 
 
 __all__ = [

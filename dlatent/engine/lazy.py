@@ -61,7 +61,7 @@ def map_chunks(
     from dask.delayed import delayed
 
     if array.ndim != 2:
-        raise DataError(f"Expected a Dask array of instances × features; got {array.ndim} dimensions.")
+        raise DataError(f"Expected a Dask array of samples × features; got {array.ndim} dimensions.")
     whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
     mapped: Any = da.map_blocks  # has no types
     return mapped(

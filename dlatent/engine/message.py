@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from dlatent.engine.dask_graph import Chunks, DaskGraph, Key
-from dlatent.engine.graph import Node, TaskGraph
 from dlatent.engine.part import Sealed, Work, sealed
+from dlatent.engine.task_graph import Node, TaskGraph
 from dlatent.engine.tasks import Package, Step
 
 LIGHT = 2**20
@@ -24,26 +24,26 @@ class Message:
     carried : the descriptions of all groups, where they come with the tasks; else none.
     """
 
-    def __init__(self, work: Work, graph: TaskGraph, carried: Sequence[Sealed]) -> None:
-        self.work, self.graph = work, DaskGraph()
+    def __init__(self, work: Work, task_graph: TaskGraph, carried: Sequence[Sealed]) -> None:
+        self.work, self.task_graph = work, DaskGraph()
         self.prefix = f"{work.pass_.name}-{work.token}"
         self.held = set[int]()
-        self.names = [self._name(task, number) for number, task in enumerate(graph.tasks)]
-        self._tasks, self._carried = graph.tasks, carried
+        self.names = [self._name(task, number) for number, task in enumerate(task_graph.tasks)]
+        self._tasks, self._carried = task_graph.tasks, carried
         self._package: Package | None = Package(sealed(vars(work), Work), work.token)
         self._given: list[Key] = []
         payload = self._package.payload
-        if len(payload) * len(graph.tasks) > LIGHT:
+        if len(payload) * len(task_graph.tasks) > LIGHT:
             # Each worker gets it once from a task of its own.  Where it is light it comes with each task, which saves a
             # round of messages.
-            self._given = [self.graph.add(f"parameters-{work.token}", partial(Package, payload, work.token))]
+            self._given = [self.task_graph.add(f"parameters-{work.token}", partial(Package, payload, work.token))]
             self._package = None
 
     def add(self, number: int, parts: Sequence[Key], chunks: Chunks | None) -> None:
         """Add a task of the graph, with the keys of its parts, and the chunks of its block where it gets one."""
         task = self._tasks[number]
         if chunks is not None:
-            self.graph.include(chunks.tasks, task.home)
+            self.task_graph.include(chunks.tasks, task.home)
         sources = list(dict.fromkeys(ref.task for ref in task.inputs))
         places = {source: at for at, source in enumerate(sources)}
         step = Step(
@@ -59,7 +59,7 @@ class Message:
         )
         computed = [] if chunks is None else chunks.keys
         inputs = [*self._given, *parts, *computed, *(self.names[source] for source in sources)]
-        self.graph.add(self.names[number], step, inputs, task.home)
+        self.task_graph.add(self.names[number], step, inputs, task.home)
 
     def _name(self, task: Node, number: int) -> Key:
         """Steps that progress counts have the name of the pass on Dask's dashboard, others that of their function."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, LinkRows, Links, Rows
+from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Graph, GraphRows, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
 from dlatent.engine.malloc import given_back, kept
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """The links of one group's rows: the adjacency matrix, and at which row each group of the data begins and ends."""
+    """The edges of one group's rows: the adjacency matrix, and at which row each group of the data begins and ends."""
 
     key: Hashable
-    rows: LinkRows
-    edges: tuple[int, ...]
+    rows: GraphRows
+    bounds: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Part:
     blocks: tuple[BlockSource, ...]
     targets: RowsOf | None
     in_memory: bool
-    links: Neighbourhood | None = None
+    graph: Neighbourhood | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
@@ -92,12 +92,14 @@ class Work:
 
 
 class Tally(NamedTuple):
-    """What some work cost: bytes read, blocks seen, those of them that were in memory, seconds in tasks."""
+    """What some work cost: bytes read, blocks seen, those of them that were in memory, seconds in tasks; and what the
+    pass counted beside (`Pass.count`)."""
 
     bytes_read: int = 0
     blocks: int = 0
     cached: int = 0
     busy_seconds: float = 0.0
+    counted: int = 0
 
     def plus(self, other: Tally) -> Tally:
         """Both together."""
@@ -141,23 +143,23 @@ def unsealed(payload: Sealed) -> Any:
     return kind(**fields)
 
 
-def parts_of(source: DataSource, rows: RowsOf | None, links: Links | None = None) -> list[Part]:
-    """Cut a data source into its parts, each with the targets and the links of its own rows."""
-    parts, key = [], keys_of(source, links)[-1]
+def parts_of(source: DataSource, rows: RowsOf | None, graph: Graph | None = None) -> list[Part]:
+    """Cut a data source into its parts, each with the targets and the edges of its own rows."""
+    parts, key = [], keys_of(source, graph)[-1]
     cut = groups([block.nbytes for block in source.blocks])
-    edges = tuple(accumulate((source.blocks[g.stop - 1].stop - source.blocks[g.start].start for g in cut), initial=0))
+    bounds = tuple(accumulate((source.blocks[g.stop - 1].stop - source.blocks[g.start].start for g in cut), initial=0))
     for index, group in enumerate(cut):
         blocks = source.blocks[group.start : group.stop]
         start, stop = blocks[0].start, blocks[-1].stop
-        near = None if links is None else Neighbourhood(key, links.rows.window(start, stop), edges)
+        near = None if graph is None else Neighbourhood(key, graph.rows.window(start, stop), bounds)
         own = window(rows, start, stop)
         parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, near))
     return parts
 
 
-def keys_of(source: DataSource, links: Links | None) -> tuple[Hashable, ...]:
-    """What a source and its links are called in the cache."""
-    return (source.key,) if links is None else (source.key, (source.key, links.key))
+def keys_of(source: DataSource, graph: Graph | None) -> tuple[Hashable, ...]:
+    """What a source and its edges are called in the cache."""
+    return (source.key,) if graph is None else (source.key, (source.key, graph.key))
 
 
 def ended(keys: Iterable[Hashable]) -> None:
@@ -178,15 +180,15 @@ def halt(token: str) -> None:
 def run_part(work: Work, part: Part, exchanged: Exchanged | None = None) -> Share:
     """Fold the blocks of a part: combine(…combine(f(b₀), f(b₁))…, f(bₙ)), with one BLAS thread.
 
-    `exchanged` are the rows of the part that its blocks carry in the last stage of a pass over edges.
+    `exchanged` are the rows of the part that its blocks carry in the last stage of a pass with neighbour sums.
     """
     started = perf_counter()
     total, tally = None, Tally()
     first = part.in_memory and work.first
     with pinned(), kept():
         for position, loaded in read_ahead(part, work):
-            total = apply(part, position, loaded.features, work, total, exchanged)
-            tally = tally.plus(loaded.cost(first=first))
+            total, counted = apply(part, position, loaded.features, work, total, exchanged)
+            tally = tally.plus(loaded.cost(first=first)._replace(counted=counted))
             del loaded  # before the next block is waited for, so that two blocks are in memory and not three
     return total, tally.since(started)
 
@@ -222,11 +224,13 @@ def _aligned(rows: Rows) -> Rows:
 
 def apply(
     part: Part, position: int, features: Features, work: Work, total: Any, exchanged: Exchanged | None = None
-) -> Any:
-    """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
-    value = work.pass_.map(block_of(part, position, features, exchanged), work.pass_.parameters)
+) -> tuple[Any, int]:
+    """One step of the fold: `total` (None at the first block) combined with the statistic of one block, and what is
+    counted in it."""
+    block, pass_ = block_of(part, position, features, exchanged), work.pass_
+    value, counted = pass_.map(block, pass_.parameters), 0 if pass_.count is None else pass_.count(block)
     # The first statistic may alias a cached block or the parameters, and `combine` may update it in place.
-    return owned(value) if total is None else work.pass_.combine(total, value)
+    return owned(value) if total is None else pass_.combine(total, value), counted
 
 
 def map_block(work: Work, position: int, part: Part) -> Share:
@@ -234,7 +238,7 @@ def map_block(work: Work, position: int, part: Part) -> Share:
     started = perf_counter()
     loaded = _kept(part, position, work) or _load(part, position, work)
     with pinned(), kept():
-        value = apply(part, position, loaded.features, work, None)
+        value, _ = apply(part, position, loaded.features, work, None)
     return value, loaded.cost(first=part.in_memory).since(started)
 
 
@@ -250,8 +254,8 @@ def fold_block(
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
     with pinned(), kept():
-        total = apply(part, position, features, work, total, exchanged)
-    return total, tally.plus(Tally(measured(features), 1)).since(started)
+        total, counted = apply(part, position, features, work, total, exchanged)
+    return total, tally.plus(Tally(measured(features), 1, counted=counted)).since(started)
 
 
 def handed_over(share: Share, take: Callable[[Any], None]) -> Share:

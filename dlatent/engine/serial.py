@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dlatent.arrays import DataSource, Links
+from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, entry, taken, users
 from dlatent.engine.part import Work
 from dlatent.engine.targets import Targets
@@ -15,17 +15,17 @@ class SerialExecutor(InProcess):
 
     kind = "serial"
 
-    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None) -> None:
-        super().__init__(source, targets, 1, cache_bytes, links)
+    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None) -> None:
+        super().__init__(source, targets, 1, cache_bytes, graph)
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks."""
-        graph = build(self.layout)
-        progress, waiting, made = Progress(graph.steps, tell), users(graph), dict[int, Any]()
-        wanted = {ref.task for ref in graph.results} if take is not None else set()
-        for number, task in enumerate(graph.tasks):
+        task_graph = build(self.layout)
+        progress, waiting, made = Progress(task_graph.steps, tell), users(task_graph), dict[int, Any]()
+        wanted = {ref.task for ref in task_graph.results} if take is not None else set()
+        for number, task in enumerate(task_graph.tasks):
             results = []
             for ref in task.inputs:
                 results.append(entry(made[ref.task], ref.at))
@@ -36,4 +36,4 @@ class SerialExecutor(InProcess):
             progress.done(task.steps)
             made[number] = taken(found, None, take) if number in wanted else found
             del results, found
-        return [entry(made[ref.task], ref.at) for ref in graph.results], len(graph.tasks)
+        return [entry(made[ref.task], ref.at) for ref in task_graph.results], len(task_graph.tasks)

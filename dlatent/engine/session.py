@@ -13,14 +13,14 @@ from typing import Any, Self, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import DataSource
+from dlatent.arrays import Block, DataSource
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
-from dlatent.engine.graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.engine.part import Share, Tally, Work
 from dlatent.engine.records import PassRecord, Resources
+from dlatent.engine.task_graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.errors import EngineError
-from dlatent.passes import Edges, Pass, Tiles
+from dlatent.passes import Alone, Edges, Pass, Tiles
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -49,6 +49,8 @@ class Session:
         self._executor = executor
         self._survey: npt.NDArray[np.int64] | None = None
         self._begun = self._closed = False
+        self._count: Callable[[Block], int] | None = None
+        self.counted = 0
 
     @property
     def resources(self) -> Resources:
@@ -61,12 +63,18 @@ class Session:
         An exception of a block function reaches the caller as it is, stops the rest of the pass, and leaves the session
         usable.
         """
+        if self._count is not None and isinstance(pass_.meeting, Alone | Edges):
+            pass_, self._count = replace(pass_, count=self._count), None
         needs = needs_of(self.survey()) if isinstance(pass_.meeting, Edges) else []
         shares = self._passed(pass_, lambda layout: pass_graph(pass_, layout, needs))
         if isinstance(pass_.meeting, Tiles):
             return tuple(chain.from_iterable(entry for entry, _ in shares))  # type: ignore[return-value]
         ((result, _),) = shares
         return result  # type: ignore[no-any-return]
+
+    def count_beside(self, function: Callable[[Block], int]) -> None:
+        """Count something in every block during the next pass that maps whole blocks; `counted` is the sum of all."""
+        self._count, self.counted = function, 0
 
     def deliver(self, pass_: Pass[Any, tuple[T, ...]], take: Callable[[tuple[T, ...]], None]) -> None:
         """A pass whose results, tuples, are not joined: `take` gets those of the blocks of one group after the other.
@@ -117,6 +125,7 @@ class Session:
         cost = Tally()
         for _, tally in shares:
             cost = cost.plus(tally)
+        self.counted += cost.counted
         seconds = perf_counter() - started
         record = PassRecord(pass_.name, seconds, cost.bytes_read, cost.blocks, cost.cached, tasks, cost.busy_seconds)
         self.passes.append(record)

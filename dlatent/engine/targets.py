@@ -58,14 +58,12 @@ Targets: TypeAlias = "Array | RowsOf | None"
 """What an engine accepts: an (N, L) array, a picklable `rows(start, stop)`, or nothing."""
 
 
-def as_rows(targets: Targets, instances: int) -> RowsOf | None:
+def as_rows(targets: Targets, samples: int) -> RowsOf | None:
     """Give targets the form `rows(start, stop)`, and check the length of an array."""
     if targets is None or not isinstance(targets, np.ndarray):
         return targets
-    if targets.ndim != 2 or targets.shape[0] != instances:
-        raise DataError(
-            f"The targets have shape {targets.shape}; {instances} rows of data need ({instances}, outputs)."
-        )
+    if targets.ndim != 2 or targets.shape[0] != samples:
+        raise DataError(f"The targets have shape {targets.shape}; {samples} rows of data need ({samples}, outputs).")
     return ArrayTargets(np.ascontiguousarray(targets, dtype=np.float64))
 
 

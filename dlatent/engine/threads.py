@@ -7,12 +7,12 @@ from typing import Any
 
 from dask import threaded
 
-from dlatent.arrays import DataSource, Links
+from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, entry, taken
-from dlatent.engine.graph import Node, Ref
 from dlatent.engine.machine import processors
 from dlatent.engine.part import Work, halt
 from dlatent.engine.targets import Targets
+from dlatent.engine.task_graph import Node, Ref
 
 
 class ThreadExecutor(InProcess):
@@ -20,28 +20,28 @@ class ThreadExecutor(InProcess):
 
     kind = "threads"
 
-    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, links: Links | None) -> None:
-        super().__init__(source, targets, processors(), cache_bytes, links)
+    def __init__(self, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None) -> None:
+        super().__init__(source, targets, processors(), cache_bytes, graph)
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks; a failure stops all threads at their next block."""
-        graph = build(self.layout)
-        progress = Progress(graph.steps, tell)
+        task_graph = build(self.layout)
+        progress = Progress(task_graph.steps, tell)
         dask_graph = dict[Any, Any]()
-        for number, task in enumerate(graph.tasks):
+        for number, task in enumerate(task_graph.tasks):
             call = partial(self._called, task, work, progress)
             dask_graph[_key(number)] = (call, *(_key(ref.task) for ref in task.inputs))
-        for number, ref in enumerate(graph.results):
+        for number, ref in enumerate(task_graph.results):
             dask_graph[_result(number)] = (partial(_taken, ref, take), _key(ref.task))
-        wanted = [_result(number) for number in range(len(graph.results))]
+        wanted = [_result(number) for number in range(len(task_graph.results))]
         try:
             found = threaded.get(dask_graph, wanted, num_workers=self.resources.threads)
         except BaseException:
             halt(work.token)
             raise
-        return list(found), len(graph.tasks)
+        return list(found), len(task_graph.tasks)
 
     def _called(self, task: Node, work: Work, progress: Progress, *results: Any) -> Any:
         chosen = [entry(result, ref.at) for result, ref in zip(results, task.inputs, strict=True)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from dlatent.arrays import Array, AxisLabels, DataSource, Links
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.exchange import Traffic
@@ -31,15 +31,17 @@ from dlatent.errors import (
     NotFittedError,
     PrecisionWarning,
 )
+from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.fitting.outcome import Options, Outcome, Progress
+from dlatent.fitting.outcome import Iteration, Options, Outcome
 from dlatent.fitting.plan import Machine, Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
+from dlatent.fitting.routes import ROUTES
 from dlatent.fitting.task import MAX_EM_ITERATIONS, Relation, Task
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
-from dlatent.linear_gaussian.moments import block_mean, representable
+from dlatent.linear_gaussian.moments import block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.views import Arrangement
@@ -63,22 +65,6 @@ WARNINGS = {
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Who wants to know how a fit goes on.
-
-    Parameters
-    ----------
-    on_pass : called with a `PassRecord` after each pass.
-    on_group : called with the number of finished groups of blocks and of all, perhaps from another thread.
-    on_iteration : called with each line of the history, a `Progress`.
-    """
-
-    on_pass: Callable[[PassRecord], None] | None = None
-    on_group: Callable[[int, int], None] | None = None
-    on_iteration: Callable[[Progress], None] | None = None
-
-
-@dataclass(frozen=True)
 class Fitted:
     """Everything that a fit leaves: the outcome, what the passes cost, the plan, and the labels of the axes."""
 
@@ -93,7 +79,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     _parameters: Parameters
     _specification: Specification
-    _route_names: tuple[str, ...] = ("auto", "moments", "krylov", "rows", "dual")
+    solver: str
+    _solvers: tuple[str, ...] = tuple(route.name for route in ROUTES)
 
     def _target_floors(self) -> tuple[float, ...]:
         return ()
@@ -109,15 +96,14 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         for name, value in (("noise_floor", self.noise_floor), *((f"{n}", v) for n, v in self._floor_names())):
             if not _is_number(value) or not 0 <= value < 1:
                 raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
-        if self.solver not in ("auto", "em"):
-            raise DataError(f"solver is {self.solver!r}; expected 'auto' or 'em'")
-        if self.route not in self._route_names:
-            *first, last = (repr(name) for name in self._route_names)
-            raise DataError(f"route is {self.route!r}; expected {', '.join(first)} or {last}")
-        if self.missing not in ("refuse", "nan", "unstored"):
-            raise DataError(f"missing is {self.missing!r}; expected 'refuse', 'nan' or 'unstored'")
-        if self.suspect_data not in ("refuse", "keep"):
-            raise DataError(f"suspect_data is {self.suspect_data!r}; expected 'refuse' or 'keep'")
+        solvers = ("auto", *self._solvers, "em")
+        if self.solver not in solvers:
+            *first, last = map(repr, solvers)
+            raise DataError(f"solver is {self.solver!r}; expected {', '.join(first)} or {last}")
+        if self.missing not in ("raise", "nan", "unstored"):
+            raise DataError(f"missing is {self.missing!r}; expected 'raise', 'nan' or 'unstored'")
+        if self.zero_rows not in ("raise", "keep"):
+            raise DataError(f"zero_rows is {self.zero_rows!r}; expected 'raise' or 'keep'")
 
     def _floor_names(self) -> tuple[tuple[str, float], ...]:
         return ()
@@ -126,10 +112,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self._check_missing(source)
         rows, features = source.shape
         if rows < 2:
-            raise DataError(f"the {source.description} has {rows} instance; a fit needs at least 2")
+            raise DataError(f"the {source.description} has {rows} sample; a fit needs at least 2")
         if self.n_components >= min(rows, features):
             raise DataError(
-                f"n_components is {self.n_components}, but data of {rows} instances × {features} features allow at "
+                f"n_components is {self.n_components}, but data of {rows} samples × {features} features allow at "
                 f"most {min(rows, features) - 1}; ask for fewer components"
             )
 
@@ -155,13 +141,13 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         session: Session,
         specification: Specification,
         encoded: EncodedTargets | None = None,
-        links: Links | None = None,
+        graph: Graph | None = None,
     ) -> Problem:
         """The shape of the fit, for the planner."""
-        source, moved = session.source, Traffic(0, 0) if links is None else session.traffic()
+        source, moved = session.source, Traffic(0, 0) if graph is None else session.traffic()
         sizes, seen = [block.nbytes for block in source.blocks], self._seen(specification)
         return Problem(
-            instances=source.shape[0],
+            samples=source.shape[0],
             features=source.shape[1],
             targets=0 if seen else sum(specification.sizes[1:]),
             n_components=int(self.n_components),
@@ -175,11 +161,11 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             nnz=(source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
             description=source.description,
             in_memory=source.in_memory,
-            missing=self.missing != "refuse",
+            missing=self.missing != "raise",
             shared=all(view.shared for view in specification.views),
             em_passes=(self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None,
-            links=None if links is None else links.entries,
-            links_in_memory=links is not None and links.in_memory,
+            graph_entries=None if graph is None else graph.entries,
+            graph_in_memory=graph is not None and graph.in_memory,
             travelling=moved.rows,
             reach=moved.reach,
             decoding=source.decoding,
@@ -192,40 +178,45 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         session: Session,
         specification: Specification,
         encoded: EncodedTargets | None = None,
-        links: Links | None = None,
+        graph: Graph | None = None,
     ) -> Plan:
         """What a fit will cost in an open session."""
-        return self._choose(self._problem(session, specification, encoded, links), session.resources)
+        return self._choose(self._problem(session, specification, encoded, graph), session.resources)
+
+    @property
+    def _asked(self) -> str:
+        """The route that was asked for by name, or "auto"."""
+        return "auto" if self.solver == "em" else str(self.solver)
 
     def _choose(self, problem: Problem, machine: Machine) -> Plan:
         """The plan of a fit of this shape."""
-        return make_plan(problem, machine, route=self.route)
+        return make_plan(problem, machine, solver=self._asked)
 
     def _make_plan(
         self,
         source: DataSource,
         specification: Specification,
         client: Any,
-        links: Links | None = None,
+        graph: Graph | None = None,
         encoded: EncodedTargets | None = None,
     ) -> Plan:
-        with connect(source, client=client, links=links) as session:
-            return self._planned(session, specification, encoded, links)
+        with connect(source, client=client, graph=graph) as session:
+            return self._planned(session, specification, encoded, graph)
 
     def _largest_block(self, source: DataSource) -> int:
         """Bytes of the largest block that is loaded at a time."""
         return max(block.nbytes for block in source.blocks)
 
     def _seen(self, specification: Specification) -> dict[str, Any]:
-        """What a plan must know of views that instances lack."""
+        """What a plan must know of views that samples lack."""
         return {}
 
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         """The floor of each view, as a part of its mean variance."""
         return (float(self.noise_floor), *self._target_floors())
 
-    def _relation(self, specification: Specification, links: Links | None) -> Relation | None:
-        """How instances depend on each other."""
+    def _relation(self, specification: Specification, graph: Graph | None) -> Relation | None:
+        """How samples depend on each other."""
         return None
 
     def _arrangement(self, source: DataSource) -> Arrangement | None:
@@ -238,7 +229,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         source: DataSource,
         specification: Specification,
         encoded: EncodedTargets | None = None,
-        links: Links | None = None,
+        graph: Graph | None = None,
     ) -> Task:
         """What is to be fitted."""
         options = Options(
@@ -246,16 +237,16 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             max_iterations=int(self.max_iter or 0),
             random_state=self.random_state,
             floor_parts=self._floor_parts(specification),
-            refuse_zero_rows=self.suspect_data == "refuse",
-            refuse_missing=self.missing == "refuse",
+            refuse_zero_rows=self.zero_rows == "raise",
+            refuse_missing=self.missing == "raise",
         )
         return Task(
             plan.problem,
             specification,
             options,
-            solver=self.solver,
+            textbook=self.solver == "em",
             targets=None if encoded is None else encoded.rows,
-            relation=self._relation(specification, links),
+            relation=self._relation(specification, graph),
             arrangement=self._arrangement(source),
         )
 
@@ -264,22 +255,30 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         source: DataSource,
         encoded: EncodedTargets | None,
         client: Any,
-        watch: Watch,
-        links: Links | None = None,
+        callbacks: Sequence[Callback],
+        graph: Graph | None = None,
     ) -> None:
         specification = self._make_specification(source, encoded)
         rows = None if encoded is None else encoded.rows
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
-        with connect(source, targets=rows, client=client, links=links) as session, pinned(), sound_algebra():
-            plan = self._planned(session, specification, encoded, links)
-            task = self._task(plan, source, specification, encoded, links)
+        with connect(source, targets=rows, client=client, graph=graph) as session, pinned(), sound_algebra():
+            plan = self._planned(session, specification, encoded, graph)
+            task = self._task(plan, source, specification, encoded, graph)
             session.keep(plan.cache_bytes)
-            route = chosen_route(plan)
-            shift = self._pilot(session, observed=route.observed)
-            session.on_pass, session.on_progress = watch.on_pass, watch.on_group
-            outcome = route.fit(task, plan, shift, session.run, watch.on_iteration)
+            if self.zero_rows == "keep" and self.missing == "raise":
+                session.count_beside(self._count(source))
+            route, listeners = chosen_route(plan), Listeners(callbacks)
+            with listeners.told(plan):
+                shift = self._initial_mean(session, observed=route.observed)
+                session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
+                outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
+        outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, encoded)))
         self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan), task)
+
+    def _count(self, source: DataSource) -> Callable[[Block], int]:
+        """Counts the rows of zeros in a block."""
+        return count_empty_rows
 
     def _keep(self, fitted: Fitted, task: Task) -> None:
         """Make the fit the model's, and tell what a user should know of it."""
@@ -291,9 +290,9 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
 
-    def _pilot(self, session: Session, *, observed: bool) -> Array:
+    def _initial_mean(self, session: Session, *, observed: bool) -> Array:
         """A shift near the mean of the features, or of their observed entries."""
-        return pilot_shift(session, observed=observed)
+        return initial_mean(session, observed=observed)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
@@ -305,10 +304,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """How the fit went."""
         self.log_likelihood_ = outcome.log_likelihood
         self.n_iter_ = outcome.iterations
-        self.n_passes_ = sum(record.name != PILOT for record in passes)
+        self.n_passes_ = sum(record.name != INITIAL_MEAN for record in passes)
         self.converged_ = outcome.converged
         self.at_floor_: Any = outcome.at_floor
-        self.n_samples_ = outcome.instances
+        self.n_samples_ = outcome.samples
         self.history_ = history_dataset(outcome.history, passes)
 
     def _publish_loadings(self, outcome: Outcome) -> None:
@@ -340,7 +339,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         labels = self._require_fitted().labels.features
         around = ", or fit around NaN with missing='nan'" if "missing" in self.get_params() else ""
         dense = ONLY_DENSE if self.missing == "nan" else ONLY_DENSE_FILLED if holes else ""
-        holes = self.missing != "refuse" if holes is None else holes
+        holes = self.missing != "raise" if holes is None else holes
         return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around, dense=dense)
 
     def _latent(self, Z: Any) -> npt.NDArray[Any]:
@@ -352,7 +351,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         given, k = unwrap(Z), self._n_features_out
         scores = np.asarray(given.data)
         if scores.ndim != 2 or scores.shape[1] != k:
-            raise DataError(f"the scores have shape {scores.shape}; expected instances × {k} components")
+            raise DataError(f"the scores have shape {scores.shape}; expected samples × {k} components")
         if given.labels is not None:
             for names in (self.component_names_, self.get_feature_names_out()):
                 require_order(names, given.labels.features, "the labels of the components")
@@ -380,6 +379,22 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         return result_dataset(self)
 
 
+def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
+    """What is odd about the data and was fitted all the same."""
+    if zero_rows:
+        yield (
+            f"data: {zero_rows:,} rows are all zeros, and are fitted as they are; drop them where they stand for "
+            "nothing (dlatent ingest --zero-rows drop), or see where they are with zero_rows='raise'"
+        )
+    counts = None if encoded is None else encoded.class_counts
+    if encoded is not None and counts is not None and (counts == 1).any():
+        lone = encoded.encoding.names[counts == 1].tolist()
+        yield (
+            f"data: {len(lone)} of {len(counts)} classes have one labelled row, for example {lone[0]!r}; nothing tells "
+            "their noise, so merge or unlabel them, or pass target_type='regression' if y are numbers"
+        )
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
@@ -401,22 +416,22 @@ def sound_algebra() -> Iterator[None]:
         ) from error
 
 
-PILOT = "pilot"
+INITIAL_MEAN = "initial mean"
 
 
-def pilot_shift(session: Session, *, observed: bool = False) -> Array:
-    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/routes); of
+def initial_mean(session: Session, *, observed: bool = False) -> Array:
+    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/solvers); of
     the `observed` entries where some are missing."""
     source = session.source
     if observed:
-        return session.run_block(Pass(block_observed_mean, None, cached=False, name=PILOT), 0)
+        return session.run_block(Pass(block_observed_mean, None, cached=False, name=INITIAL_MEAN), 0)
     if source.sparse:
         return np.zeros(source.shape[1])
-    mean = session.run_block(Pass(block_mean, None, cached=False, name=PILOT), 0)
+    mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
     return representable(mean, source.dtype, sparse=False)
 
 
-def history_dataset(history: tuple[Progress, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:
+def history_dataset(history: tuple[Iteration, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:
     """Iterations and passes of a fit as a Dataset with the dimensions `iteration` and `pass`."""
     iterations = {
         "iteration_log_likelihood": [line.log_likelihood for line in history],

@@ -21,7 +21,7 @@ from dlatent.passes import Pass
 from dlatent.stores.held_out import hide_cells
 
 
-def choose_components(
+def select_n_components(
     model: PPCA,
     X: Any,
     candidates: Sequence[int],
@@ -71,7 +71,7 @@ def _line(
 ) -> dict[str, Any]:
     """One candidate: its fit to the visible cells, and its score on the others."""
     missing = "unstored" if source.sparse else "nan"
-    fitted = clone(model).set_params(n_components=k, missing=missing, route="auto")
+    fitted = clone(model).set_params(n_components=k, missing=missing, solver="auto")
     supervised = isinstance(fitted, SupervisedPPCA)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied

@@ -1,4 +1,4 @@
-"""Locally linear embedding of several data sets with instances in correspondence."""
+"""Locally linear embedding of several data sets with samples in correspondence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array, Features
 from dlatent.errors import DataError
-from dlatent.estimators.base import Watch
+from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import view_feature_names
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
@@ -23,16 +23,16 @@ from dlatent.stores.joint_rows import Table
 
 
 class CorrespondenceLLE(LocalLinearModel):
-    """Locally linear embedding of several data sets at once, in which instances in correspondence have one place.
+    """Locally linear embedding of several data sets at once, in which samples in correspondence have one place.
 
-    min Σ_v Σ_i ‖y_i − Σ_j W^v_ij y_j‖²,  Y over the n distinct instances, with YᵀY = nI and Σ y_i = 0.
+    min Σ_v Σ_i ‖y_i − Σ_j W^v_ij y_j‖²,  Y over the n distinct samples, with YᵀY = nI and Σ y_i = 0.
 
     Parameters: as in LocallyLinearEmbedding; neighbours are sought in each view by itself.
 
     Attributes
     ----------
-    embedding_ : Y (n, K), the distinct instances, in the order of `instances_`.
-    instances_ : (n, views), the row of each instance in each view, −1 where it is absent.
+    embedding_ : Y (n, K), the distinct samples, in the order of `instances_`.
+    instances_ : (n, views), the row of each sample in each view, −1 where it is absent.
     view_names_ : names of the views.
     feature_names_in_ : for each view whose data had names, those of its features.
 
@@ -57,26 +57,26 @@ class CorrespondenceLLE(LocalLinearModel):
         correspondence: Any = None,
         on: Any = None,
         client: Any = None,
-        watch: Watch | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Embed all views together.
 
         Parameters: `views`, data sets (N_v, D_v) of any kind, by name or in order; `correspondence` (m, views), integer
-        pairs of rows for two views, or a row of each view, −1 where absent, others being instances of their own; or
+        pairs of rows for two views, or a row of each view, −1 where absent, others being samples of their own; or
         `on`, the name of labels that the views share (an xarray coordinate, a column), or labels by view; `y` is
-        ignored; `client` and `watch` as in PPCA.fit.
+        ignored; `client` and `callbacks` as in PPCA.fit.
         Errors: DataError for contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
         """
         self._check_hyperparameters()
         data = named(views)
         sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
         table = joined_rows(correspondence, on, data, sources)
-        self._fit(list(sources), list(sources.values()), table, client, watch or Watch())
+        self._fit(list(sources), list(sources.values()), table, client, callbacks)
         return self
 
     @property
-    def instances_(self) -> Table:
-        """The row of each instance in each view (n, views), −1 where it is absent."""
+    def samples_(self) -> Table:
+        """The row of each sample in each view (n, views), −1 where it is absent."""
         self._require_fitted()
         return self._table
 
@@ -106,7 +106,7 @@ class CorrespondenceLLE(LocalLinearModel):
         overwrite: bool = False,
         client: Any = None,
     ) -> Any:
-        """Coordinates of new instances that are known by one view, as LocallyLinearEmbedding.transform.
+        """Coordinates of new samples that are known by one view, as LocallyLinearEmbedding.transform.
 
         Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory,
         `overwrite` one that is there; `client` as in `fit`.
@@ -125,11 +125,11 @@ class CorrespondenceLLE(LocalLinearModel):
         reg: float = 0.1,
         client: Any = None,
     ) -> Any:
-        """One view of instances from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
+        """One view of samples from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
 
-        Parameters: `X` (n, D_from) new instances, or None for the training rows of `from_view` at their own places;
+        Parameters: `X` (n, D_from) new samples, or None for the training rows of `from_view` at their own places;
         `to_view`, the view that is wanted; `reg`, regularisation of the weights in the embedding: neighbours in few
-        dimensions are often on one side of an instance, and small values then extrapolate far beyond them; `client` as
+        dimensions are often on one side of a sample, and small values then extrapolate far beyond them; `client` as
         in `fit`.
         Returns: (n, D_to) in the kind of the input. Errors: as `transform`.
         """
@@ -138,7 +138,7 @@ class CorrespondenceLLE(LocalLinearModel):
             raise DataError(f"reg is {reg!r}; expected a positive part of the trace, such as 0.1")
         source, target = self._number(from_view), self._number(to_view)
         rows = self._reference(target, None)
-        latent = Reference(self._coordinates(target), rows.instances, rows.k, reg)
+        latent = Reference(self._coordinates(target), rows.samples, rows.k, reg)
         if X is None:
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
@@ -167,7 +167,7 @@ def self_correspondence(
 ) -> CorrespondenceLLE:
     """Embed one data set as several overlapping subsets of itself.
 
-    Parameters: `X` (N, D) in memory; `parts`, number of subsets; `overlap`, part of the instances that all of them have
+    Parameters: `X` (N, D) in memory; `parts`, number of subsets; `overlap`, part of the samples that all of them have
     (the others have one subset each); `random_state`, seed of the division; `client` as in PPCA.fit; `options` of
     CorrespondenceLLE.
     Returns: the fitted model; its `embedding_` has the order of X.
@@ -177,7 +177,7 @@ def self_correspondence(
     if not isinstance(parts, (int, np.integer)) or parts < 2:
         raise DataError(f"parts is {parts!r}; expected an integer of at least 2")
     if not 0 < overlap < 1:
-        raise DataError(f"overlap is {overlap!r}; expected a part of the instances, above 0 and below 1")
+        raise DataError(f"overlap is {overlap!r}; expected a part of the samples, above 0 and below 1")
     model = CorrespondenceLLE(**options)
     source, _ = open_input(X)
     rows = rows_of(source)
@@ -188,11 +188,11 @@ def self_correspondence(
     return model.fit(views, correspondence=table, client=client)
 
 
-def divided(instances: int, parts: int, overlap: float, random_state: Any) -> Table:
-    """The row of each instance in each of some overlapping subsets (instances, parts), −1 where it is absent."""
-    order = np.random.default_rng(random_state).permutation(instances)
-    shared = round(overlap * instances)
-    member = np.zeros((instances, parts), dtype=bool)
+def divided(samples: int, parts: int, overlap: float, random_state: Any) -> Table:
+    """The row of each sample in each of some overlapping subsets (samples, parts), −1 where it is absent."""
+    order = np.random.default_rng(random_state).permutation(samples)
+    shared = round(overlap * samples)
+    member = np.zeros((samples, parts), dtype=bool)
     member[order[:shared]] = True
     for part, own in enumerate(np.array_split(order[shared:], parts)):
         member[own, part] = True

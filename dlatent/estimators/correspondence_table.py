@@ -1,4 +1,4 @@
-"""Which rows of several views are the same instance: from pairs, from a table, or from labels that the views share."""
+"""Which rows of several views are the same sample: from pairs, from a table, or from labels that the views share."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def named(views: Any) -> dict[str, Any]:
 
 
 def joined_rows(correspondence: Any, on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSource]) -> Table:
-    """The table of all instances: rows of each view (instances, views), −1 where an instance lacks the view.
+    """The table of all samples: rows of each view (samples, views), −1 where a sample lacks the view.
 
-    First the instances that the correspondence lists, in its order, then the other rows of each view in order.
+    First the samples that the correspondence lists, in its order, then the other rows of each view in order.
     Errors: DataError naming view and row for rows that are none, or that are listed twice; for no correspondence, and
-    for views that share no instance with the others.
+    for views that share no sample with the others.
     """
     if (correspondence is None) == (on is None):
         raise DataError(
@@ -91,8 +91,8 @@ def _as_table(correspondence: Any, names: list[str]) -> Table:
     table = np.asarray(values)
     if table.ndim != 2 or table.shape[1] != len(names):
         raise DataError(
-            f"the correspondence has shape {table.shape}; expected (instances, {len(names)}), for each of the views "
-            f"{', '.join(names)} a row number, or −1 where an instance lacks the view"
+            f"the correspondence has shape {table.shape}; expected (samples, {len(names)}), for each of the views "
+            f"{', '.join(names)} a row number, or −1 where a sample lacks the view"
         )
     if table.dtype.kind == "f":
         table = np.where(np.isnan(table), -1, table)
@@ -116,7 +116,7 @@ def _check_table(table: Table, names: list[str], lengths: list[int]) -> None:
             lines = np.flatnonzero(column == row)[:2].tolist()
             raise DataError(
                 f"view {name!r}, row {row} is in two correspondences (lines {lines[0]} and {lines[1]}): a row is one "
-                "instance, list it once with all its counterparts"
+                "sample, list it once with all its counterparts"
             )
     if (table < 0).all(axis=1).any():
         line = int(np.flatnonzero((table < 0).all(axis=1))[0])
@@ -124,7 +124,7 @@ def _check_table(table: Table, names: list[str], lengths: list[int]) -> None:
 
 
 def _check_connected(table: Table, names: list[str]) -> None:
-    """Views that share no instances, not even by way of other views, have no common coordinates."""
+    """Views that share no samples, not even by way of other views, have no common coordinates."""
     reached, waiting = {0}, [0]
     has = table >= 0
     while waiting:
@@ -135,13 +135,13 @@ def _check_connected(table: Table, names: list[str]) -> None:
     if len(reached) < len(names):
         alone = next(name for view, name in enumerate(names) if view not in reached)
         raise DataError(
-            f"view {alone!r} shares no instance with {names[0]!r}, not even by way of other views: without a "
+            f"view {alone!r} shares no sample with {names[0]!r}, not even by way of other views: without a "
             "correspondence there are no common coordinates; list some, or fit the view by itself"
         )
 
 
 def _by_labels(on: Any, data: Mapping[str, Any], sources: Mapping[str, DataSource]) -> Table:
-    """The instances whose labels occur in more than one view, in the order of the first view that has them."""
+    """The samples whose labels occur in more than one view, in the order of the first view that has them."""
     names = list(sources)
     places: dict[Any, list[int]] = {}
     for view, name in enumerate(names):
@@ -185,8 +185,8 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any
             return _listed(data.index, name)
         if on in data.columns:
             return _listed(data[on], name)
-    if source.labels.instances is not None and on in (source.labels.dims[0], "index"):
-        return _listed(source.labels.instances, name)
+    if source.labels.samples is not None and on in (source.labels.dims[0], "index"):
+        return _listed(source.labels.samples, name)
     if isinstance(data, (str, os.PathLike)):
         return _listed(read_labels(data, on), name)
     raise DataError(

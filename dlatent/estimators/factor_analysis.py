@@ -41,14 +41,12 @@ class FactorAnalysis(PPCA):
     ----------
     n_components : K, as in PPCA.
     tol : as in PPCA; complete data with few features are fitted to rounding.
-    max_iter : most passes where the route is "rows" (300), or EM iterations with solver="em" (2,000); None takes these.
+    max_iter : most passes of "accelerated_em" (300), or EM iterations with solver="em" (2,000); None takes these.
     random_state : as in PPCA.
-    solver : "auto" climbs the likelihood as a function of the noise variances alone, from several starts, and keeps the
-        best maximum; "em" iterates textbook EM.
-    route : "moments" (one pass, D² numbers) or "rows" (about twenty passes, D·K² numbers); "auto" lets the planner
-        choose, and data with missing entries go by "rows".
+    solver : "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
+        "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
     noise_floor : smallest noise variance of a feature, as a part of its variance.
-    suspect_data : "refuse" raises for all-zero rows and constant features, "keep" fits them.
+    zero_rows : as in PPCA.
     missing : as in PPCA.
 
     Attributes
@@ -101,7 +99,7 @@ class FactorAnalysis(PPCA):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
         if scores == "regression":
             return super().transform(X, out=out, overwrite=overwrite, client=client)
-        function = self._rows(bartlett_rows if self.missing == "refuse" else incomplete.bartlett)
+        function = self._rows(bartlett_rows if self.missing == "raise" else incomplete.bartlett)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         names = self.component_names_
         return map_rows(X, function, self._known_features(), columns="component", names=names, name="scores", **options)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from dlatent.arrays import Array, DataSource, Links
+from dlatent.arrays import Array, DataSource, Graph
 from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
-from dlatent.estimators.base import Fitted, Watch, sound_algebra
+from dlatent.estimators.base import Fitted, remarks, sound_algebra
+from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.kernel_fit import KernelTask, fitted_given, fitted_kernel, fitted_landmarks
 from dlatent.estimators.kernel_map import KernelMap, KernelRows, feature_likelihood_rows
 from dlatent.estimators.ppca import PPCA
@@ -60,17 +62,17 @@ class KernelPPCA(PPCA):
     coef0 : c of the polynomial kernel.
     feature_dimension : M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance
         and, with targets, the weight of the features beside them.  None takes D for the linear and the cosine kernel,
-        whose features are so many, and for the others N − 1, what N instances about their mean can span.
+        whose features are so many, and for the others N − 1, what N samples about their mean can span.
     landmarks : a number of random rows in whose span the loadings are looked for (Nyström); None takes all rows.
     kernel_store : where K may be kept while a fit runs, a path that all workers reach; it is removed afterwards.
     kernel_dtype : of values kept there, "float64" or "float32".
     tol : as in PPCA.
     max_iter : as in PPCA.
     random_state : seed of the first directions, of the landmarks and of the rows for the median.
-    solver : as in PPCA.
-    route : where K is: "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or "auto".
+    solver : where K is: in the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or
+        "auto", the cheapest of these; "em" is textbook EM on K in memory.
     noise_floor : as in PPCA.
-    suspect_data : as in PPCA.
+    zero_rows : as in PPCA.
 
     Attributes
     ----------
@@ -88,8 +90,8 @@ class KernelPPCA(PPCA):
     """
 
     _map: KernelMap
-    _route_names = ("auto", "memory", "recomputed", "stored")
-    missing: Literal["refuse", "nan", "unstored"] = "refuse"
+    _solvers = ("memory", "recomputed", "stored")
+    missing: Literal["raise", "nan", "unstored"] = "raise"
 
     inverse_transform: Any = _Absent(NO_PREIMAGE)
     sample: Any = _Absent(NO_PREIMAGE)
@@ -112,10 +114,9 @@ class KernelPPCA(PPCA):
         tol: float = 1e-9,
         max_iter: int | None = None,
         random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "memory", "recomputed", "stored"] = "auto",
+        solver: Literal["auto", "memory", "recomputed", "stored", "em"] = "auto",
         noise_floor: float = 1e-6,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
+        zero_rows: Literal["keep", "raise"] = "keep",
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -130,9 +131,8 @@ class KernelPPCA(PPCA):
         self.max_iter = max_iter
         self.random_state = random_state
         self.solver = solver
-        self.route: Any = route
         self.noise_floor = noise_floor
-        self.suspect_data = suspect_data
+        self.zero_rows = zero_rows
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
@@ -171,11 +171,11 @@ class KernelPPCA(PPCA):
             )
         if self.n_components >= rows - 1:
             raise DataError(
-                f"n_components is {self.n_components}, but the features of {rows} instances allow at most {rows - 2}; "
+                f"n_components is {self.n_components}, but the features of {rows} samples allow at most {rows - 2}; "
                 "ask for fewer components"
             )
         if self.landmarks is not None and self.landmarks > rows:
-            raise DataError(f"landmarks is {self.landmarks}, but there are {rows} instances; ask for fewer, or None")
+            raise DataError(f"landmarks is {self.landmarks}, but there are {rows} samples; ask for fewer, or None")
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         """The model in the span of the loadings: as many coordinates as components stand for the features."""
@@ -190,7 +190,7 @@ class KernelPPCA(PPCA):
             problem,
             machine,
             kernel=name,
-            route=self.route,
+            route=self._asked,
             itemsize=np.dtype(self.kernel_dtype).itemsize,
             stored=self.kernel_store is not None,
             given=name == "precomputed",
@@ -207,7 +207,7 @@ class KernelPPCA(PPCA):
         return Kernel(name, gamma, int(self.degree), float(self.coef0), function)
 
     def _features(self, kernel: Kernel, source: DataSource) -> int:
-        """The number M of features: as asked for; D where they are the rows' own; else what N instances can span."""
+        """The number M of features: as asked for; D where they are the rows' own; else what N samples can span."""
         if self.feature_dimension is not None:
             return int(self.feature_dimension)
         rows, columns = source.shape
@@ -221,15 +221,18 @@ class KernelPPCA(PPCA):
         source: DataSource,
         encoded: EncodedTargets | None,
         client: Any,
-        watch: Watch,
-        links: Links | None = None,
+        callbacks: Sequence[Callback],
+        graph: Graph | None = None,
     ) -> None:
         specification = self._make_specification(source, encoded)
         rows = None if encoded is None else encoded.rows(0, source.shape[0])
-        hooks: dict[str, Any] = {"on_pass": watch.on_pass, "on_progress": watch.on_group}
+        listeners = Listeners(callbacks)
+        hooks: dict[str, Any] = {"on_pass": listeners.on_pass, "on_progress": listeners.on_task}
         with connect(source, targets=rows, client=client, **hooks) as session, pinned(), sound_algebra():
             plan = self._planned(session, specification, encoded)
             session.keep(plan.cache_bytes)
+            if self.zero_rows == "keep":
+                session.count_beside(self._count(source))
             whole = self._task(plan, source, specification, encoded)
             task = KernelTask(
                 session,
@@ -238,18 +241,20 @@ class KernelPPCA(PPCA):
                 plan,
                 whole.settled_options(plan),
                 partial(self._features, source=source),
-                self.solver,
+                self.solver == "em",
                 client,
                 None if self.kernel_store is None else os.fspath(self.kernel_store),
                 self.kernel_dtype,
-                watch.on_iteration,
+                listeners.on_iteration,
             )
-            if self.kernel == "precomputed":
-                outcome, features = fitted_given(task)
-            elif self.landmarks is not None:
-                outcome, features = fitted_landmarks(task, self._kernel(), int(self.landmarks))
-            else:
-                outcome, features = fitted_kernel(task, self._kernel())
+            with listeners.told(plan):
+                if self.kernel == "precomputed":
+                    outcome, features = fitted_given(task)
+                elif self.landmarks is not None:
+                    outcome, features = fitted_landmarks(task, self._kernel(), int(self.landmarks))
+                else:
+                    outcome, features = fitted_kernel(task, self._kernel())
+        outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, encoded)))
         self._map = features
         self.n_features_in_ = source.shape[1]
         self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan), whole)
@@ -313,11 +318,10 @@ class KernelSupervisedPPCA(KernelPPCA, SupervisedPPCA):
         tol: float = 1e-9,
         max_iter: int | None = None,
         random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "memory", "recomputed", "stored"] = "auto",
+        solver: Literal["auto", "memory", "recomputed", "stored", "em"] = "auto",
         noise_floor: float = 1e-6,
         target_noise_floor: float = 1e-3,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
+        zero_rows: Literal["keep", "raise"] = "keep",
     ) -> None:
         KernelPPCA.__init__(
             self,
@@ -334,9 +338,8 @@ class KernelSupervisedPPCA(KernelPPCA, SupervisedPPCA):
             max_iter=max_iter,
             random_state=random_state,
             solver=solver,
-            route=route,
             noise_floor=noise_floor,
-            suspect_data=suspect_data,
+            zero_rows=zero_rows,
         )
         self.target_type = target_type
         self.target_noise_floor = target_noise_floor

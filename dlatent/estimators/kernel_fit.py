@@ -13,10 +13,10 @@ from dlatent.arrays import Array, DataSource, Features, Integers
 from dlatent.engine.connect import connect
 from dlatent.engine.session import Session
 from dlatent.estimators.kernel_map import KernelMap
-from dlatent.fitting.dual import KernelProducts, fit_dual, fit_landmarks, kernel_tiles
+from dlatent.fitting.gram import KernelProducts, fit_dual, fit_landmarks, kernel_tiles
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
-from dlatent.linear_gaussian.dual import dual_data
+from dlatent.linear_gaussian.gram import dual_data
 from dlatent.linear_gaussian.kernel_passes import (
     KernelRequest,
     SurveyRequest,
@@ -54,7 +54,7 @@ class KernelTask:
     plan: Plan
     options: Options
     dimension: Callable[[Kernel], int]
-    solver: str
+    textbook: bool
     client: Any
     store: str | None
     store_dtype: str
@@ -66,35 +66,35 @@ class KernelTask:
         return self.session.source
 
     @property
-    def instances(self) -> int:
-        """Number of instances N."""
+    def samples(self) -> int:
+        """Number of samples N."""
         return self.source.shape[0]
 
 
-def chosen_rows(instances: int, count: int, random_state: Any) -> Integers:
+def chosen_rows(samples: int, count: int, random_state: Any) -> Integers:
     """Numbers of some random rows, increasing; all where there are no more."""
-    if count >= instances:
-        return np.arange(instances)
-    return np.sort(np.random.default_rng(random_state).permutation(instances)[:count])
+    if count >= samples:
+        return np.arange(samples)
+    return np.sort(np.random.default_rng(random_state).permutation(samples)[:count])
 
 
 def survey(task: KernelTask, count: int) -> Features:
     """A look at all rows, which refuses what no model can use, and some of them."""
-    chosen = chosen_rows(task.instances, count, task.options.random_state)
+    chosen = chosen_rows(task.samples, count, task.options.random_state)
     request = SurveyRequest(chosen, task.options.refuse_zero_rows)
     return stacked(task.session.run(Pass(block_survey, request, combine=operator.add, name="survey")))
 
 
 def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]:
-    """Fit by the kernel between all instances."""
-    if task.plan.route == "stored":
+    """Fit by the kernel between all samples."""
+    if task.plan.solver == "stored":
         require_writable(task.store or "", overwrite=False, how="remove it")
     session = task.session
     own = resolved(kernel, survey(task, SAMPLE))
-    if task.plan.route == "memory":
+    if task.plan.solver == "memory":
         return _finished(task, own, KernelProducts.of_tiles(kernel_tiles(session.run, own, task.options)))
     diagonal = np.concatenate(session.run(Pass(block_diagonal, own, combine=operator.add, name="diagonal")))
-    if task.plan.route == "recomputed":
+    if task.plan.solver == "recomputed":
 
         def times(thin: Array) -> Array:
             request = KernelRequest(own, thin, False)
@@ -111,7 +111,7 @@ def fitted_kernel(task: KernelTask, kernel: Kernel) -> tuple[Outcome, KernelMap]
 
 
 def _edges(task: KernelTask) -> tuple[int, ...]:
-    return (*(block.start for block in task.source.blocks), task.instances)
+    return (*(block.start for block in task.source.blocks), task.samples)
 
 
 def resolved(kernel: Kernel, sample: Features) -> Kernel:
@@ -131,7 +131,7 @@ def _stored(task: KernelTask, kernel: Kernel, sink: TileSink, diagonal: Array) -
         with connect(open_tiles(sink.location), client=task.client, cache_bytes=cache, **hooks) as session:
 
             def times(thin: Array) -> Array:
-                return session.run(Pass(block_triangle, TriangleRequest(thin, sink.edges), name="products"))
+                return session.run(Pass(block_triangle, TriangleRequest(thin, sink.bounds), name="products"))
 
             try:
                 return _finished(task, kernel, KernelProducts(times, diagonal))
@@ -143,18 +143,18 @@ def _stored(task: KernelTask, kernel: Kernel, sink: TileSink, diagonal: Array) -
 
 def fitted_given(task: KernelTask) -> tuple[Outcome, KernelMap]:
     """Fit by a kernel that is given as the data."""
-    kernel, count = Kernel("precomputed"), task.instances
+    kernel, count = Kernel("precomputed"), task.samples
     probe = np.random.default_rng(0).standard_normal((count, 1))
 
     def rows_of(thin: Array) -> Any:
         request = np.hstack([probe, thin])
         return task.session.run(Pass(block_given, request, combine=join_given, name="products"))
 
-    thin = np.eye(count) if task.plan.route == "memory" else np.zeros((count, 0))
+    thin = np.eye(count) if task.plan.solver == "memory" else np.zeros((count, 0))
     first = rows_of(thin)
     product = np.vstack(first.product)
     require_symmetric(product[:, 0], first.transposed)
-    if task.plan.route == "memory":
+    if task.plan.solver == "memory":
         products = KernelProducts.of_matrix(np.ascontiguousarray(product[:, 1:]))
     else:
         products = KernelProducts(lambda some: np.vstack(rows_of(some).product)[:, 1:], np.concatenate(first.diagonal))
@@ -162,9 +162,9 @@ def fitted_given(task: KernelTask) -> tuple[Outcome, KernelMap]:
 
 
 def _finished(task: KernelTask, kernel: Kernel, products: KernelProducts) -> tuple[Outcome, KernelMap]:
-    count, dimension = task.instances, task.dimension(kernel)
+    count, dimension = task.samples, task.dimension(kernel)
     data = dual_data(task.targets, task.specification, count, dimension)
-    fitted = fit_dual(products, data, task.specification, task.options, solver=task.solver, report=task.report)
+    fitted = fit_dual(products, data, task.specification, task.options, textbook=task.textbook, report=task.report)
     combinations = fitted.solution.combinations
     rows = () if kernel.name == "precomputed" else task.source.blocks
     offset, middle = fitted.means @ combinations, np.full(count, 1.0 / count)

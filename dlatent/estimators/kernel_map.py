@@ -11,7 +11,7 @@ import numpy as np
 from dlatent.arrays import Array, BlockSource, Features
 from dlatent.engine.shelf import Shelf
 from dlatent.estimators.ppca import likelihood_rows
-from dlatent.linear_gaussian.dual import outside_log_likelihoods
+from dlatent.linear_gaussian.gram import outside_log_likelihoods
 from dlatent.linear_gaussian.kernel_passes import TILE
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification

@@ -40,7 +40,7 @@ def unwrap(data: Any) -> Unwrapped:
     if not isinstance(data, xr.DataArray):
         return Unwrapped(data, None, None)
     if data.ndim != 2:
-        raise DataError(f"the DataArray {data.name!r} has dimensions {data.dims}; expected instances × features")
+        raise DataError(f"the DataArray {data.name!r} has dimensions {data.dims}; expected samples × features")
     dims = (str(data.dims[0]), str(data.dims[1]))
     labels = AxisLabels(dims, _coordinate(data, dims[0]), _coordinate(data, dims[1]))
     return Unwrapped(data.data, labels, data)
@@ -71,19 +71,19 @@ def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
 
 
 def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
-    """Targets as a plain array; coordinates of a DataArray must be those of the data's instances.
+    """Targets as a plain array; coordinates of a DataArray must be those of the data's samples.
 
-    Raises DataError naming the first instance whose label differs.
+    Raises DataError naming the first sample whose label differs.
     """
     if not isinstance(values, xr.DataArray):
         return values
     dim = str(values.dims[0])
     own = _coordinate(values, dim)
-    if own is not None and labels is not None and labels.instances is not None and len(own) == len(labels.instances):
-        differ = np.flatnonzero(own != labels.instances)
+    if own is not None and labels is not None and labels.samples is not None and len(own) == len(labels.samples):
+        differ = np.flatnonzero(own != labels.samples)
         if len(differ):
             row = int(differ[0])
-            theirs, ours = own.tolist()[row], labels.instances.tolist()[row]
+            theirs, ours = own.tolist()[row], labels.samples.tolist()[row]
             raise DataError(
                 f"row {row}: the targets are labelled {theirs!r}, the data {ours!r}; align them first, for example "
                 f"y = y.sel({dim}=X[{dim!r}])"
@@ -92,7 +92,7 @@ def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
 
 
 def wrap_rows(values: Any, like: Unwrapped, columns: str, names: npt.NDArray[Any], *, name: str) -> Any:
-    """Rows of results as a DataArray with the instances' dimension and coordinates, where the input was one."""
+    """Rows of results as a DataArray with the samples' dimension and coordinates, where the input was one."""
     if like.original is None:
         return values
     dim = str(like.original.dims[0])

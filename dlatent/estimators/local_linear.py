@@ -21,7 +21,8 @@ from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
 from dlatent.engine.records import PassRecord
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
-from dlatent.estimators.base import PILOT, Watch, history_dataset, pilot_shift, sound_algebra
+from dlatent.estimators.base import INITIAL_MEAN, history_dataset, initial_mean, sound_algebra
+from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
@@ -31,7 +32,7 @@ from dlatent.local_linear.neighbours import Neighbours
 from dlatent.stores.joint_rows import Table
 
 REFERENCE_BYTES = 2**30
-"""Training rows are kept for new instances up to this size."""
+"""Training rows are kept for new samples up to this size."""
 FACTOR_SHARE = 0.4
 """Part of the driver's memory that the factors of the eigenvectors may have."""
 SHOWN = 5
@@ -89,7 +90,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rows = source.shape[0]
         if self.n_neighbors >= rows:
             raise DataError(
-                f"n_neighbors is {self.n_neighbors}, but the {source.description} has {rows} instances, which allow at "
+                f"n_neighbors is {self.n_neighbors}, but the {source.description} has {rows} samples, which allow at "
                 f"most {rows - 1}; ask for fewer"
             )
         sizes = [block.nbytes for block in source.blocks]
@@ -98,11 +99,16 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return make_local_plan(source.shape, cut, int(self.n_neighbors), per_row, source.description)
 
     def _fit(
-        self, names: Sequence[str], sources: Sequence[DataSource], table: Table, client: Any, watch: Watch
+        self,
+        names: Sequence[str],
+        sources: Sequence[DataSource],
+        table: Table,
+        client: Any,
+        callbacks: Sequence[Callback],
     ) -> None:
         if self.n_components >= len(table) - 1:
             raise DataError(
-                f"n_components is {self.n_components}, but {len(table)} instances allow at most {len(table) - 2}"
+                f"n_components is {self.n_components}, but {len(table)} samples allow at most {len(table) - 2}"
             )
         plans = [self._plan(source) for source in sources]
         views = tuple(
@@ -112,7 +118,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         passes: tuple[PassRecord, ...] = ()
         graphs, recalls, memory = [], [], 0
         for view, source, plan in zip(views, sources, plans, strict=True):
-            graph, found, recall, memory = self._graph(view, source, plan, client, watch)
+            graph, found, recall, memory = self._graph(view, source, plan, client, callbacks)
             graphs.append(graph)
             recalls.append(recall)
             passes += found
@@ -138,7 +144,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
 
     def _graph(
-        self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, watch: Watch
+        self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, callbacks: Sequence[Callback]
     ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
         recalls = [1.0]
 
@@ -153,9 +159,11 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         others = approximate if self.neighbors == "approximate" else None
         with connect(source, client=client) as session, pinned(), sound_algebra():
-            shift = pilot_shift(session)
-            session.on_pass, session.on_progress = watch.on_pass, watch.on_group
-            graph = make_graph(session.run, shift, plan, float(self.reg), others)
+            listeners = Listeners(callbacks)
+            with listeners.told(plan):
+                shift = initial_mean(session)
+                session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
+                graph = make_graph(session.run, shift, plan, float(self.reg), others)
             return graph, tuple(session.passes), recalls[0], session.resources.driver_memory
 
     def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
@@ -166,7 +174,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         examples = ", ".join(self._described(int(row)) for row in separate[-1][:SHOWN])
         bridges = ", or give correspondences between them" if self._table.shape[1] > 1 else ""
         text = (
-            f"the graph of {self.n_neighbors} neighbours has {len(separate)} sets of instances without neighbours "
+            f"the graph of {self.n_neighbors} neighbours has {len(separate)} sets of samples without neighbours "
             f"outside (of {sizes}{more}; the last holds {examples}), and the smallest eigenvectors would do no more "
             f"than tell them apart; raise n_neighbors, embed the sets one by one{bridges}"
         )
@@ -174,11 +182,11 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise DataError(f"{text}; or see them all the same with disconnected='keep'")
         warnings.warn(text, DataWarning, stacklevel=outside())
 
-    def _described(self, instance: int) -> str:
+    def _described(self, sample: int) -> str:
         if len(self._views) == 1:
-            return f"row {instance}"
-        view = int(np.flatnonzero(self._table[instance] >= 0)[0])
-        return f"row {self._table[instance, view]} of {self._views[view].name!r}"
+            return f"row {sample}"
+        view = int(np.flatnonzero(self._table[sample] >= 0)[0])
+        return f"row {self._table[sample, view]} of {self._views[view].name!r}"
 
     def _publish(self, embedded: Embedded, passes: tuple[PassRecord, ...], recalls: Sequence[float]) -> None:
         """The fitted attributes in scikit-learn's manner."""
@@ -191,7 +199,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.separate_sets_ = embedded.separate
         self.neighbor_recall_ = tuple(recalls)
         self.n_samples_ = len(self._table)
-        self.n_passes_ = sum(record.name != PILOT for record in passes)
+        self.n_passes_ = sum(record.name != INITIAL_MEAN for record in passes)
         self.history_ = history_dataset((), passes)
 
     @property
@@ -211,7 +219,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if own.rows is None:
             raise DataError(
                 f"the training rows of {own.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, so "
-                "that new instances have no neighbours among them; embed all instances together"
+                "that new samples have no neighbours among them; embed all samples together"
             )
         return Reference(own.rows, values, int(self.n_neighbors), float(self.reg))
 
@@ -245,7 +253,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @property
     def result_(self) -> xr.Dataset:
-        """The fitted model as an xarray Dataset: `embedding` (instance, component) and what belongs to it."""
+        """The fitted model as an xarray Dataset: `embedding` (sample, component) and what belongs to it."""
         from dlatent.estimators.saved_local_linear import local_linear_dataset
 
         self._require_fitted()
@@ -253,13 +261,13 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 class LocallyLinearEmbedding(LocalLinearModel):
-    """Locally linear embedding: coordinates in which each instance is still the same mixture of its neighbours.
+    """Locally linear embedding: coordinates in which each sample is still the same mixture of its neighbours.
 
     min Σ_i ‖y_i − Σ_j W_ij y_j‖²  with YᵀY = NI and Σ y_i = 0,  W_ij the barycentric weights of the data.
 
     Parameters
     ----------
-    n_neighbors : k, neighbours of each instance, found exactly.
+    n_neighbors : k, neighbours of each sample, found exactly.
     n_components : K, dimensions of the embedding.
     reg : regularisation of the weights, as a part of the trace of each Gram matrix.
     eigen_solver : "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" by what the factors will cost.
@@ -273,9 +281,9 @@ class LocallyLinearEmbedding(LocalLinearModel):
     reconstruction_error_ : their sum.
     eigen_solver_, eigen_residual_ : how they were found, and the largest ‖Mv − λv‖/λ.
     converged_ : whether that is below a thousandth.
-    separate_sets_ : instances by set, where the graph falls apart; one set where it does not.
+    separate_sets_ : samples by set, where the graph falls apart; one set where it does not.
     neighbor_recall_ : (1.0,) for exact neighbours, else the part that was found, on a sample.
-    n_samples_, n_features_in_, n_passes_ : instances, features, and passes over the data.
+    n_samples_, n_features_in_, n_passes_ : samples, features, and passes over the data.
     feature_names_in_ : as in PPCA.
     history_ : Dataset with a line for each pass.
 
@@ -291,21 +299,21 @@ class LocallyLinearEmbedding(LocalLinearModel):
         self._check_hyperparameters()
         return self._plan(open_input(X)[0])
 
-    def fit(self, X: Any, y: Any = None, *, client: Any = None, watch: Watch | None = None) -> Self:
-        """Embed instances × features of any kind that `dlatent.stores.open` takes.
+    def fit(self, X: Any, y: Any = None, *, client: Any = None, callbacks: Sequence[Callback] = ()) -> Self:
+        """Embed samples × features of any kind that `dlatent.stores.open` takes.
 
-        Parameters: `X` (N, D); `y` is ignored; `client` and `watch` as in PPCA.fit.
+        Parameters: `X` (N, D); `y` is ignored; `client` and `callbacks` as in PPCA.fit.
         Errors: DataError naming row, column and block, or the sets into which the graph falls apart; warns
         ConvergenceWarning, DataWarning.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         table = np.arange(source.shape[0])[:, None]
-        self._fit(["X"], [source], table, client, watch or Watch())
+        self._fit(["X"], [source], table, client, callbacks)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
-        """Embed, and return the embedding of the instances themselves (N, K)."""
+        """Embed, and return the embedding of the samples themselves (N, K)."""
         return self.fit(X, y, **options).embedding_
 
     @property
@@ -323,7 +331,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     def transform(
         self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
     ) -> Any:
-        """Coordinates of new instances: Σ_a w_a y_a, with the barycentric weights of the nearest training instances.
+        """Coordinates of new samples: Σ_a w_a y_a, with the barycentric weights of the nearest training samples.
 
         Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
         `client` as in `fit`.
@@ -334,7 +342,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
 
 
 def rows_of(source: DataSource) -> Features | None:
-    """All rows of the data, for new instances, where they are not too many."""
+    """All rows of the data, for new samples, where they are not too many."""
     if source.nbytes > REFERENCE_BYTES:
         return None
     loaded: list[Any] = [block.load() for block in source.blocks]
@@ -344,7 +352,7 @@ def rows_of(source: DataSource) -> Features | None:
 
 
 def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:
-    """The instance of each row of each view."""
+    """The sample of each row of each view."""
     places = []
     for view, count in enumerate(rows):
         place = np.empty(count, dtype=np.int64)

@@ -114,7 +114,7 @@ def map_rows(
     features.check(source.shape, source.labels.features)
     features.check_kind(source.sparse, source.description)
     if targets is not None and len(targets) != source.shape[0]:
-        raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} instances")
+        raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     work = RowWork(function, features.without_labels())
     if out is not None:
         return _into_store(source, work, targets, out, columns, names, name, overwrite, client)
@@ -149,8 +149,8 @@ def _into_store(
     labels = source.labels
     dims = (labels.dims[0], columns)
     coordinates = {columns: _numbered(names) if names is not None else np.zeros(1, dtype=np.int64)}
-    if labels.instances is not None:
-        coordinates[dims[0]] = labels.instances
+    if labels.samples is not None:
+        coordinates[dims[0]] = labels.samples
     shape = (source.shape[0], 1 if names is None else len(names))
     starts = [block.start for block in source.blocks]
     sink = RowSink.create(out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -13,7 +14,8 @@ import xarray as xr
 from dlatent.arrays import Array, Features
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
-from dlatent.estimators.base import LatentVariableModel, Watch
+from dlatent.estimators.base import LatentVariableModel
+from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
@@ -60,17 +62,17 @@ class PPCA(LatentVariableModel):
 
     Parameters
     ----------
-    n_components : K, the number of latent variables; less than the numbers of instances and features.
+    n_components : K, the number of latent variables; less than the numbers of samples and features.
     tol : relative distance of the log-likelihood from its maximum at which a fit stops.
     max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.
-    solver : "auto" finds the global maximum from eigenvectors; "em" iterates textbook EM (for teaching and checking).
-    route : "auto" lets the planner choose between "moments" (one pass, D² numbers), "krylov" (about ten passes, D·K)
-        and, with fewer instances than features, "dual" (two passes, N² numbers); data with missing entries go by "rows"
-        (about twenty passes).
+    solver : "auto" takes the cheapest of those that find the global maximum: "covariance" (one pass, D² numbers),
+        "krylov" (about ten passes, D·K) and, with fewer samples than features, "gram" (two passes, N² numbers); data
+        with missing entries go by "accelerated_em" (about twenty passes).  "em" is textbook EM, for teaching and
+        checking.
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
-    suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
-    missing : "refuse" raises for NaN; with "nan" the entries of dense data that are NaN are missing, with "unstored"
+    zero_rows : "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
+    missing : "raise" raises for NaN; with "nan" the entries of dense data that are NaN are missing, with "unstored"
         the stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the
         observed entries, wherever they are; `transform`, `posterior`, `score_samples` and `impute` take such rows too.
 
@@ -81,12 +83,12 @@ class PPCA(LatentVariableModel):
     noise_variance_ : σ², in squared units of the features.
     explained_variance_ : (K,), variance along each component, noise included.
     explained_variance_ratio_ : (K,), the same as parts of the total variance of the features.
-    log_likelihood_ : of all instances, in nats.
+    log_likelihood_ : of all samples, in nats.
     n_iter_ : iterations of the loop, as in `history_`.
-    n_passes_ : passes over the data, the pilot over their first block not counted.
+    n_passes_ : passes over the data, the initial mean of their first block not counted.
     converged_ : whether the tolerance was met.
     at_floor_ : one truth value, whether the noise variance is at its floor.
-    n_samples_ : number of instances N.
+    n_samples_ : number of samples N.
     n_features_in_ : number of features D.
     feature_names_in_ : names of the features (D,), where the data of the fit had names, all of them texts.
     history_ : Dataset with a line for each iteration and for each pass.
@@ -101,20 +103,18 @@ class PPCA(LatentVariableModel):
         tol: float = 1e-9,
         max_iter: int | None = None,
         random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov", "rows", "dual"] = "auto",
+        solver: Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"] = "auto",
         noise_floor: float = 1e-6,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
-        missing: Literal["refuse", "nan", "unstored"] = "refuse",
+        zero_rows: Literal["keep", "raise"] = "keep",
+        missing: Literal["raise", "nan", "unstored"] = "raise",
     ) -> None:
         self.n_components = n_components
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
         self.solver = solver
-        self.route = route
         self.noise_floor = noise_floor
-        self.suspect_data = suspect_data
+        self.zero_rows = zero_rows
         self.missing = missing
 
     def plan(self, X: Any, y: Any = None, *, client: Any = None) -> Plan:
@@ -129,19 +129,19 @@ class PPCA(LatentVariableModel):
         self._check_shape(source)
         return self._make_plan(source, self._make_specification(source, None), client)
 
-    def fit(self, X: Any, y: Any = None, *, client: Any = None, watch: Watch | None = None) -> Self:
-        """Fit the model to instances × features of any kind that `dlatent.stores.open` takes.
+    def fit(self, X: Any, y: Any = None, *, client: Any = None, callbacks: Sequence[Callback] = ()) -> Self:
+        """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
 
         Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
         path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
-        process's threads); `watch` gets progress.
+        process's threads); `callbacks` hear how the fit goes on.
         Errors: DataError naming row, column and block; PlanError before data moves; warns ConvergenceWarning,
         NoiseFloorWarning, PrecisionWarning.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
-        self._fit(source, None, client, watch or Watch())
+        self._fit(source, None, client, callbacks)
         return self
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
@@ -161,7 +161,7 @@ class PPCA(LatentVariableModel):
 
     def _scores(self, X: Any, targets: Array | None, **options: Any) -> Any:
         """Posterior means of the rows, with encoded targets (N, L') where there are any."""
-        function = self._rows(score_rows if self.missing == "refuse" else incomplete.scores)
+        function = self._rows(score_rows if self.missing == "raise" else incomplete.scores)
         names, known = self.component_names_, self._known_features()
         return map_rows(X, function, known, columns="component", names=names, name="scores", targets=targets, **options)
 
@@ -174,7 +174,7 @@ class PPCA(LatentVariableModel):
 
     def _likelihood_function(self) -> Any:
         """The log-likelihood as a function of rows and their encoded targets."""
-        return self._rows(likelihood_rows if self.missing == "refuse" else incomplete.log_likelihoods)
+        return self._rows(likelihood_rows if self.missing == "raise" else incomplete.log_likelihoods)
 
     def _covariances(self, X: Any, targets: Array | None, *, client: Any) -> Array:
         """The posterior covariance of each row (N, K²)."""
@@ -190,7 +190,7 @@ class PPCA(LatentVariableModel):
 
         Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
         `client` as in `fit`.
-        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (instance, component)), or the
+        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (sample, component)), or the
         path.
         Errors: NotFittedError; DataError for other features or another order of them, and naming row and column of NaN
         or infinity (of a lazy result when it is computed); a UserWarning where the order cannot be checked.
@@ -201,18 +201,18 @@ class PPCA(LatentVariableModel):
         """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
 
         Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2), shared by all
-        rows; where entries may be missing each row has its own (instance, component, component_2).
+        Returns: Dataset with `scores` (sample, component) and `covariance` (component, component_2), shared by all
+        rows; where entries may be missing each row has its own (sample, component, component_2).
         Errors: NotFittedError; DataError as in `transform`.
         """
         scores = self.transform(X, client=client)
-        if self.missing != "refuse":
+        if self.missing != "raise":
             return own_posteriors(scores, self._covariances(X, None, client=client))
         about = pattern_projection(self._parameters, self._specification, (0,))
         return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
 
     def score_samples(self, X: Any, *, client: Any = None) -> Any:
-        """Log-likelihood log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)] of each instance; O(DK) each.
+        """Log-likelihood log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)] of each sample; O(DK) each.
 
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: (N,) in nats, in the kind of the input.
@@ -221,7 +221,7 @@ class PPCA(LatentVariableModel):
         return self._log_likelihoods(X, None, client=client)
 
     def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
-        """Mean log-likelihood per instance, in nats (as scikit-learn's PCA.score).
+        """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score).
 
         Parameters: `X` (N, D); `y` is ignored.
         Returns: a number. Errors: as in `score_samples`.
@@ -282,7 +282,7 @@ class PPCA(LatentVariableModel):
         return self._latent(Z) @ self.components_ + self.mean_
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> npt.NDArray[np.float64]:
-        """Draw instances from the model: z ~ N(0, I), x = Wz + μ + ε.
+        """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
         Returns: (n_samples, D), in units of the features. Errors: NotFittedError.
@@ -305,16 +305,16 @@ class PPCA(LatentVariableModel):
 def own_posteriors(scores: Any, covariances: Array) -> xr.Dataset:
     """Scores (N, K) and the posterior covariance of each row, (N, K²), as a Dataset."""
     if not isinstance(scores, xr.DataArray):
-        scores = xr.DataArray(scores, dims=("instance", "component"), coords={"component": np.arange(scores.shape[1])})
+        scores = xr.DataArray(scores, dims=("sample", "component"), coords={"component": np.arange(scores.shape[1])})
     rows, k = scores.shape
     own = (scores.dims[0], "component", "component_2")
     return xr.Dataset({"scores": scores, "covariance": (own, np.asarray(covariances).reshape(rows, k, k))})
 
 
 def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.int64]) -> xr.Dataset:
-    """Scores and posterior covariances as a Dataset; instances of one pattern share a covariance."""
+    """Scores and posterior covariances as a Dataset; samples of one pattern share a covariance."""
     if not isinstance(scores, xr.DataArray):
-        scores = xr.DataArray(scores, dims=("instance", "component"), coords={"component": np.arange(scores.shape[1])})
+        scores = xr.DataArray(scores, dims=("sample", "component"), coords={"component": np.arange(scores.shape[1])})
     both = ("component", "component_2")
     if len(covariances) == 1:
         return xr.Dataset({"scores": scores, "covariance": (both, covariances[0])})

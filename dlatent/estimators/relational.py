@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,39 +11,39 @@ import xarray as xr
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
-from dlatent.estimators.base import Watch
-from dlatent.estimators.linked import LinkedModel
+from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.graph_model import GraphModel
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.graph_samples import graph_log_likelihood
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.relational import linked_log_likelihood
 from dlatent.operators.graph_precision import Estimate
 
 
-class RelationalPPCA(LinkedModel, PPCA):
+class RelationalPPCA(GraphModel, PPCA):
     """Probabilistic relational PCA: T ~ N(1μᵀ, Δ⁻¹, WWᵀ + σ²I) with Δ = γI + (αI + A)ᵀ(αI + A), by maximum likelihood.
 
-    Linked instances share what they say: the fit is PCA of the features summed over each instance and its
+    Samples in a graph share what they say: the fit is PCA of the features summed over each sample and its
     neighbours, (αI + A)(T − 1μᵀ), with a little of the features alone (γ).  With A = 0, α = 0, γ = 1 it is PPCA.
 
     Parameters
     ----------
-    n_components : K, the number of latent variables; less than the numbers of instances and features.
-    alpha : α ≥ 0, the weight of an instance beside its neighbours.
+    n_components : K, the number of latent variables; less than the numbers of samples and features.
+    alpha : α ≥ 0, the weight of a sample beside its neighbours.
     gamma : γ ≥ 0, the weight of the features alone. With 0 the precision may be singular: its rank takes the place of
-        N (errata 17), found for connected components of up to 4,000 instances.
+        N (errata 17), found for connected components of up to 4,000 samples.
     tol : relative distance of the log-likelihood from its maximum at which a fit stops.
-    max_iter : most passes over data and links (60), or EM iterations with solver="em" (2,000); None takes these.
+    max_iter : most passes over data and edges (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.
-    solver : "auto" finds the global maximum from eigenvectors (PRPCA (17)–(18)); "em" iterates (19)–(22).
-    route : "auto" lets the planner choose between "moments" (one pass, D² numbers) and "krylov" (about ten passes).
+    solver : "auto" takes the cheaper of two that find the global maximum from eigenvectors (PRPCA (17)–(18)):
+        "covariance" (one pass, D² numbers) and "krylov" (about ten passes); "em" iterates (19)–(22).
     start : where "em" begins: "random", or "pca" as in the paper.
     start_noise : σ² at which "em" begins, in squared units of the features (the paper has 1e-6); None takes that of
         the start.
     noise_floor : smallest noise variance, as a part of the mean variance of the features.
-    suspect_data : "refuse" raises for all-zero rows, "keep" fits them.
+    zero_rows : "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
 
     Attributes
     ----------
@@ -50,7 +51,7 @@ class RelationalPPCA(LinkedModel, PPCA):
     is without ½ D log|Δ|, a constant of the graph (see `log_likelihood`).
     precision_rank_ : rank of Δ, N for γ > 0.
 
-    Source: Li, Yeung and Zhang (2009), with errata 15–19 (docs/models/relational.md); rows are instances here.
+    Source: Li, Yeung and Zhang (2009), with errata 15–19 (docs/models/relational.md); rows are samples here.
     """
 
     def __init__(
@@ -62,12 +63,11 @@ class RelationalPPCA(LinkedModel, PPCA):
         tol: float = 1e-9,
         max_iter: int | None = None,
         random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov"] = "auto",
+        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
         start: Literal["random", "pca"] = "random",
         start_noise: float | None = None,
         noise_floor: float = 1e-6,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
+        zero_rows: Literal["keep", "raise"] = "keep",
     ) -> None:
         super().__init__(
             n_components,
@@ -75,67 +75,69 @@ class RelationalPPCA(LinkedModel, PPCA):
             max_iter=max_iter,
             random_state=random_state,
             solver=solver,
-            route=route,
             noise_floor=noise_floor,
-            suspect_data=suspect_data,
+            zero_rows=zero_rows,
         )
         self.alpha = alpha
         self.gamma = gamma
         self.start = start
         self.start_noise = start_noise
 
-    def plan(self, X: Any, y: Any = None, *, links: Any = None, client: Any = None) -> Plan:
-        """What `fit` would do and cost, with what its exchanges move; reads the links once, and no data.
+    def plan(self, X: Any, y: Any = None, *, graph: Any = None, client: Any = None) -> Plan:
+        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data.
 
-        Parameters: `X` (N, D), `links` and `client` as in `fit`; `y` is ignored.
+        Parameters: `X` (N, D), `graph` and `client` as in `fit`; `y` is ignored.
         Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
-        return self._make_plan(source, self._make_specification(source, None), client, self._open_links(links, source))
+        return self._make_plan(source, self._make_specification(source, None), client, self._open_graph(graph, source))
 
-    def fit(self, X: Any, y: Any = None, *, links: Any = None, client: Any = None, watch: Watch | None = None) -> Self:
-        """Fit the model to instances × features and the graph between the instances.
+    def fit(
+        self, X: Any, y: Any = None, *, graph: Any = None, client: Any = None, callbacks: Sequence[Callback] = ()
+    ) -> Self:
+        """Fit the model to samples × features and the graph between the samples.
 
-        Parameters: `X` (N, D) and `client`, `watch` as in PPCA; `links`, what `dlatent.stores.links.open_links` takes
-        or returns: a symmetric sparse adjacency matrix (N, N), a Zarr store of one, a networkx graph; `y` is ignored.
-        Errors: DataError naming row, column and block, or the link; PlanError before data move; warns as PPCA.
+        Parameters: `X` (N, D) and `client`, `callbacks` as in PPCA; `graph`, what `dlatent.stores.graph.open_graph`
+        takes or returns: a symmetric sparse adjacency matrix (N, N), a Zarr store of one, a networkx graph; `y` is
+        ignored.
+        Errors: DataError naming row, column and block, or the edge; PlanError before data move; warns as PPCA.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
-        self._fit(source, None, client, watch or Watch(), self._open_links(links, source))
+        self._fit(source, None, client, callbacks, self._open_graph(graph, source))
         return self
 
-    def posterior(self, X: Any, *, links: Any = None, client: Any = None) -> xr.Dataset:
+    def posterior(self, X: Any, *, graph: Any = None, client: Any = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)): their means and covariances.
 
-        Parameters: `X` (N, D); `links` between these instances, None for instances without links; `client` as in `fit`.
-        Returns: Dataset with `scores` (instance, component), `covariance` (component, component_2) = M⁻¹, and
-        `instance_variance` (instance): the covariance of instance i is instance_variance_i · M⁻¹, with (Δ⁻¹)_ii, or
-        1/(γ + α²) where there are no links.
-        Errors: NotFittedError; DataError for other features, for γ = 0 with links, or for more than 20,000 instances.
+        Parameters: `X` (N, D); `graph` between these samples, None for isolated samples; `client` as in `fit`.
+        Returns: Dataset with `scores` (sample, component), `covariance` (component, component_2) = M⁻¹, and
+        `node_variance` (sample): the covariance of sample i is sample_variance_i · M⁻¹, with (Δ⁻¹)_ii, or
+        1/(γ + α²) where there are no edges.
+        Errors: NotFittedError; DataError for other features, for γ = 0 with edges, or for more than 20,000 samples.
         """
         found = PPCA.posterior(self, X, client=client)
-        instances, dim = found.sizes[found["scores"].dims[0]], found["scores"].dims[0]
-        each = np.full(instances, 1.0 / self._alone()) if links is None else self.instance_variance(links)
-        if len(each) != instances:
-            raise DataError(f"the links join {len(each)} instances, but {instances} were given")
-        return found.assign(instance_variance=(dim, each))
+        samples, dim = found.sizes[found["scores"].dims[0]], found["scores"].dims[0]
+        each = np.full(samples, 1.0 / self._alone()) if graph is None else self.node_variance(graph)
+        if len(each) != samples:
+            raise DataError(f"the edges join {len(each)} samples, but {samples} were given")
+        return found.assign(node_variance=(dim, each))
 
-    def log_likelihood(self, X: Any, links: Any, *, client: Any = None, **determinant: Any) -> Estimate:
-        """log p(T) of linked instances together, with ½ D log|Δ|.
+    def log_likelihood(self, X: Any, graph: Any, *, client: Any = None, **determinant: Any) -> Estimate:
+        """log p(T) of samples in a graph together, with ½ D log|Δ|.
 
-        Parameters: `X` (N, D) and `links` as in `fit`; `determinant`, keywords of `log_determinant`.
+        Parameters: `X` (N, D) and `graph` as in `fit`; `determinant`, keywords of `log_determinant`.
         Returns: the value in nats, and its standard error (0 where log|Δ| is exact); never compare it across γ.
         Errors: NotFittedError; DataError as in `fit`.
         """
-        return joint_log_likelihood(self, X, links, None, client, determinant)
+        return joint_log_likelihood(self, X, graph, None, client, determinant)
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Any:
-        """Draw instances without links: x ~ N(μ, C / (γ + α²)).
+        """Draw samples without edges: x ~ N(μ, C / (γ + α²)).
 
         Parameters and returns as in PPCA. Errors: NotFittedError.
         """
@@ -143,14 +145,14 @@ class RelationalPPCA(LinkedModel, PPCA):
         return self.mean_ + (drawn - self.mean_) / np.sqrt(self._alone())
 
 
-class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
-    """Supervised PPCA of linked instances: features and targets share z, instances the precision Δ of RelationalPPCA.
+class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
+    """Supervised PPCA of samples in a graph: features and targets share z, samples the precision Δ of RelationalPPCA.
 
-    H takes the place of the joint covariance of features and targets; every instance must have its targets.
+    H takes the place of the joint covariance of features and targets; every sample must have its targets.
 
     Parameters
     ----------
-    n_components, tol, max_iter, random_state, solver, route, noise_floor, suspect_data : as in SupervisedPPCA.
+    n_components, tol, max_iter, random_state, solver, noise_floor, zero_rows : as in SupervisedPPCA.
     target_type, target_noise_floor : as in SupervisedPPCA.
     alpha, gamma, start, start_noise : as in RelationalPPCA.
 
@@ -170,12 +172,11 @@ class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
         tol: float = 1e-9,
         max_iter: int | None = None,
         random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov"] = "auto",
+        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
         start: Literal["random", "pca"] = "random",
         start_noise: float | None = None,
         noise_floor: float = 1e-6,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
+        zero_rows: Literal["keep", "raise"] = "keep",
         target_type: Any = "auto",
         target_noise_floor: float = 1e-3,
     ) -> None:
@@ -185,9 +186,8 @@ class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
             max_iter=max_iter,
             random_state=random_state,
             solver=solver,
-            route=route,
             noise_floor=noise_floor,
-            suspect_data=suspect_data,
+            zero_rows=zero_rows,
             target_type=target_type,
             target_noise_floor=target_noise_floor,
         )
@@ -200,15 +200,15 @@ class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
         encoded = super()._encoded(source, y, labelled)
         if not encoded.complete:
             raise DataError(
-                "some instances have no targets; relational supervised PPCA needs all of them: use SupervisedPPCA "
-                "without links, or RelationalPPCA without targets"
+                "some samples have no targets; relational supervised PPCA needs all of them: use SupervisedPPCA "
+                "without edges, or RelationalPPCA without targets"
             )
         return encoded
 
-    def plan(self, X: Any, y: Any = None, *, labelled: Any = None, links: Any = None, client: Any = None) -> Plan:
+    def plan(self, X: Any, y: Any = None, *, labelled: Any = None, graph: Any = None, client: Any = None) -> Plan:
         """What `fit` would do and cost; see RelationalPPCA.plan.
 
-        Parameters: `X`, `y`, `links` and `client` as in `fit`; `labelled` as in SupervisedPPCA, all must be.
+        Parameters: `X`, `y`, `graph` and `client` as in `fit`; `labelled` as in SupervisedPPCA, all must be.
         Returns: the plan. Errors: PlanError, DataError as in `fit`.
         """
         self._check_hyperparameters()
@@ -216,7 +216,7 @@ class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
         self._check_shape(source)
         encoded = self._encoded(source, y, labelled)
         specification = self._make_specification(source, encoded)
-        return self._make_plan(source, specification, client, self._open_links(links, source), encoded)
+        return self._make_plan(source, specification, client, self._open_graph(graph, source), encoded)
 
     def fit(
         self,
@@ -224,57 +224,57 @@ class RelationalSupervisedPPCA(LinkedModel, SupervisedPPCA):
         y: Any = None,
         *,
         labelled: Any = None,
-        links: Any = None,
+        graph: Any = None,
         client: Any = None,
-        watch: Watch | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
-        """Fit the model to features, targets of every instance, and the graph between the instances.
+        """Fit the model to features, targets of every sample, and the graph between the samples.
 
-        Parameters: `X`, `y`, `client`, `watch` as in SupervisedPPCA; `links` as in RelationalPPCA.
-        Errors: DataError (also: an instance without targets), PlanError.
+        Parameters: `X`, `y`, `client`, `callbacks` as in SupervisedPPCA; `graph` as in RelationalPPCA.
+        Errors: DataError (also: a sample without targets), PlanError.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
         encoded = self._encoded(source, y, labelled)
-        self._fit(source, encoded, client, watch or Watch(), self._open_links(links, source))
+        self._fit(source, encoded, client, callbacks, self._open_graph(graph, source))
         self._publish_targets(encoded.encoding)
         return self
 
     def predictive_variance(self) -> Array:
-        """Variance of each output of an instance without links, given its features (L,)."""
+        """Variance of each output of a sample without edges, given its features (L,)."""
         return super().predictive_variance() / self._alone()
 
     def posterior(self, X: Any, y: Any = None, *, client: Any = None) -> xr.Dataset:
-        """The distribution of the latent variables of instances without links; as in SupervisedPPCA."""
+        """The distribution of the latent variables of samples without edges; as in SupervisedPPCA."""
         found = super().posterior(X, y, client=client)
         return found.assign(covariance=found["covariance"] / self._alone())
 
-    def log_likelihood(self, X: Any, y: Any, links: Any, *, client: Any = None, **determinant: Any) -> Estimate:
-        """log p(T) of features and targets of linked instances together; see RelationalPPCA.log_likelihood."""
-        return joint_log_likelihood(self, X, links, self._encode_new(X, y), client, determinant)
+    def log_likelihood(self, X: Any, y: Any, graph: Any, *, client: Any = None, **determinant: Any) -> Estimate:
+        """log p(T) of features and targets of samples in a graph together; see RelationalPPCA.log_likelihood."""
+        return joint_log_likelihood(self, X, graph, self._encode_new(X, y), client, determinant)
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Any:
-        """Draw instances without links; as in SupervisedPPCA."""
+        """Draw samples without edges; as in SupervisedPPCA."""
         x, y = super().sample(n_samples, random_state=random_state)
         scale = 1.0 / np.sqrt(self._alone())
         return self.mean_ + (x - self.mean_) * scale, self.target_mean_ + (y - self.target_mean_) * scale
 
 
 def joint_log_likelihood(
-    model: Any, X: Any, links: Any, targets: Array | None, client: Any, determinant: dict[str, Any]
+    model: Any, X: Any, graph: Any, targets: Array | None, client: Any, determinant: dict[str, Any]
 ) -> Estimate:
-    """Log-likelihood of linked instances together, with the constant of the graph."""
+    """Log-likelihood of samples in a graph together, with the constant of the graph."""
     model._require_fitted()
     source, _ = open_input(X)
     model._known_features().check(source.shape, source.labels.features)
-    opened = model._open_links(links, source)
+    opened = model._open_graph(graph, source)
     constant = model.log_determinant(opened, client=client, **determinant)
     specification = model._specification
-    with connect(source, targets=targets, client=client, links=opened) as session:
+    with connect(source, targets=targets, client=client, graph=opened) as session:
         plan = model._planned(session, specification, None, opened)
-        task = model._task(plan, source, specification, links=opened)
+        task = model._task(plan, source, specification, graph=opened)
         session.keep(plan.cache_bytes)
-        value = linked_log_likelihood(task, plan, model._parameters, session.run)
+        value = graph_log_likelihood(task, plan, model._parameters, session.run)
     width = sum(specification.sizes)
     return Estimate(value + 0.5 * width * constant.value, 0.5 * width * constant.standard_error)

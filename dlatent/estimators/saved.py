@@ -17,15 +17,15 @@ from dlatent.estimators import saved_local_linear
 from dlatent.estimators.base import Fitted, LatentVariableModel
 from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.estimators.factor_analysis import FactorAnalysis
+from dlatent.estimators.graph_model import GraphModel
 from dlatent.estimators.kernel import KernelPPCA, KernelSupervisedPPCA
-from dlatent.estimators.linked import LinkedModel
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.relational import RelationalPPCA, RelationalSupervisedPPCA
 from dlatent.estimators.saved_kernel import PART, kernel_attributes, kernel_variables, restored_map
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import TargetEncoding
 from dlatent.estimators.views import CorrespondenceModel
-from dlatent.fitting.outcome import Outcome, Progress
+from dlatent.fitting.outcome import Iteration, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
@@ -57,7 +57,7 @@ def _variables(model: LatentVariableModel, *, whole: bool) -> dict[str, Variable
     found = {
         **_loading_variables(model, whole=whole),
         **_noise_variables(model),
-        "view_instances": Variable(("view",), np.array(fitted.outcome.view_instances)),
+        "view_samples": Variable(("view",), np.array(fitted.outcome.view_samples)),
         "total_variance": Variable(("view",), np.array(fitted.outcome.total_variance)),
         "view": Variable(("view",), np.array([view.name for view in model._specification.views])),
         "component": Variable(("component",), model.component_names_),
@@ -145,7 +145,7 @@ def _attributes(model: LatentVariableModel) -> dict[str, Any]:
         "checked_log_likelihood": outcome.checked_log_likelihood,
         "converged": outcome.converged,
         "iterations": outcome.iterations,
-        "instances": outcome.instances,
+        "samples": outcome.samples,
         "advice": list(outcome.advice),
         "patterns": [list(pattern) for pattern in outcome.specification.patterns],
         "dims": list(fitted.labels.dims),
@@ -154,7 +154,7 @@ def _attributes(model: LatentVariableModel) -> dict[str, Any]:
     }
     if isinstance(model, SupervisedPPCA):
         found["target_kind"] = model._encoding.kind
-    if isinstance(model, LinkedModel):
+    if isinstance(model, GraphModel):
         found["precision_rank"] = model.precision_rank_
     if isinstance(model, CorrespondenceModel):
         labels = [model._view_labels[name] for name in model.view_names_]
@@ -181,7 +181,7 @@ def result_dataset(model: LatentVariableModel) -> xr.Dataset:
     variables = _variables(model, whole=False)
     feature = model._require_fitted().labels.dims[1]
     attributes = _attributes(model)
-    kept = ("log_likelihood", "converged", "iterations", "passes", "instances")
+    kept = ("log_likelihood", "converged", "iterations", "passes", "samples")
     dataset = xr.Dataset(
         {name: (v.dims, v.values) for name, v in variables.items() if not _is_coordinate(name, v)},
         coords={name: (v.dims, v.values) for name, v in variables.items() if _is_coordinate(name, v)},
@@ -245,7 +245,7 @@ def _load_model(stored: StoredResult) -> LatentVariableModel:
             np.concatenate([parameters.mean, values["rank_mean"]]),
             parameters.noise_variance,
         )
-    history = _records(Progress, values, "iteration", ITERATION, numbered=True)
+    history = _records(Iteration, values, "iteration", ITERATION, numbered=True)
     outcome = Outcome(
         parameters,
         specification,
@@ -254,8 +254,8 @@ def _load_model(stored: StoredResult) -> LatentVariableModel:
         attributes["converged"],
         attributes["iterations"],
         tuple(values[f"{prefix}at_floor"].tolist()),
-        attributes["instances"],
-        tuple(values["view_instances"].tolist()),
+        attributes["samples"],
+        tuple(values["view_samples"].tolist()),
         tuple(values["total_variance"].tolist()),
         tuple(attributes["advice"]),
         attributes["checked_log_likelihood"],
@@ -273,7 +273,7 @@ def _load_model(stored: StoredResult) -> LatentVariableModel:
         model._map = restored_map(values, attributes["features"])
         model.n_features_in_ = attributes["features"]["columns"]
     model._publish(outcome, passes)
-    if isinstance(model, LinkedModel):
+    if isinstance(model, GraphModel):
         model.precision_rank_ = attributes["precision_rank"]
     if isinstance(model, SupervisedPPCA):
         names = values["target"]
@@ -287,7 +287,7 @@ def _load_model(stored: StoredResult) -> LatentVariableModel:
 
 def _check_attributes(attributes: Any) -> None:
     """Refuse attributes that no fit leaves. Errors: StoreError."""
-    whole = ("instances", "iterations", "passes")
+    whole = ("samples", "iterations", "passes")
     wrong = [name for name in whole if type(attributes[name]) is not int or attributes[name] < 0]
     wrong += [name for name in ("log_likelihood",) if type(attributes[name]) not in (int, float)]
     wrong += [name for name in ("converged",) if type(attributes[name]) is not bool]

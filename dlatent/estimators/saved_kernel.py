@@ -52,8 +52,8 @@ def _rows(features: KernelMap) -> dict[str, Variable]:
             "be saved; fit it with landmarks, or on a machine with more memory"
         )
     values: Features = stacked(tuple(block.load() for block in features.rows))
-    edges = np.array([*(block.start for block in features.rows), values.shape[0]], dtype=np.int64)
-    found = {"training_edges": Variable(("edge",), edges)}
+    bounds = np.array([*(block.start for block in features.rows), values.shape[0]], dtype=np.int64)
+    found = {"training_edges": Variable(("edge",), bounds)}
     if isinstance(values, sp.csr_array):
         return found | {
             "training_values": Variable(("entry",), values.data),
@@ -80,10 +80,10 @@ def kernel_attributes(model: KernelPPCA) -> dict[str, Any]:
 
 def _check_rows(rows: Features, values: dict[str, Any], columns: int) -> None:
     """Refuse training rows that do not fit what is made of them. Errors: StoreError."""
-    edges = values["training_edges"]
+    bounds = values["training_edges"]
     if rows.shape != (len(values["feature_middle"]), columns):
         raise StoreError(f"there are training rows of shape {rows.shape} for {len(values['feature_middle'])} weights")
-    if len(edges) < 2 or edges[0] != 0 or edges[-1] != rows.shape[0] or (np.diff(edges) < 1).any():
+    if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != rows.shape[0] or (np.diff(bounds) < 1).any():
         raise StoreError(f"'training_edges' do not cut {rows.shape[0]} training rows into blocks")
 
 

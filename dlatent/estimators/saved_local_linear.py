@@ -71,7 +71,7 @@ def load_local_linear(stored: StoredResult) -> LocalLinearModel:
 
 
 def _check_table(table: Any, views: tuple[FittedView, ...]) -> None:
-    """Refuse a table that does not give each row of each view one instance. Errors: StoreError."""
+    """Refuse a table that does not give each row of each view one sample. Errors: StoreError."""
     if table.shape[1] != len(views):
         raise StoreError(f"'view_row' has {table.shape[1]} columns for {len(views)} views")
     for view, column in zip(views, table.T, strict=True):
@@ -84,10 +84,10 @@ def _variables(model: LocalLinearModel) -> dict[str, Variable]:
     for number, members in enumerate(model.separate_sets_):
         label[members] = number
     found = {
-        "embedding": Variable(("instance", "component"), model.embedding_),
+        "embedding": Variable(("sample", "component"), model.embedding_),
         "smallest_eigenvalues": Variable(("component",), model.eigenvalues_),
-        "view_row": Variable(("instance", "view"), model._table),
-        "separate_set": Variable(("instance",), label),
+        "view_row": Variable(("sample", "view"), model._table),
+        "separate_set": Variable(("sample",), label),
         "view": Variable(("view",), np.array([view.name for view in model._views])),
         "component": Variable(("component",), np.arange(model.embedding_.shape[1])),
     }

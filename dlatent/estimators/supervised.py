@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -13,7 +14,7 @@ import xarray as xr
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.engine.lazy import is_dask
 from dlatent.errors import DataError
-from dlatent.estimators.base import Watch
+from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.ppca import PPCA, own_posteriors, posterior_dataset
@@ -64,10 +65,9 @@ class SupervisedPPCA(PPCA):
     max_iter : as in PPCA.
     random_state : as in PPCA.
     solver : as in PPCA; "em" is Algorithm 1, or 2 where rows are unlabelled, corrected.
-    route : as in PPCA.
     noise_floor : as in PPCA.
-    suspect_data : as in PPCA; "refuse" also raises for classes with one labelled instance.
-    missing : as in PPCA; unless "refuse", outputs may be missing one by one, too.
+    zero_rows : as in PPCA.
+    missing : as in PPCA; unless "raise", outputs may be missing one by one, too.
     target_type : "auto", "class" (labels of any dtype, one-of-C), "multilabel" (0/1 matrix) or "regression".
     target_noise_floor : smallest noise variance of the targets, as a part of their mean variance.
 
@@ -80,7 +80,7 @@ class SupervisedPPCA(PPCA):
     target_mean_ : μ_y (L,).
     target_noise_variance_ : σ_y².
     classes_ : (L,) labels in the order of the outputs, for classes only.
-    log_likelihood_ : of all instances in nats, the targets on their rank.
+    log_likelihood_ : of all samples in nats, the targets on their rank.
     at_floor_ : two truth values, whether the noise of the features and of the targets is at its floor.
 
     All others are those of PPCA.
@@ -97,12 +97,11 @@ class SupervisedPPCA(PPCA):
         tol: float = 1e-9,
         max_iter: int | None = None,
         random_state: Any = 0,
-        solver: Literal["auto", "em"] = "auto",
-        route: Literal["auto", "moments", "krylov", "rows", "dual"] = "auto",
+        solver: Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"] = "auto",
         noise_floor: float = 1e-6,
         target_noise_floor: float = 1e-3,
-        suspect_data: Literal["refuse", "keep"] = "refuse",
-        missing: Literal["refuse", "nan", "unstored"] = "refuse",
+        zero_rows: Literal["keep", "raise"] = "keep",
+        missing: Literal["raise", "nan", "unstored"] = "raise",
     ) -> None:
         super().__init__(
             n_components,
@@ -110,9 +109,8 @@ class SupervisedPPCA(PPCA):
             max_iter=max_iter,
             random_state=random_state,
             solver=solver,
-            route=route,
             noise_floor=noise_floor,
-            suspect_data=suspect_data,
+            zero_rows=zero_rows,
             missing=missing,
         )
         self.target_type = target_type
@@ -137,8 +135,7 @@ class SupervisedPPCA(PPCA):
             source.shape[0],
             self.target_type,
             mask=mask,
-            lone_classes=self.suspect_data,
-            holes=self.missing != "refuse",
+            holes=self.missing != "raise",
         )
 
     def plan(self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None) -> Plan:
@@ -155,19 +152,19 @@ class SupervisedPPCA(PPCA):
         return self._make_plan(source, self._make_specification(source, encoded), client, encoded=encoded)
 
     def fit(
-        self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None, watch: Watch | None = None
+        self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None, callbacks: Sequence[Callback] = ()
     ) -> Self:
         """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
 
         Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
-        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `watch` as in PPCA.
+        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `callbacks` as in PPCA.
         Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         self._check_shape(source)
         encoded = self._encoded(source, y, labelled)
-        self._fit(source, encoded, client, watch or Watch())
+        self._fit(source, encoded, client, callbacks)
         self._publish_targets(encoded.encoding)
         return self
 
@@ -186,7 +183,7 @@ class SupervisedPPCA(PPCA):
         if y is None:
             return None
         rows = int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
-        return self._encoding.encode(plain_rows(y, None), rows, holes=self.missing != "refuse")
+        return self._encoding.encode(plain_rows(y, None), rows, holes=self.missing != "raise")
 
     def transform(
         self,
@@ -210,12 +207,12 @@ class SupervisedPPCA(PPCA):
         """The distribution of the latent variables given the features and, where present, the targets.
 
         Parameters: `X` (N, D); `y` as in `transform`.
-        Returns: Dataset with `scores` (instance, component) and `covariance`; with `y` there are two covariances
-        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (instance) tells which is
-        whose; where entries may be missing each row has its own (instance, component, component_2).
+        Returns: Dataset with `scores` (sample, component) and `covariance`; with `y` there are two covariances
+        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (sample) tells which is
+        whose; where entries may be missing each row has its own (sample, component, component_2).
         """
         scores = self.transform(X, y, client=client)
-        if self.missing != "refuse":
+        if self.missing != "raise":
             return own_posteriors(scores, self._covariances(X, self._encode_new(X, y), client=client))
         patterns: tuple[tuple[int, ...], ...] = ((0,),) if y is None else ((0, 1), (0,))
         covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]
@@ -258,12 +255,12 @@ class SupervisedPPCA(PPCA):
         """Mean of the outputs given the features, E[y|x] = μ_y + W_y E[z|x].
 
         Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: (N, L) in the kind of the input, dims (instance, target): regression values, or scores of the classes
+        Returns: (N, L) in the kind of the input, dims (sample, target): regression values, or scores of the classes
         or labels.
         Errors: NotFittedError; DataError as in `PPCA.transform`.
         """
         self._require_fitted()
-        rows = prediction_rows if self.missing == "refuse" else incomplete_prediction_rows
+        rows = prediction_rows if self.missing == "raise" else incomplete_prediction_rows
         function = self._rows(partial(rows, encoding=self._encoding))
         return map_rows(
             X,
@@ -291,7 +288,7 @@ class SupervisedPPCA(PPCA):
             values = means[:, 0] if means.shape[1] == 1 else means
         if not return_variance:
             return values
-        if self.missing == "refuse":
+        if self.missing == "raise":
             return values, self.predictive_variance()
         function = self._rows(partial(variance_rows, encoding=self._encoding))
         options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
@@ -313,7 +310,7 @@ class SupervisedPPCA(PPCA):
         return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
 
     def score_samples(self, X: Any, y: Any = None, *, client: Any = None) -> Any:
-        """Log-likelihood of each instance: log p(x, y) where targets are given, log p(x) elsewhere.
+        """Log-likelihood of each sample: log p(x, y) where targets are given, log p(x) elsewhere.
 
         Parameters: `X` (N, D); `y` as in `transform`.
         Returns: (N,) in nats, the targets on their rank, in the kind of the input.
@@ -323,7 +320,7 @@ class SupervisedPPCA(PPCA):
         return self._log_likelihoods(X, self._encode_new(X, y), client=client)
 
     def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
-        """Mean log-likelihood per instance, in nats; not the accuracy of `predict`.
+        """Mean log-likelihood per sample, in nats; not the accuracy of `predict`.
 
         Parameters: `X` (N, D); `y` as in `transform`.
         Returns: a number. Errors: as in `score_samples`.
@@ -331,7 +328,7 @@ class SupervisedPPCA(PPCA):
         return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
-        """Draw instances from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
+        """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
         Returns: features (n_samples, D) and outputs (n_samples, L). Errors: NotFittedError.

@@ -52,11 +52,11 @@ class TargetEncoding:
         """The second view of each class (C, L')."""
         return (np.eye(len(self.centre)) - self.centre) @ self.rotation
 
-    def encode(self, targets: Any, instances: int, *, holes: bool = False) -> Array:
+    def encode(self, targets: Any, samples: int, *, holes: bool = False) -> Array:
         """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if
         unlabelled; `holes` allows rows of which some outputs are missing, where the targets are not rotated."""
         if self.classes is None:
-            values = _matrix(targets, instances)
+            values = _matrix(targets, samples)
             if values.shape[1] != len(self.centre):
                 raise DataError(
                     f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
@@ -66,15 +66,15 @@ class TargetEncoding:
                 return values - self.centre
             _whole_rows(values)
             return (values - self.centre) @ self.rotation
-        codes = self.codes(targets, instances)
+        codes = self.codes(targets, samples)
         rows = self.table()[codes]
         rows[codes < 0] = np.nan
         return rows
 
-    def codes(self, targets: Any, instances: int) -> Integers:
+    def codes(self, targets: Any, samples: int) -> Integers:
         """The class number of each row, −1 where unlabelled; DataError names a label that the model does not know."""
         assert self.classes is not None
-        values, present = _labels(targets, instances)
+        values, present = _labels(targets, samples)
         codes = np.full(len(values), -1, dtype=np.int64)
         known = {label: number for number, label in enumerate(self.classes.tolist())}
         distinct, which = _distinct(values[present])
@@ -104,7 +104,7 @@ class EncodedTargets:
 
     @property
     def complete(self) -> bool:
-        """Whether every instance has its targets."""
+        """Whether every sample has its targets."""
         return bool(self.labelled.all())
 
 
@@ -122,11 +122,10 @@ def check_dropped_rows(targets: Any, source: DataSource) -> None:
 
 def encode_targets(
     targets: Any,
-    instances: int,
+    samples: int,
     kind: TargetType,
     *,
     mask: Any = None,
-    lone_classes: str = "refuse",
     holes: bool = False,
 ) -> EncodedTargets:
     """Find out what the targets are, and encode them.
@@ -135,22 +134,20 @@ def encode_targets(
     or `mask` (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text,
     integers, booleans and whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is
     multi-label; `holes` allows rows of which some outputs are missing. Raises DataError: wrong length, no labelled row,
-    one class, a class with one labelled instance, constant targets.
+    one class, constant targets.
     """
     if targets is None:
         raise DataError("a supervised model needs targets: fit(X, y); for data without labels use PPCA")
     targets = _as_array(targets)
-    if targets.ndim not in (1, 2) or len(targets) != instances:
-        raise DataError(
-            f"y has shape {targets.shape}; the data have {instances} instances, so y needs {instances} rows"
-        )
-    targets = _without_minus_rows(_masked(targets, mask, instances), kind)
+    if targets.ndim not in (1, 2) or len(targets) != samples:
+        raise DataError(f"y has shape {targets.shape}; the data have {samples} samples, so y needs {samples} rows")
+    targets = _without_minus_rows(_masked(targets, mask, samples), kind)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     chosen = _kind_of(targets) if kind == "auto" else kind
     if chosen == "class":
-        return _encode_classes(targets, instances, lone_classes)
-    return _encode_outputs(targets, instances, chosen, holes)
+        return _encode_classes(targets, samples)
+    return _encode_outputs(targets, samples, chosen, holes)
 
 
 def _as_array(targets: Any) -> npt.NDArray[Any]:
@@ -172,12 +169,12 @@ def _to_numpy(targets: Any) -> npt.NDArray[Any]:
     return np.asarray(targets)
 
 
-def _masked(targets: npt.NDArray[Any], mask: Any, instances: int) -> npt.NDArray[Any]:
+def _masked(targets: npt.NDArray[Any], mask: Any, samples: int) -> npt.NDArray[Any]:
     if mask is None:
         return targets
     keep = np.asarray(mask)
-    if keep.shape != (instances,) or keep.dtype != bool:
-        raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {instances} booleans")
+    if keep.shape != (samples,) or keep.dtype != bool:
+        raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {samples} booleans")
     hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()
     hidden[~keep] = np.nan if hidden.dtype.kind == "f" else None
     return hidden
@@ -264,19 +261,19 @@ def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
         raise DataError(f"{what} must be numbers for this target type: {error}") from error
 
 
-def _matrix(targets: Any, instances: int) -> Array:
+def _matrix(targets: Any, samples: int) -> Array:
     values = _numbers(_as_array(targets), "y")
     values = values[:, None] if values.ndim == 1 else values
-    if len(values) != instances:
-        raise DataError(f"y has {len(values)} rows; the data have {instances} instances")
+    if len(values) != samples:
+        raise DataError(f"y has {len(values)} rows; the data have {samples} samples")
     return values
 
 
-def _labels(targets: Any, instances: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def _labels(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Class labels and which rows have one: None, NaN and −1 are no labels."""
     values = _as_array(targets)
-    if values.ndim != 1 or len(values) != instances:
-        raise DataError(f"class labels have shape {values.shape}; expected {instances} of them")
+    if values.ndim != 1 or len(values) != samples:
+        raise DataError(f"class labels have shape {values.shape}; expected {samples} of them")
     if values.dtype.kind in "USb":
         return values, np.ones(len(values), dtype=bool)
     if values.dtype.kind == "f":
@@ -291,12 +288,12 @@ def _labels(targets: Any, instances: int) -> tuple[npt.NDArray[Any], npt.NDArray
     return values, np.array(labels, dtype=bool)[which]
 
 
-def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str) -> EncodedTargets:
+def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
     if targets.ndim != 1:
-        raise DataError(f"class labels have shape {targets.shape}; expected one label per instance")
-    values, present = _labels(targets, instances)
+        raise DataError(f"class labels have shape {targets.shape}; expected one label per sample")
+    values, present = _labels(targets, samples)
     if not present.any():
-        raise DataError("no row of y is labelled (all are None, NaN or -1); label some instances, or use PPCA")
+        raise DataError("no row of y is labelled (all are None, NaN or -1); label some samples, or use PPCA")
     seen = values[present]
     try:
         classes, inverse = _classes_of(seen)
@@ -310,15 +307,11 @@ def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str
     if len(classes) < 2:
         only = classes.tolist()[0]
         raise DataError(f"all {len(seen)} labelled rows have the class {only!r}; a supervised model needs two or more")
-    if lone_classes == "refuse" and (counts == 1).any():
-        lone = int(np.flatnonzero(counts == 1)[0])
-        row = int(np.flatnonzero(present)[np.flatnonzero(inverse == lone)[0]])
+    if present.all() and (counts == 1).all():
         raise DataError(
-            f"{int((counts == 1).sum())} of {len(classes)} classes have one labelled instance, for example "
-            f"{classes.tolist()[lone]!r} (row {row}); merge or unlabel them, pass target_type='regression' if y are "
-            "numbers, or suspect_data='keep' to fit all the same"
+            f"all {len(classes)} rows have classes of their own; pass target_type='regression' if y are numbers"
         )
-    codes = np.full(instances, -1, dtype=np.int32)
+    codes = np.full(samples, -1, dtype=np.int32)
     codes[present] = inverse
     share = counts / counts.sum()
     rotation = _rotation(np.diag(share) - np.outer(share, share))
@@ -326,13 +319,13 @@ def _encode_classes(targets: npt.NDArray[Any], instances: int, lone_classes: str
     return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), present, counts)
 
 
-def _encode_outputs(targets: npt.NDArray[Any], instances: int, kind: str, holes: bool) -> EncodedTargets:
-    values = _matrix(targets, instances)
+def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: bool) -> EncodedTargets:
+    values = _matrix(targets, samples)
     if holes and (np.isnan(values).any(axis=1) & ~np.isnan(values).all(axis=1)).any():
         return _encode_with_holes(values, kind)
     present = _whole_rows(values)
     if not present.any():
-        raise DataError("no row of y is labelled (all are NaN); label some instances, or use PPCA")
+        raise DataError("no row of y is labelled (all are NaN); label some samples, or use PPCA")
     seen = values[present]
     if kind == "multilabel" and not np.isin(seen, (0.0, 1.0)).all():
         raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")

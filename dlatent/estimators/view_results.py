@@ -1,4 +1,4 @@
-"""What a model of several views says of its views and of joint instances."""
+"""What a model of several views says of its views and of joint samples."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ Views = Mapping[str, Any] | list[Any] | tuple[Any, ...]
 
 
 class Together(NamedTuple):
-    """Results of joint instances in the order of their table, and their rows in each view as coordinates."""
+    """Results of joint samples in the order of their table, and their rows in each view as coordinates."""
 
     values: Array
     rows: dict[str, tuple[str, Table]]
 
 
 def arrangement(source: JointSource, numbers: Sequence[int], sizes: tuple[int, ...]) -> Arrangement:
-    """How joint instances are arranged, for a model with views of these sizes that the source has as these numbers."""
+    """How joint samples are arranged, for a model with views of these sizes that the source has as these numbers."""
     dense = [True] * len(sizes)
     for number, own in zip(numbers, source.dense, strict=True):
         dense[number] = own
-    return Arrangement(source.edges, sizes, tuple(dense))
+    return Arrangement(source.bounds, sizes, tuple(dense))
 
 
 def opened(views: Any, on: Any) -> tuple[dict[str, Any], dict[str, DataSource]]:
@@ -109,7 +109,7 @@ class ViewResults(LatentVariableModel):
     def _together(
         self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction, width: int
     ) -> Together:
-        """A function of joint instances of several views, with `width` values each, in the order of their table."""
+        """A function of joint samples of several views, with `width` values each, in the order of their table."""
         data, sources = opened(views, on)
         numbers = [self._number(name) for name in sources]
         for name, own in sources.items():
@@ -127,7 +127,7 @@ class ViewResults(LatentVariableModel):
 
         with connect(source, client=local, cache_bytes=0) as session:
             session.deliver(Pass(_placed_results, request, name="joint rows"), take)
-        rows = {f"row_{name}": ("instance", table[:, view]) for view, name in enumerate(sources)}
+        rows = {f"row_{name}": ("sample", table[:, view]) for view, name in enumerate(sources)}
         return Together(values, rows)
 
     def transform(
@@ -140,12 +140,12 @@ class ViewResults(LatentVariableModel):
         overwrite: bool = False,
         client: Any = None,
     ) -> Any:
-        """Posterior means E[z | the views that an instance has], from any of the views of the model.
+        """Posterior means E[z | the views that a sample has], from any of the views of the model.
 
         Parameters: `views`, a mapping from names to data: one view, or several with `correspondence` or `on` as in
         `fit`; `out`, for one view, a Zarr store to be written instead of memory.
-        Returns: for one view (N, K) in the kind of its data, or the path; for several a DataArray (instance, component)
-        of all instances, those that correspond first, whose coordinates `row_NAME` are their rows in each view (−1:
+        Returns: for one view (N, K) in the kind of its data, or the path; for several a DataArray (sample, component)
+        of all samples, those that correspond first, whose coordinates `row_NAME` are their rows in each view (−1:
         none).
         Errors: NotFittedError; DataError for other features or unknown views, and as in `fit`.
         """
@@ -159,7 +159,7 @@ class ViewResults(LatentVariableModel):
             raise DataError("out is for the scores of one view; those of several views come in memory")
         found = self._together(views, correspondence, on, client, joint_scores, len(names))
         coords = {"component": names, **found.rows}
-        return xr.DataArray(found.values, dims=("instance", "component"), coords=coords, name="scores")
+        return xr.DataArray(found.values, dims=("sample", "component"), coords=coords, name="scores")
 
     def fit_transform(
         self, X: Views, y: Any = None, *, correspondence: Any = None, on: Any = None, client: Any = None
@@ -169,11 +169,11 @@ class ViewResults(LatentVariableModel):
         return self.transform(X, correspondence=correspondence, on=on, client=client)
 
     def posterior(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> xr.Dataset:
-        """The distribution of the latent variables: z | x ~ N(M⁻¹WᵀΨ⁻¹(x − μ), M⁻¹), x the views of an instance.
+        """The distribution of the latent variables: z | x ~ N(M⁻¹WᵀΨ⁻¹(x − μ), M⁻¹), x the views of a sample.
 
         Parameters: as in `transform`.
-        Returns: Dataset with `scores` (instance, component) and `covariance` (component, component_2); of several views
-        with one covariance for each set of views that occurs (pattern, component, component_2), `pattern_of` (instance)
+        Returns: Dataset with `scores` (sample, component) and `covariance` (component, component_2); of several views
+        with one covariance for each set of views that occurs (pattern, component, component_2), `pattern_of` (sample)
         and `has` (pattern, view).  Errors: as in `transform`.
         """
         scores = self.transform(views, correspondence=correspondence, on=on, client=client)
@@ -203,7 +203,7 @@ class ViewResults(LatentVariableModel):
         overwrite: bool = False,
         client: Any = None,
     ) -> Any:
-        """Another view of the same instances: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
+        """Another view of the same samples: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
         Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted;
         `return_variance` as below; `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
@@ -240,10 +240,10 @@ class ViewResults(LatentVariableModel):
         return scores @ self._parameters.loadings[own].T + self._parameters.mean[own]
 
     def score_samples(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Any:
-        """Log-likelihood of each instance, log p(the views that it has), by Woodbury in O(DK) each.
+        """Log-likelihood of each sample, log p(the views that it has), by Woodbury in O(DK) each.
 
         Parameters: as in `transform`.
-        Returns: in nats; for one view (N,) in the kind of its data, for several a DataArray (instance) as `transform`.
+        Returns: in nats; for one view (N,) in the kind of its data, for several a DataArray (sample) as `transform`.
         Errors: as in `transform`.
         """
         self._require_fitted()
@@ -251,17 +251,17 @@ class ViewResults(LatentVariableModel):
         if alone is not None:
             return self._alone(*alone, view_densities, "", None, "log_likelihood", client=client)
         found = self._together(views, correspondence, on, client, joint_densities, 1)
-        return xr.DataArray(found.values[:, 0], dims=("instance",), coords=found.rows, name="log_likelihood")
+        return xr.DataArray(found.values[:, 0], dims=("sample",), coords=found.rows, name="log_likelihood")
 
     def score(
         self, views: Views, y: Any = None, *, correspondence: Any = None, on: Any = None, client: Any = None
     ) -> float:
-        """Mean log-likelihood per instance, in nats. Parameters and errors: as in `score_samples`; `y` is ignored."""
+        """Mean log-likelihood per sample, in nats. Parameters and errors: as in `score_samples`; `y` is ignored."""
         found = self.score_samples(views, correspondence=correspondence, on=on, client=client)
         return float(np.mean(np.asarray(found)))
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> dict[str, npt.NDArray[np.float64]]:
-        """Draw instances that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
+        """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
         Returns: (n_samples, D_v) for each view.  Errors: NotFittedError.

@@ -1,24 +1,27 @@
-"""Models of several views of which instances may lack some: correspondences between data sets."""
+"""Models of several views of which samples may lack some: correspondences between data sets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, DataSource
+from dlatent.arrays import Array, Block, DataSource
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.estimators.base import PILOT, Watch
+from dlatent.estimators.base import INITIAL_MEAN
+from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import ViewResults, Views, arrangement, opened
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
-from dlatent.linear_gaussian.moments import representable
+from dlatent.linear_gaussian.moments import count_empty_views, representable
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.views import Arrangement
 from dlatent.passes import Pass
@@ -28,7 +31,7 @@ from dlatent.stores.joint import JointSource, joint
 class CorrespondenceModel(ViewResults):
     """The common part of the models of several views: opening, planning and fitting; see CorrespondencePPCA."""
 
-    missing = "refuse"
+    missing = "raise"
     noise = "ml"
     _shared = True
 
@@ -43,18 +46,18 @@ class CorrespondenceModel(ViewResults):
             )
 
     def _joint(self, views: Any, correspondence: Any, on: Any) -> JointSource:
-        """The joint instances of views to be fitted."""
+        """The joint samples of views to be fitted."""
         data, sources = opened(views, on)
         if len(sources) < 2:
             raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
         table = joined_rows(correspondence, on, data, sources)
-        return joint(sources, table, refuse_zero_rows=self.suspect_data == "refuse")
+        return joint(sources, table, refuse_zero_rows=self.zero_rows == "raise")
 
     def _check_shape(self, source: DataSource) -> None:
         rows, features = source.shape
         if self.n_components >= min(rows, features):
             raise DataError(
-                f"n_components is {self.n_components}, but {rows} instances × {features} features of all views allow "
+                f"n_components is {self.n_components}, but {rows} samples × {features} features of all views allow "
                 f"at most {min(rows, features) - 1}; ask for fewer components"
             )
 
@@ -78,19 +81,23 @@ class CorrespondenceModel(ViewResults):
         assert isinstance(source, JointSource)
         return arrangement(source, tuple(range(len(source.views))), source.sizes)
 
-    def _pilot(self, session: Session, *, observed: bool) -> Array:
+    def _count(self, source: DataSource) -> Callable[[Block], int]:
+        assert isinstance(source, JointSource)
+        return partial(count_empty_views, arrangement=self._arrangement(source), patterns=source.patterns)
+
+    def _initial_mean(self, session: Session, *, observed: bool) -> Array:
         """The mean of each dense view over the first block that has it, zero for sparse ones."""
         source = session.source
         assert isinstance(source, JointSource)
         request = MeanRequest(source.patterns, self._arrangement(source))
-        shift, edges = np.zeros(source.shape[1]), np.cumsum([0, *source.sizes])
+        shift, bounds = np.zeros(source.shape[1]), np.cumsum([0, *source.sizes])
         for view, own in enumerate(source.views.values()):
             if own.sparse:
                 continue
             pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
-            block = next(at for at, b in enumerate(source.blocks) if b.start == source.edges[pattern])
-            mean = session.run_block(Pass(block_view_means, request, cached=False, name=PILOT), block)
-            at = slice(edges[view], edges[view + 1])
+            block = next(at for at, b in enumerate(source.blocks) if b.start == source.bounds[pattern])
+            mean = session.run_block(Pass(block_view_means, request, cached=False, name=INITIAL_MEAN), block)
+            at = slice(bounds[view], bounds[view + 1])
             shift[at] = representable(mean[at], own.dtype, sparse=False)
         return shift
 
@@ -113,23 +120,23 @@ class CorrespondenceModel(ViewResults):
         correspondence: Any = None,
         on: Any = None,
         client: Any = None,
-        watch: Watch | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
-        """Fit the model to all instances: those of several views, and those that have only one.
+        """Fit the model to all samples: those of several views, and those that have only one.
 
         Parameters: `views`, a mapping from names to data (N_v, D_v), or a list of them, each of any kind that
         `dlatent.stores.open` takes; `y` is ignored; `correspondence`, pairs of rows (m, 2) for two views, or a table
-        (m, views) of rows, −1 where an instance lacks a view (an array, a data frame with a column for each view, a
-        DataArray): the other rows of a view are instances that have no other; `on`, instead, the name of labels that
+        (m, views) of rows, −1 where a sample lacks a view (an array, a data frame with a column for each view, a
+        DataArray): the other rows of a view are samples that have no other; `on`, instead, the name of labels that
         the views share (an xarray coordinate, an index or a column), or a mapping from views to labels; `client`,
-        `watch` as in PPCA.
+        `callbacks` as in PPCA.
         Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
         """
         self._check_hyperparameters()
         source = self._joint(views, correspondence, on)
         self._check_shape(source)
         self._view_labels = {name: own.labels for name, own in source.views.items()}
-        self._fit(source, None, client, watch or Watch())
+        self._fit(source, None, client, callbacks)
         return self
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
@@ -141,7 +148,7 @@ class CorrespondenceModel(ViewResults):
         self.mean_ = {name: parameters.mean[at] for name, at in own.items()}
         self.noise_variance_ = {name: self._by_view(parameters.noise_variance[at]) for name, at in noise.items()}
         self.at_floor_ = {name: self._by_view(np.array(outcome.at_floor)[at]) for name, at in noise.items()}
-        self.view_instances_ = dict(zip(self.view_names_, outcome.view_instances, strict=True))
+        self.view_samples_ = dict(zip(self.view_names_, outcome.view_samples, strict=True))
         self.n_features_in_ = len(parameters.mean)
         at_floor = self.at_floor_
         self._publish_course(outcome, passes)

@@ -19,7 +19,7 @@ from dlatent.linear_gaussian.parameters import LARGEST_LOG, Parameters
 from dlatent.linear_gaussian.specification import Specification
 
 GRADIENT = 1e-10
-"""Largest derivative of the log-likelihood per instance at which the search ends, loadings in units of the spread."""
+"""Largest derivative of the log-likelihood per sample at which the search ends, loadings in units of the spread."""
 SMALL_GRADIENT = 1e-4
 """The same where rounding ends it."""
 MEMORY = 20
@@ -36,7 +36,7 @@ class Ascent(NamedTuple):
 
 
 class _Objective:
-    """Minus the log-likelihood per instance by (W, μ, log ψ), W and μ in units of the views' spreads, and its gradient.
+    """Minus the log-likelihood per sample by (W, μ, log ψ), W and μ in units of the views' spreads, and its gradient.
 
     With B = M⁻¹WᵀΨ⁻¹ and S = Σ(x−μ)(x−μ)ᵀ of a pattern, C⁻¹W = Bᵀ and C⁻¹ = Ψ⁻¹ − Ψ⁻¹WB:
     ∂/∂W = C⁻¹SBᵀ − nBᵀ,  ∂/∂μ = C⁻¹Σ(x−μ),  ∂/∂ψ = ½ diag(C⁻¹SC⁻¹ − nC⁻¹).
@@ -46,10 +46,10 @@ class _Objective:
         self.moments, self.specification = moments, specification
         self.at = [specification.features_of(pattern) for pattern in specification.patterns]
         self.diagonals = [np.diag(found.gram).copy() for found in moments.patterns]
-        self.count = float(sum(found.instances for found in moments.patterns))
+        self.count = float(sum(found.samples for found in moments.patterns))
         seen = np.zeros(len(specification.views))
         for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
-            seen[list(pattern)] += found.instances
+            seen[list(pattern)] += found.samples
         self.spare = bool(moments.spare_size.any())
         self.spare_cells = seen * moments.spare_size
         variances = view_variances(moments, specification.sizes, specification.patterns)
@@ -71,12 +71,12 @@ class _Objective:
         )
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
-        """Minus the log-likelihood per instance, and its gradient."""
+        """Minus the log-likelihood per sample, and its gradient."""
         loadings, mean, noise = self.parameters(vector)
         each = self.specification.per_feature(noise)
         value, by_loadings, by_mean, by_each = 0.0, np.zeros_like(loadings), np.zeros_like(mean), np.zeros_like(each)
         for found, at, diagonal in zip(self.moments.patterns, self.at, self.diagonals, strict=True):
-            w, m, psi, n = loadings[at], mean[at], each[at], found.instances
+            w, m, psi, n = loadings[at], mean[at], each[at], found.samples
             scaled = w / psi[:, None]
             factor, failed = lapack.dpotrf(np.eye(w.shape[1]) + w.T @ scaled)
             if failed:

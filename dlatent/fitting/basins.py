@@ -23,9 +23,9 @@ VANISHED = 1e-12
 
 
 def starting_points(moments: Moments, specification: Specification) -> list[Parameters]:
-    """Starts in different basins, from moments about the means: the principal components of the instances of a view,
+    """Starts in different basins, from moments about the means: the principal components of the samples of a view,
     for each view that appears without others; those of all these views, turned towards each other; and two from the
-    complete instances.
+    complete samples.
 
     All have some noise in every view: where K reaches a view's features its principal components leave none, and the
     likelihood is nearly flat there, far below its maximum.
@@ -54,7 +54,7 @@ def _in_basins(moments: Moments, specification: Specification) -> list[Parameter
 
 
 def principal_start(moments: Moments, specification: Specification, view: int) -> Parameters:
-    """One view: PPCA of the instances that have it.  Other views: regressed on those scores by a first EM step, noise
+    """One view: PPCA of the samples that have it.  Other views: regressed on those scores by a first EM step, noise
     of a tenth."""
     own, k, width = specification.slices[view], specification.n_components, specification.sizes[view]
     count = view_counts(moments, specification.patterns, len(specification.views))[view]
@@ -73,9 +73,9 @@ def principal_start(moments: Moments, specification: Specification, view: int) -
 
 
 def aligned(moments: Moments, specification: Specification, each: list[Parameters]) -> Parameters:
-    """Each view's own principal components, turned so that instances of several views have like scores in them.
+    """Each view's own principal components, turned so that samples of several views have like scores in them.
 
-    The rotation of a view is that of orthogonal Procrustes: the polar factor of Σ E[z|x_w] E[z|x_v]ᵀ over instances
+    The rotation of a view is that of orthogonal Procrustes: the polar factor of Σ E[z|x_w] E[z|x_v]ᵀ over samples
     that have it and a view that was turned before.
     """
     count = len(specification.views)
@@ -103,7 +103,7 @@ def projection_of(parameters: Parameters, specification: Specification, view: in
 
 
 def _shared(moments: Moments, specification: Specification, maps: list[Array], turned: list[int], view: int) -> Array:
-    """Σ E[z|x_w] E[z|x_v]ᵀ (K, K) over the instances that have the view and some of the others."""
+    """Σ E[z|x_w] E[z|x_v]ᵀ (K, K) over the samples that have the view and some of the others."""
     total = np.zeros((specification.n_components,) * 2)
     for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
         if view not in pattern:
@@ -116,9 +116,9 @@ def _shared(moments: Moments, specification: Specification, maps: list[Array], t
 
 
 def _complete_starts(moments: Moments, specification: Specification) -> list[Parameters]:
-    """The best maximum for the instances that have every view, and their best loadings at little noise of other views.
+    """The best maximum for the samples that have every view, and their best loadings at little noise of other views.
 
-    Nothing where there are no such instances, or too few of them to vary.
+    Nothing where there are no such samples, or too few of them to vary.
     """
     full = tuple(range(len(specification.views)))
     if full not in specification.patterns:
@@ -126,7 +126,7 @@ def _complete_starts(moments: Moments, specification: Specification) -> list[Par
     found = moments.patterns[specification.patterns.index(full)]
     counts = view_counts(moments, specification.patterns, len(specification.views))
     alone = Specification(specification.views, (full,), specification.n_components)
-    part = Moments((found,), moments.shift, moments.spare_size, moments.spare_energy * (found.instances / counts))
+    part = Moments((found,), moments.shift, moments.spare_size, moments.spare_energy * (found.samples / counts))
     middle = centred(part, alone.sizes, alone.patterns)
     variances = view_variances(middle, alone.sizes, alone.patterns)
     if not (variances > 0.0).all():
@@ -167,14 +167,14 @@ def occupied(moments: Moments, specification: Specification) -> tuple[Moments, S
     found = []
     for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
         turn = la.block_diag(*(turns[view] for view in pattern))
-        found.append(PatternMoments(part.instances, part.total @ turn, turn.T @ part.gram @ turn))
+        found.append(PatternMoments(part.samples, part.total @ turn, turn.T @ part.gram @ turn))
     whole = la.block_diag(*turns)
     inside = Moments(tuple(found), moments.shift @ whole, spare_size, spare_energy)
     return inside, specification.resized(sizes), whole
 
 
 def second_moments(moments: Moments, specification: Specification, view: int) -> Array:
-    """Σ (x−μ)(x−μ)ᵀ of a view over the instances that have it."""
+    """Σ (x−μ)(x−μ)ᵀ of a view over the samples that have it."""
     parts = zip(specification.patterns, moments.patterns, strict=True)
     own = [(found.gram, specification.slices_within(pattern)[view]) for pattern, found in parts if view in pattern]
     return np.asarray(sum(gram[at, at] for gram, at in own))

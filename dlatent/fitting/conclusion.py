@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlatent.arrays import Array
 from dlatent.fitting.diagnostics import advise, at_floors
-from dlatent.fitting.outcome import Options, Outcome, Progress
+from dlatent.fitting.outcome import Iteration, Options, Outcome
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.moments import Moments, view_counts
 from dlatent.linear_gaussian.parameters import Parameters
@@ -17,7 +17,7 @@ CHECK = 1e-7
 def make_outcome(
     parameters: Parameters,
     specification: Specification,
-    history: tuple[Progress, ...],
+    history: tuple[Iteration, ...],
     options: Options,
     variances: Array,
     counts: Moments,
@@ -43,7 +43,7 @@ def make_outcome(
         converged,
         len(history),
         at_floor,
-        int(sum(m.instances for m in counts.patterns)),
+        int(sum(m.samples for m in counts.patterns)),
         tuple(int(n) for n in seen),
         tuple(float(variances[at].mean()) for at in specification.noise_slices),
         advice,

@@ -35,7 +35,7 @@ SKEWNESS = 10.0
 EXPECTED_VIEW_PASSES = 40
 """Accelerated EM over views, from a random start."""
 VIEW_STEPS = 300
-"""EM iterations on moments from all starts together, where instances lack views."""
+"""EM iterations on moments from all starts together, where samples lack views."""
 ROW_SOLVE = 10.0
 """Time of one inverse of a row's K × K precision in units of K³ operations of a matrix product."""
 ROW_CHUNK_BYTES = 32 * MIB
@@ -48,7 +48,7 @@ EXCHANGE_BYTES = 2**30
 SPARSE_SLACK = 1.25
 """What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
 HOPS = 2
-"""Exchanges of a pass over links: Δ reaches the neighbours of neighbours."""
+"""Exchanges of a pass with neighbour sums: Δ reaches the neighbours of neighbours."""
 STRIPS = 4
 """Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
 FAN_IN = 4
@@ -63,7 +63,7 @@ def shares_driver(machine: Machine) -> bool:
 def _task_memory(problem: Problem, statistic: int, columns: int) -> int:
     """A block, the next one, as it is stored and as its chunks are decoded, copies of rows by pattern, `columns`
     numbers for each row of it, and the statistics."""
-    thin = 8 * columns * (problem.instances * problem.largest_block // max(problem.nbytes, 1))
+    thin = 8 * columns * (problem.samples * problem.largest_block // max(problem.nbytes, 1))
     if problem.nnz is not None:
         return 5 * problem.largest_block + problem.decoding + 2 * thin + 3 * statistic
     copies = 3 + (problem.patterns > 1) + (not problem.in_memory)
@@ -97,7 +97,7 @@ def worker_memory(problem: Problem, machine: Machine, statistic: int, parameters
 def driver_base(problem: Problem, machine: Machine) -> int:
     """What every fit takes on the driver: libraries, the targets, and what is packed of them and of a graph in memory
     where they travel."""
-    packed = 0 if shares_driver(machine) else problem.target_bytes + problem.links_in_memory * links_bytes(problem)
+    packed = 0 if shares_driver(machine) else problem.target_bytes + problem.graph_in_memory * graph_bytes(problem)
     return BASE_MEMORY + problem.target_bytes + packed
 
 
@@ -108,16 +108,16 @@ def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
 
 
 def cache_room(problem: Problem, machine: Machine, held: int, driver: int, *, pairs: bool = False) -> int:
-    """Bytes of blocks and links that a worker may keep beside what it and, in the same process, the driver need: its
-    share, or in passes over `pairs`, in which two blocks meet once, all that it meets.  Of data in memory only links,
+    """Bytes of blocks and edges that a worker may keep beside what it and, in the same process, the driver need: its
+    share, or in passes over `pairs`, in which two blocks meet once, all that it meets.  Of data in memory only edges,
     which are cut from the graph."""
-    if problem.in_memory and not problem.links:
+    if problem.in_memory and not problem.graph_entries:
         return 0
     room = machine.cache_bytes
     if machine.worker_memory:
         beside = driver - BASE_MEMORY if shares_driver(machine) else 0
         room = min(room, int(FILL * machine.worker_memory) - held - beside)
-    wanted = links_bytes(problem) + (0 if problem.in_memory else problem.nbytes)
+    wanted = graph_bytes(problem) + (0 if problem.in_memory else problem.nbytes)
     group = max(0 if problem.in_memory else problem.largest_block, wanted // group_number(problem))
     share = -(-wanted // machine.workers) + group
     return max(0, min(room, min(shares_met(machine) * share, wanted + group) if pairs else share))
@@ -126,7 +126,7 @@ def cache_room(problem: Problem, machine: Machine, held: int, driver: int, *, pa
 def stays(problem: Problem, machine: Machine, cache_bytes: int, *, pairs: bool = False) -> bool:
     """Whether all blocks stay in memory between passes, or in passes over `pairs` on every worker that meets them."""
     caches = cache_bytes * machine.workers // (shares_met(machine) if pairs else 1)
-    return problem.in_memory or problem.nbytes + links_bytes(problem) <= caches
+    return problem.in_memory or problem.nbytes + graph_bytes(problem) <= caches
 
 
 def shares_met(machine: Machine) -> int:
@@ -147,8 +147,8 @@ def tile_visits(problem: Problem, machine: Machine, cache_bytes: int) -> int:
 
 def exchange_memory(problem: Problem, machine: Machine, columns: int) -> int:
     """Rows that a worker holds: its own and its neighbours' of one stage, its own of another, those being worked on."""
-    own = -(-problem.instances // machine.workers)
-    rows = max(problem.reach, own) + own + 4 * -(-problem.instances // group_number(problem)) * machine.threads
+    own = -(-problem.samples // machine.workers)
+    rows = max(problem.reach, own) + own + 4 * -(-problem.samples // group_number(problem)) * machine.threads
     return 8 * columns * rows
 
 
@@ -157,14 +157,14 @@ def group_number(problem: Problem) -> int:
     return max(min(3 * problem.tasks // 4, problem.blocks), 1)
 
 
-def link_memory(problem: Problem, machine: Machine) -> int:
-    """The links that the threads of a worker read and cut at a time."""
-    return 3 * links_bytes(problem) // group_number(problem) * machine.threads
+def graph_memory(problem: Problem, machine: Machine) -> int:
+    """The edges that the threads of a worker read and cut at a time."""
+    return 3 * graph_bytes(problem) // group_number(problem) * machine.threads
 
 
-def links_bytes(problem: Problem) -> int:
-    """Bytes of the links as workers keep them: a weight and two places for each entry."""
-    return 0 if problem.links is None else 16 * problem.links
+def graph_bytes(problem: Problem) -> int:
+    """Bytes of the edges as workers keep them: a weight and two places for each entry."""
+    return 0 if problem.graph_entries is None else 16 * problem.graph_entries
 
 
 def exchange_room(machine: Machine, held: int) -> int:
@@ -181,29 +181,31 @@ def exchange_columns(problem: Problem, machine: Machine, columns: int, room: int
     return -(-columns // -(-columns // most))
 
 
-def slab_count(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
-    """In how many parts the features of linked instances must meet to fit in the room, and what one part takes.
+def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
+    """In how many parts the features of samples in a graph must meet to fit in the room, and what one part takes.
 
     A row that has met its neighbours has as many entries as all of them together, up to all features.
     """
     if problem.nnz is None:
         whole = exchange_memory(problem, machine, problem.features)
     else:
-        grown = min(1.0 + (problem.links or 0) / problem.instances, problem.features * problem.instances / problem.nnz)
+        grown = min(
+            1.0 + (problem.graph_entries or 0) / problem.samples, problem.features * problem.samples / problem.nnz
+        )
         group = grown * problem.nnz / group_number(problem) * machine.threads
-        reach = max(problem.reach / problem.instances, 1 / machine.workers)
+        reach = max(problem.reach / problem.samples, 1 / machine.workers)
         entries = (reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 3 * group
         whole = int(SPARSE_SLACK * 12 * entries)
-    slabs = max(1, min(-(-whole // room), problem.features))
-    return slabs, whole // slabs
+    column_blocks = max(1, min(-(-whole // room), problem.features))
+    return column_blocks, whole // column_blocks
 
 
-def linked_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -> float:
+def graph_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -> float:
     """What the exchanges of a pass add: sparse products with the graph, and a task for each group and hop."""
-    if problem.links is None:
+    if problem.graph_entries is None:
         return 0.0
     threads = machine.workers * machine.threads
-    return hops * (2.0 * problem.links * columns / SPARSE_RATE / threads + TASK_SECONDS * problem.tasks)
+    return hops * (2.0 * problem.graph_entries * columns / SPARSE_RATE / threads + TASK_SECONDS * problem.tasks)
 
 
 def pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
-from dlatent.errors import DataError
-from dlatent.fitting.outcome import Options, Progress
+from dlatent.fitting.outcome import Iteration, Options
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -31,21 +31,20 @@ def view_floors(specification: Specification, variances: Array, options: Options
 def noise_floors(specification: Specification, variances: Array, mean: Array, options: Options) -> Array:
     """The floors of all noise groups (groups,): parts of their mean variances.
 
-    A feature with a noise variance of its own must vary: a constant one makes the likelihood unbounded.  Where it is
-    kept all the same, its floor is that of a feature of mean variance.
+    The noise variance of a constant feature would be 0 and the likelihood unbounded: its floor is that of a feature of
+    mean variance.
     """
+    parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
+    return np.asarray(parts * np.where(_constant(specification, variances, mean), variances.mean(), variances))
+
+
+def _constant(specification: Specification, variances: Array, mean: Array) -> npt.NDArray[np.bool_]:
+    """Which noise groups (groups,) are single features that do not vary."""
     constant = np.zeros(len(variances), dtype=bool)
     for view, own, noise in zip(specification.views, specification.slices, specification.noise_slices, strict=True):
         if not view.shared:
             constant[noise] = variances[noise] <= (CONSTANT * mean[own]) ** 2
-    if constant.any() and options.refuse_zero_rows:
-        raise DataError(
-            f"{_feature(specification, int(np.flatnonzero(constant)[0]))} is constant where it is observed, and "
-            f"{int(constant.sum())} of {len(constant)} are: their noise variance would be 0 and the likelihood "
-            "unbounded; drop them, or fit them all the same with suspect_data='keep'"
-        )
-    parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
-    return np.asarray(parts * np.where(constant, variances.mean(), variances))
+    return constant
 
 
 def _feature(specification: Specification, number: int) -> str:
@@ -68,7 +67,7 @@ def at_floors(parameters: Parameters, specification: Specification) -> tuple[boo
 def advise(
     parameters: Parameters,
     specification: Specification,
-    history: tuple[Progress, ...],
+    history: tuple[Iteration, ...],
     options: Options,
     variances: Array,
     at_floor: tuple[bool, ...],
@@ -83,16 +82,23 @@ def advise(
             f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
         )
         said.append(f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol")
+    constant = _constant(specification, variances, parameters.mean)
+    if constant.any():
+        said.append(
+            f"data: {_feature(specification, int(np.flatnonzero(constant)[0]))} has one value wherever it is observed, "
+            f"and so have {int(constant.sum())} of {len(constant)} features; their noise variance is at its floor, and "
+            "they say nothing: drop them"
+        )
     for view, at in zip(specification.views, specification.noise_slices, strict=True):
         low, noise = at_floor[at.start], parameters.noise_variance[at.start]
         if view.fixed:
             continue
-        if not view.shared and any(at_floor[at]):
-            said.append(_heywood(np.flatnonzero(at_floor[at]), view.size))
+        if not view.shared and any(at_floor[at] & ~constant[at]):
+            said.append(_heywood(np.flatnonzero(at_floor[at] & ~constant[at]), view.size))
         elif low and view.shared:
             said.append(
                 f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) "
-                "unbounded there; use fewer components, more labelled instances, or set the floor on purpose"
+                "unbounded there; use fewer components, more labelled samples, or set the floor on purpose"
             )
     own = specification.noise_slices[0]
     lost = parameters.noise_variance[own] < 1e3 * options.precision * variances[own]
@@ -108,7 +114,7 @@ def advise(
 def _exaggerations(parameters: Parameters, specification: Specification, variances: Array) -> list[str]:
     """Views to which the model gives much more variance than their data have.
 
-    Instances that have every view are many numbers each, and where they are few a component may be for them alone: it
+    Samples that have every view are many numbers each, and where they are few a component may be for them alone: it
     is next to nothing in one view, and what it is in another only they say.
     """
     if len(specification.patterns) == 1 or specification.fixed:

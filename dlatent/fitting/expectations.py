@@ -14,7 +14,7 @@ from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.textbook import add_line, em_start, plain_em, settled
 from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation
@@ -46,7 +46,7 @@ class Data:
     variances: Array
     offset: Array
     counts: Moments
-    history: list[Progress] = field(default_factory=list)
+    history: list[Iteration] = field(default_factory=list)
 
     def expect(self, parameters: Parameters) -> tuple[tuple[Latent, ...], float]:
         """One pass: the statistics at these parameters, and their log-likelihood."""
@@ -78,7 +78,7 @@ def begin(
     counts, total, energy = np.zeros(width), np.zeros(width), np.zeros(width)
     for pattern, found in zip(specification.patterns, sums, strict=True):
         at = specification.features_of(pattern)
-        counts[at] += found.instances
+        counts[at] += found.samples
         total[at] += found.total
         energy[at] += found.energy
     offset = total / counts
@@ -87,7 +87,7 @@ def begin(
     variances = np.add.reduceat(energy, starts) / np.add.reduceat(counts, starts)
     require_variation(variances, specification)
     floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
-    known = counts_alone((found.instances for found in sums), len(specification.views))
+    known = counts_alone((found.samples for found in sums), len(specification.views))
     return Data(run, floored, shift, options, arrangement, report, variances, offset, known)
 
 

@@ -9,7 +9,7 @@ from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.reduced_problem import solve
 from dlatent.fitting.several import best_of, of_views
 from dlatent.fitting.textbook import add_line, group_variances
@@ -27,7 +27,7 @@ START_TOLERANCE = 1e-6
 TOLERANCE = 1e-12
 MAX_EVALUATIONS = 300
 GRADIENT = 1e-10
-"""Largest derivative of the log-likelihood per instance at which the search ends."""
+"""Largest derivative of the log-likelihood per sample at which the search ends."""
 MAX_STEPS = 3000
 
 
@@ -35,7 +35,7 @@ def by_factors(middle: Moments, specification: Specification, options: Options, 
     """Factor analysis from moments about the mean."""
     variances = group_variances(middle, specification)
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
-    history: list[Progress] = []
+    history: list[Iteration] = []
     if len(specification.patterns) == 1:
         found = factors(middle, floored, lambda value: add_line(history, value, report), options.random_state)
         parameters, converged = found.solution.parameters, found.converged
@@ -49,7 +49,7 @@ def _by_patterns(
     middle: Moments,
     specification: Specification,
     variances: Array,
-    history: list[Progress],
+    history: list[Iteration],
     report: Report | None,
     options: Options,
 ) -> tuple[Parameters, bool]:
@@ -60,7 +60,7 @@ def _by_patterns(
     floors = specification.floors / spread**2
     standard = specification.with_floors(floors)
     jacobian = -sum(
-        found.instances * float(np.log(spread[specification.features_of(pattern)]).sum())
+        found.samples * float(np.log(spread[specification.features_of(pattern)]).sum())
         for pattern, found in zip(specification.patterns, middle.patterns, strict=True)
     )
 
@@ -87,7 +87,7 @@ def _by_patterns(
 
 def _settled(start: Parameters, moments: Moments, specification: Specification) -> tuple[Parameters, float, bool]:
     """The maximum near a point, from the gradient; the point, its log-likelihood, and whether the search ended."""
-    count = sum(found.instances for found in moments.patterns)
+    count = sum(found.samples for found in moments.patterns)
 
     def objective(vector: Array) -> tuple[float, Array]:
         point = start.unflatten(vector)
@@ -116,7 +116,7 @@ def _scaled(middle: Moments, specification: Specification, spread: Array) -> tup
     found = []
     for pattern, part in zip(specification.patterns, middle.patterns, strict=True):
         unit = spread[specification.features_of(pattern)]
-        found.append(PatternMoments(part.instances, part.total / unit, part.gram / np.outer(unit, unit)))
+        found.append(PatternMoments(part.samples, part.total / unit, part.gram / np.outer(unit, unit)))
     return tuple(found)
 
 

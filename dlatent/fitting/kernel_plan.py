@@ -26,7 +26,7 @@ from dlatent.fitting.costs import (
 )
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
 from dlatent.fitting.planner import make_plan, plan_of
-from dlatent.fitting.routes.moments import MomentsRoute
+from dlatent.fitting.routes.covariance import CovarianceRoute
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 
@@ -50,10 +50,10 @@ def kernel_routes(
     once = problem.nbytes / STORE_RATE if given else _compute_seconds(problem, machine, kernel)
     found = {"memory": _memory_route(problem, machine, once)}
     threads = machine.workers * machine.threads
-    multiplying = 2.0 * problem.instances**2 * _columns(problem) / GEMM_RATE / threads
+    multiplying = 2.0 * problem.samples**2 * _columns(problem) / GEMM_RATE / threads
     found["recomputed"] = _pass_route("recomputed", problem, machine, once + multiplying, pairs=not given)
     if stored:
-        triangle = problem.instances**2 * itemsize / 2
+        triangle = problem.samples**2 * itemsize / 2
         reading = triangle / STORE_RATE / threads + multiplying
         route = _pass_route("stored", problem, machine, reading, pairs=False)
         found["stored"] = replace(route, passes=1 + EXPECTED_PASSES, seconds=once + reading + route.seconds)
@@ -66,7 +66,7 @@ def _columns(problem: Problem) -> int:
 
 def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
     """Seconds of K once, over all pairs of blocks."""
-    pairs = float(problem.instances) ** 2 / 2.0
+    pairs = float(problem.samples) ** 2 / 2.0
     seconds = pairs / VALUE_RATE
     if kernel == "laplacian":
         seconds = pairs * problem.features / DIFFERENCE_RATE
@@ -78,22 +78,22 @@ def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
 
 
 def _memory_route(problem: Problem, machine: Machine, once: float) -> Cost:
-    count = problem.instances
+    count = problem.samples
     square = 8 * count**2
     seconds = once + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
     seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
     # A worker holds its tiles of half of K.
     held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
     held += machine.threads * TILES + square // (2 * machine.workers)
-    copies = 8 if count <= FULL_EIGEN else 3  # with few instances all combinations are taken at once
+    copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
     return placed("memory", 2, seconds, 0, held, driver_base(problem, machine) + copies * square, machine)
 
 
 def _pass_route(name: str, problem: Problem, machine: Machine, each: float, *, pairs: bool) -> Cost:
     """Products in passes that take `each` seconds beside the reading of the rows, where these meet in `pairs`."""
-    thin = 8 * problem.instances * _columns(problem)
+    thin = 8 * problem.samples * _columns(problem)
     held = worker_memory(problem, machine, thin, thin) + machine.threads * TILES + paired_memory(problem, machine)
-    own = driver_base(problem, machine) + 8 * problem.instances * EXPECTED_PASSES * _columns(problem) * 4
+    own = driver_base(problem, machine) + 8 * problem.samples * EXPECTED_PASSES * _columns(problem) * 4
     cache = cache_room(problem, machine, held, own, pairs=pairs)
     if pairs and not stays(problem, machine, cache, pairs=True):
         each += group_number(problem) * problem.nbytes / DECODE_RATE / (machine.workers * machine.threads)
@@ -121,10 +121,12 @@ def plan_kernel(
         routes.pop("stored", None)
     if route == "stored" and "stored" not in routes:
         raise PlanError(
-            "route 'stored' needs a place for the kernel that all workers reach: kernel_store='kernel.zarr'"
+            "solver 'stored' needs a place for the kernel that all workers reach: kernel_store='kernel.zarr'"
         )
     if route not in ("auto", *routes):
-        raise PlanError(f"route {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'")
+        raise PlanError(
+            f"solver {route!r} is none for this model and these data; take {' or '.join(routes)}, or 'auto'"
+        )
     wanted = {route: routes[route]} if route != "auto" else dict(routes)
     if whole:
         wanted = {name: r for name, r in wanted.items() if name == "memory"}
@@ -132,13 +134,13 @@ def plan_kernel(
     if not usable:
         needs = "; ".join(f"{name} needs {excess(r, machine)}" for name, r in wanted.items()) or "it needs K in memory"
         raise PlanError(
-            f"the kernel of {problem.instances:,} instances does not fit: {needs}. Ways out: landmarks=1000 for an "
+            f"the kernel of {problem.samples:,} samples does not fit: {needs}. Ways out: landmarks=1000 for an "
             "approximation; more memory for the driver or the workers; smaller row chunks of the data."
         )
     best = min(usable, key=lambda r: r.seconds)
-    reason = _reason(best, routes, route, problem.instances**2 * itemsize // 2)
+    reason = _reason(best, routes, route, problem.samples**2 * itemsize // 2)
     cached = stays(problem, machine, best.cache_bytes, pairs=best.name == "recomputed" and not given)
-    rank = subspace_bound(replace(problem, features=problem.instances), machine)
+    rank = subspace_bound(replace(problem, features=problem.samples), machine)
     plan = plan_of(replace(best, reads=best.passes, max_rank=rank), routes, problem, machine, reason, cached=cached)
     return replace(plan, tasks_per_pass=group_number(problem) ** 2)
 
@@ -154,9 +156,9 @@ def plan_landmarks(problem: Problem, machine: Machine, *, kernel: str, landmarks
         nnz=None,
         description=f"{landmarks:,} landmarks of the {problem.description}",
     )
-    plan = make_plan(inside, machine, routes=(MomentsRoute(),))
-    seconds = _compute_seconds(replace(problem, instances=landmarks), machine, kernel)
-    seconds *= problem.instances / landmarks
+    plan = make_plan(inside, machine, routes=(CovarianceRoute(),))
+    seconds = _compute_seconds(replace(problem, samples=landmarks), machine, kernel)
+    seconds *= problem.samples / landmarks
     said = f"landmarks; about {seconds:.2g} s for the kernel, {size(8 * width**2)} of moments"
     return replace(plan, reason=said, passes=3, bytes_total=0 if problem.in_memory else 3 * problem.nbytes)
 

@@ -48,16 +48,16 @@ class LocalPlan:
 
     Parameters
     ----------
-    instances, features, n_neighbors : of the data and the graph.
+    samples, features, n_neighbors : of the data and the graph.
     description : the input in words.
     passes : passes over the data: bounds, neighbours and weights.
-    parts : passes in which the weights are made, a part of the instances in each.
+    parts : passes in which the weights are made, a part of the samples in each.
     operations : multiplications of the comparison of all pairs, at most: what lies far apart is not compared.
     bytes_read : bytes of blocks that the passes go through.
     worker_memory, driver_memory : projected peaks in bytes without libraries, the eigenvectors left out.
     """
 
-    instances: int
+    samples: int
     features: int
     n_neighbors: int
     description: str
@@ -69,7 +69,7 @@ class LocalPlan:
     driver_memory: int
 
     def __str__(self) -> str:
-        shape = f"{self.instances:,} × {self.features:,}"
+        shape = f"{self.samples:,} × {self.features:,}"
         return "\n".join(
             [
                 f"data      {self.description}: {shape}, {self.n_neighbors} neighbours each",
@@ -106,7 +106,7 @@ def make_local_plan(
 
 
 class Graph(NamedTuple):
-    """Neighbours of each instance (N, k), their squared distances, the weights W (N, N), and a few directions of the
+    """Neighbours of each sample (N, k), their squared distances, the weights W (N, N), and a few directions of the
     data (N, d)."""
 
     neighbours: Neighbours
@@ -120,7 +120,7 @@ def find_neighbours(
     shift: Array,
     others: Callable[[], Neighbours] | None = None,
 ) -> tuple[Neighbours, Array]:
-    """The exact k nearest neighbours of all instances, and coordinates along a few random directions (N, d).
+    """The exact k nearest neighbours of all samples, and coordinates along a few random directions (N, d).
 
     A first pass over the blocks bounds the distances, so that the pass over pairs has few candidates to look at twice.
     """
@@ -140,7 +140,7 @@ def find_neighbours(
 
 
 def find_weights(run: Run, indices: npt.NDArray[np.int64], regularisation: float, parts: int) -> Array:
-    """The barycentric weights of all instances (N, k), a part of the instances in each pass."""
+    """The barycentric weights of all samples (N, k), a part of the samples in each pass."""
     found = np.empty(indices.shape)
     for part in range(parts):
         request = WeightRequest(indices, regularisation, part, parts)
@@ -159,11 +159,11 @@ def make_graph(
     """Neighbours (exact ones, unless `others` finds them) and weights of one data set."""
     neighbours, slow = find_neighbours(run, plan.n_neighbors, shift, others)
     found = find_weights(run, neighbours.indices, regularisation, plan.parts)
-    return Graph(neighbours, weight_matrix(neighbours.indices, found, plan.instances), slow)
+    return Graph(neighbours, weight_matrix(neighbours.indices, found, plan.samples), slow)
 
 
 class Embedded(NamedTuple):
-    """Coordinates (n, K) with YᵀY = nI, the eigenpairs, and the sets of instances that the graph does not join."""
+    """Coordinates (n, K) with YᵀY = nI, the eigenpairs, and the sets of samples that the graph does not join."""
 
     coordinates: Array
     eigen: Eigenpairs
@@ -176,7 +176,7 @@ class Embedded(NamedTuple):
 
 
 def separate_sets(graphs: Sequence[Graph], residual: sp.csr_array) -> tuple[npt.NDArray[np.int64], ...]:
-    """The sets of instances that have null vectors of their own, the largest first; one where all are joined."""
+    """The sets of samples that have null vectors of their own, the largest first; one where all are joined."""
     label = components(residual)
     if label.max() > 0:
         return tuple(np.flatnonzero(label == number) for number in range(label.max() + 1))
@@ -186,18 +186,18 @@ def separate_sets(graphs: Sequence[Graph], residual: sp.csr_array) -> tuple[npt.
 def embed(
     graphs: Sequence[Graph],
     places: Sequence[npt.NDArray[np.int64]],
-    instances: int,
+    samples: int,
     n_components: int,
     *,
     memory: float,
     solver: str,
     check: Callable[[tuple[npt.NDArray[np.int64], ...]], None],
 ) -> Embedded:
-    """The joint embedding of data sets, row i of view v being the distinct instance `places[v][i]`.
+    """The joint embedding of data sets, row i of view v being the distinct sample `places[v][i]`.
 
     `check` gets the separate sets before the eigenvectors are sought, and raises or warns.
     """
-    residual = residual_matrix([graph.weights for graph in graphs], places, instances)
+    residual = residual_matrix([graph.weights for graph in graphs], places, samples)
     separate = separate_sets(graphs, residual)
     check(separate)
     slow = graphs[0].slow if len(graphs) == 1 else None

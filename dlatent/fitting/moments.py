@@ -11,7 +11,7 @@ from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.costs import FULL_EIGEN
 from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.factors import by_factors
-from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.subspace import Climb, Products, climb, extra_directions
 from dlatent.fitting.textbook import group_variances
 from dlatent.linear_gaussian.moments import (
@@ -50,7 +50,7 @@ def by_moments(
         variances = group_variances(middle, specification)
         floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
         solution = ppca(middle, floored)
-        line = Progress(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
+        line = Iteration(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
         if report is not None:
             report(line)
         parameters = solution.parameters._replace(mean=middle.shift)
@@ -109,7 +109,7 @@ def _gram_product(
     energy = np.array([float(np.trace(found.gram[at, at])) for at in own.values()])
     if outside:
         energy[pattern.index(0)] += outside
-    return PatternProducts(product, PatternSums(found.instances, found.total, energy))
+    return PatternProducts(product, PatternSums(found.samples, found.total, energy))
 
 
 def finished(

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class Progress:
+class Iteration:
     """One line of a fit's history: the iteration, its log-likelihood in nats, the gain over the one before (NaN at
     first), the estimated relative distance to the optimum (NaN while unknown), and the width of the subspace (0 for
     EM)."""
@@ -26,14 +26,14 @@ class Progress:
     rank: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[Iteration], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The result of a fit.
 
-    `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all instances; `at_floor` per
+    `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all samples; `at_floor` per
     noise variance; `advice` is what a user should know or do, one sentence each;
     `checked_log_likelihood` is that of a pass over the data, where one was made.
     """
@@ -41,12 +41,12 @@ class Outcome:
     parameters: Parameters
     specification: Specification
     log_likelihood: float
-    history: tuple[Progress, ...]
+    history: tuple[Iteration, ...]
     converged: bool
     iterations: int
     at_floor: tuple[bool, ...]
-    instances: int
-    view_instances: tuple[int, ...]
+    samples: int
+    view_samples: tuple[int, ...]
     total_variance: tuple[float, ...]
     advice: tuple[str, ...] = ()
     checked_log_likelihood: float | None = None

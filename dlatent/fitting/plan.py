@@ -46,7 +46,7 @@ class Problem:
 
     Parameters
     ----------
-    instances : their number N.
+    samples : their number N.
     features : their number D.
     targets : columns of the targets on their rank, 0 for PPCA.
     n_components : number of latent variables K.
@@ -62,17 +62,17 @@ class Problem:
     missing : whether any entry may be missing.
     shared : whether the features of a view share one noise variance.
     em_passes : most passes of textbook EM, where it is asked for.
-    links : stored entries of the adjacency matrix, None without links.
-    links_in_memory : whether the graph lies in the driver's memory.
-    travelling : rows that one exchange moves between workers.
-    reach : rows that the fullest worker holds in an exchange, its own and those of its neighbours.
-    views : features of each view of joint instances, () for features with targets.
-    present : the views of each pattern of joint instances.
+    graph_entries : stored entries of the adjacency matrix, None without a graph.
+    graph_in_memory : whether the graph lies in the driver's memory.
+    travelling : rows that one neighbour sum moves between workers.
+    reach : rows that the fullest worker holds in a neighbour sum, its own and those of its neighbours.
+    views : features of each view of joint samples, () for features with targets.
+    present : the views of each pattern of joint samples.
     decoding : bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
     target_bytes : bytes of the targets as they travel with the blocks.
     """
 
-    instances: int
+    samples: int
     features: int
     targets: int
     n_components: int
@@ -88,8 +88,8 @@ class Problem:
     missing: bool = False
     shared: bool = True
     em_passes: int | None = None
-    links: int | None = None
-    links_in_memory: bool = False
+    graph_entries: int | None = None
+    graph_in_memory: bool = False
     travelling: int = 0
     reach: int = 0
     views: tuple[int, ...] = ()
@@ -113,10 +113,10 @@ class Problem:
 @dataclass(frozen=True)
 class Cost:
     """One way to fit: its expected passes, seconds, bytes of blocks that a worker keeps between passes, and the peak
-    memory of a worker process and of the driver in bytes; with links also the columns that an exchange can carry, in
-    how many slabs of features the rows themselves meet (0 where they need not), and the bytes that travel between
-    workers in a pass; the widest subspace that its driver holds (0 where the route needs none); and how often the data
-    are read (0: once, or in every pass where they do not stay in memory)."""
+    memory of a worker process and of the driver in bytes; with a graph also the columns that a neighbour sum can carry,
+    in how many blocks of columns the features themselves are summed (0 where they need not), and the bytes that travel
+    between workers in a pass; the widest subspace that its driver holds (0 where the route needs none); and how often
+    the data are read (0: once, or in every pass where they do not stay in memory)."""
 
     name: str
     passes: int
@@ -125,8 +125,8 @@ class Cost:
     worker_memory: int
     driver_memory: int
     columns_at_once: int = 0
-    slabs: int = 0
-    exchange_bytes: int = 0
+    column_blocks: int = 0
+    neighbour_bytes: int = 0
     max_rank: int = 0
     reads: int = 0
 
@@ -137,7 +137,7 @@ class Plan:
 
     Parameters
     ----------
-    route : "moments", "krylov", "rows" or "dual"; of kernel models "memory", "recomputed" or "stored".
+    solver : "covariance", "krylov", "accelerated_em" or "gram"; of kernel models "memory", "recomputed" or "stored".
     reason : why this one.
     passes : passes that are expected, or with solver="em" the most.
     bytes_per_pass : bytes of the blocks that a pass goes through.
@@ -153,12 +153,12 @@ class Plan:
     problem : the shape of the fit.
     machine : the engine in words.
     alternatives : all routes, the chosen one among them.
-    columns_at_once : columns of rows that one exchange between linked instances carries; 0 without links.
-    slabs : passes in which the features of linked instances meet, a part of them at a time, for the total variance.
-    exchange_bytes : bytes that travel between workers in a pass over links.
+    columns_at_once : columns that one neighbour sum carries; 0 without a graph.
+    column_blocks : in how many parts the features themselves are summed over neighbours, for the total variance.
+    neighbour_bytes : bytes that travel between workers in a pass with neighbour sums.
     """
 
-    route: str
+    solver: str
     reason: str
     passes: int
     bytes_per_pass: int
@@ -175,34 +175,36 @@ class Plan:
     machine: str
     alternatives: tuple[Cost, ...] = ()
     columns_at_once: int = 0
-    slabs: int = 0
-    exchange_bytes: int = 0
+    column_blocks: int = 0
+    neighbour_bytes: int = 0
 
     def __str__(self) -> str:
         p = self.problem
         kind = "sparse" if p.nnz is not None else "dense"
         cache = "kept in the workers' memory after the first pass" if self.cached else "read again in every pass"
-        shape = f"{p.instances:,} × {p.features:,} {kind}"
+        shape = f"{p.samples:,} × {p.features:,} {kind}"
         lines = [
             f"data      {p.description}: {shape}, {size(p.nbytes)} in {p.blocks} blocks",
             f"engine    {self.machine}",
-            f"route     {self.route}: {self.reason}",
+            f"solver    {self.solver}: {self.reason}",
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
-            *self._exchange(),
+            *self._neighbours(),
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),
         ]
         return "\n".join(lines)
 
-    def _exchange(self) -> list[str]:
+    def _neighbours(self) -> list[str]:
         p = self.problem
-        if p.links is None:
+        if p.graph_entries is None:
             return []
-        part = p.travelling / max(p.instances, 1)
-        moved = f"{size(self.exchange_bytes)} between workers in each pass ({part:.2f} rows for each instance a hop)"
-        slabs = f"; {self.slabs} more passes for the total variance" if self.slabs else ""
-        return [f"links     {p.links // 2:,} links move {moved}{slabs}"]
+        part = p.travelling / max(p.samples, 1)
+        moved = (
+            f"{size(self.neighbour_bytes)} between workers in each pass ({part:.2f} rows a sample and neighbour sum)"
+        )
+        more = f"; {self.column_blocks} more passes for the total variance" if self.column_blocks else ""
+        return [f"graph     {p.graph_entries // 2:,} edges move {moved}{more}"]
 
 
 def _of(limit: int | None) -> str:

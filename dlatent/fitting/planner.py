@@ -16,25 +16,25 @@ from dlatent.fitting.routes import ROUTES
 
 def chosen_route(plan: Plan) -> Route:
     """The route of a plan."""
-    return next(route for route in ROUTES if route.name == plan.route)
+    return next(route for route in ROUTES if route.name == plan.solver)
 
 
-def make_plan(problem: Problem, machine: Machine, *, route: str = "auto", routes: Sequence[Route] = ROUTES) -> Plan:
+def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", routes: Sequence[Route] = ()) -> Plan:
     """Choose the cheapest route that fits, or the one asked for; PlanError where nothing fits, with the way out."""
-    refused = {r.name: r.refuses(problem) for r in routes}
-    costs = {r.name: r.cost(problem, machine) for r in routes if refused[r.name] is None}
-    if route not in ("auto", *costs):
-        why = f": {refused[route]}" if refused.get(route) else ""
+    refused = {r.name: r.refuses(problem) for r in routes or ROUTES}
+    costs = {r.name: r.cost(problem, machine) for r in routes or ROUTES if refused[r.name] is None}
+    if solver not in ("auto", *costs):
+        why = f": {refused[solver]}" if refused.get(solver) else ""
         raise PlanError(
-            f"route {route!r} is none for this model and these data{why}; take {' or '.join(costs)}, or 'auto'"
+            f"solver {solver!r} is none for this model and these data{why}; take {' or '.join(costs)}, or 'auto'"
         )
-    wanted = costs if route == "auto" else {route: costs[route]}
+    wanted = costs if solver == "auto" else {solver: costs[solver]}
     fitting = {name: cost for name, cost in costs.items() if excess(cost, machine) is None}
     usable = [cost for name, cost in fitting.items() if name in wanted]
     if not usable:
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda cost: cost.seconds)
-    reason = "asked for" if route != "auto" else _reason(problem, best, costs, fitting)
+    reason = "asked for" if solver != "auto" else _reason(problem, best, costs, fitting)
     return plan_of(best, costs, problem, machine, reason, cached=stays(problem, machine, best.cache_bytes))
 
 
@@ -44,7 +44,7 @@ def plan_of(
     """The plan that takes the `best` of all costs; `cached`: whether all blocks stay in memory between passes."""
     reads = best.reads or (1 if cached else best.passes)
     return Plan(
-        route=best.name,
+        solver=best.name,
         reason=reason,
         passes=best.passes,
         bytes_per_pass=problem.nbytes,
@@ -61,8 +61,8 @@ def plan_of(
         machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
         alternatives=tuple(costs.values()),
         columns_at_once=best.columns_at_once,
-        slabs=best.slabs,
-        exchange_bytes=best.exchange_bytes,
+        column_blocks=best.column_blocks,
+        neighbour_bytes=best.neighbour_bytes,
     )
 
 
@@ -81,7 +81,7 @@ def _reason(problem: Problem, best: Cost, costs: Mapping[str, Cost], fitting: Ma
 
 
 def _refusal(problem: Problem, machine: Machine, wanted: Mapping[str, Cost]) -> str:
-    needs = "; ".join(f"route {name} needs {excess(cost, machine)}" for name, cost in wanted.items())
+    needs = "; ".join(f"solver {name} needs {excess(cost, machine)}" for name, cost in wanted.items())
     ways = ["give the workers or the driver more memory"]
     blocks = machine.threads * 5 * problem.largest_block
     if 2 * blocks > min(cost.worker_memory for cost in wanted.values()) - BASE_MEMORY:
@@ -89,7 +89,7 @@ def _refusal(problem: Problem, machine: Machine, wanted: Mapping[str, Cost]) -> 
         ways.insert(0, f"work on smaller blocks, {smaller}, of data in row chunks no larger than that (dlatent ingest)")
     if machine.threads > 1:
         ways.insert(0, "use fewer threads per worker")
-    if wanted.keys() & {"krylov", "rows"} and problem.n_components > 1:
+    if wanted.keys() & {"krylov", "accelerated_em"} and problem.n_components > 1:
         ways.insert(0, "ask for fewer components")
-    shape = f"{problem.description} of {problem.instances:,} × {problem.features:,}"
+    shape = f"{problem.description} of {problem.samples:,} × {problem.features:,}"
     return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."

@@ -115,7 +115,7 @@ def _in_units(moments: Moments, specification: Specification, units: Array) -> t
     found = []
     for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
         own = inverse[specification.features_of(pattern)]
-        found.append(PatternMoments(part.instances, part.total * own, part.gram * own * own[:, None]))
+        found.append(PatternMoments(part.samples, part.total * own, part.gram * own * own[:, None]))
     energy = moments.spare_energy / units / units
     floors = specification.floors / units / units
     return moments._replace(patterns=tuple(found), spare_energy=energy), specification.with_floors(floors)

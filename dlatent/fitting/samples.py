@@ -12,9 +12,9 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.fitting.expectations import begin, em_on_data
+from dlatent.fitting.graph_samples import GraphSamples
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.relational import LinkedSamples
 from dlatent.fitting.route import Route
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
@@ -102,16 +102,16 @@ class IndependentSamples:
 
 def samples_of(task: Task, plan: Plan, shift: Array, run: Run) -> Samples:
     """The data of a fit."""
-    return IndependentSamples(task, shift, run) if task.relation is None else LinkedSamples(task, plan, shift, run)
+    return IndependentSamples(task, shift, run) if task.relation is None else GraphSamples(task, plan, shift, run)
 
 
 def start_of_em(route: Route, task: Task, plan: Plan, shift: Array, run: Run) -> Parameters | None:
     """Where textbook EM of samples in a graph begins, where the user wants the start of the paper: loadings of PCA, and
     the noise variance asked for."""
     relation = task.relation
-    if task.solver != "em" or relation is None or relation.start != "pca":
+    if not task.textbook or relation is None or relation.start != "pca":
         return None
-    plain = replace(task, relation=None, solver="auto", options=task.settled_options(plan))
+    plain = replace(task, relation=None, textbook=False, options=task.settled_options(plan))
     begun = route.fit(plain, plan, shift, run).parameters
     noise = begun.noise_variance
     if relation.start_noise is not None:

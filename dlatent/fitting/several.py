@@ -48,7 +48,7 @@ OF_WHOLE = 0.125
 """The same of a multiplication in products of whole matrices, as views have them."""
 
 Pattern = tuple[Any, PatternMoments]
-"""Which features some instances have, and their moments."""
+"""Which features some samples have, and their moments."""
 
 
 class Problem(NamedTuple):
@@ -56,11 +56,11 @@ class Problem(NamedTuple):
 
     `work` is about how many multiplications an evaluation takes.  `evaluate` gives the likelihood with its gradient by
     `Parameters.flatten`, `step` the EM image and the likelihood, `complete` the second moments (D, D) about the mean
-    that whole instances are expected to have, of as many as `instances` tells.
+    that whole samples are expected to have, of as many as `samples` tells.
     """
 
     specification: Specification
-    instances: float
+    samples: float
     work: float
     evaluate: Callable[[Parameters], tuple[float, Array]]
     step: Callable[[Parameters], tuple[Parameters, float]]
@@ -68,7 +68,7 @@ class Problem(NamedTuple):
 
 
 def of_views(moments: Moments, specification: Specification) -> Problem:
-    """Instances of which some lack whole views."""
+    """Samples of which some lack whole views."""
 
     def evaluate(point: Parameters) -> tuple[float, Array]:
         latent = expect_moments(point, moments, specification)
@@ -79,7 +79,7 @@ def of_views(moments: Moments, specification: Specification) -> Problem:
         return maximise(latent, specification), sum(part.log_likelihood for part in latent)
 
     held = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
-    count = sum(found.instances for found in moments.patterns)
+    count = sum(found.samples for found in moments.patterns)
     return Problem(
         specification,
         count,
@@ -104,7 +104,7 @@ def of_patterns(sums: PatternSums, specification: Specification) -> Problem:
     return _of_entries(
         lambda request: entries_of_patterns(sums, request),
         specification,
-        sum(found.instances for _, found in held),
+        sum(found.samples for _, found in held),
         _work(held, specification),
         lambda point: _completed(held, point),
     )
@@ -125,7 +125,7 @@ def of_rows(rows: Array, specification: Specification) -> Problem:
 def _of_entries(
     gather: Callable[[EntryRequest], Entries],
     specification: Specification,
-    instances: float,
+    samples: float,
     work: float,
     complete: Callable[[Parameters], Array],
 ) -> Problem:
@@ -140,7 +140,7 @@ def _of_entries(
         found = gather(EntryRequest(point, specification, shift, scale))
         return maximise_entries(found, point, specification), found.log_likelihood
 
-    return Problem(specification, instances, work, evaluate, step, complete)
+    return Problem(specification, samples, work, evaluate, step, complete)
 
 
 def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
@@ -153,13 +153,13 @@ def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
         middle = recentred(found, point.mean[own])
         about = projection(point.loadings[own], point.noise_variance[own])
         across = middle.gram @ about.coefficients.T
-        inner = found.instances * about.covariance + about.coefficients @ across
+        inner = found.samples * about.covariance + about.coefficients @ across
         lost = point.loadings[gone]
         total[np.ix_(own, own)] += middle.gram
         total[np.ix_(own, gone)] += across @ lost.T
         total[np.ix_(gone, own)] += lost @ across.T
         total[np.ix_(gone, gone)] += lost @ inner @ lost.T
-        total[gone, gone] += found.instances * point.noise_variance[gone]
+        total[gone, gone] += found.samples * point.noise_variance[gone]
     return total
 
 
@@ -181,10 +181,10 @@ def _completed_rows(rows: Array, point: Parameters) -> Array:
 
 
 class SampleRequest(NamedTuple):
-    """How many of all instances, evenly spread, and the shift and scale (D,) of u = (x − shift)/scale."""
+    """How many of all samples, evenly spread, and the shift and scale (D,) of u = (x − shift)/scale."""
 
     rows: int
-    instances: int
+    samples: int
     shift: Array
     scale: Array
 
@@ -192,7 +192,7 @@ class SampleRequest(NamedTuple):
 def block_sample(block: Block, request: SampleRequest) -> Array:
     """Rows u (rows, D) of the sample that lie in a block, the others zero; additive."""
     features = np.asarray(rows_of(block))
-    places = np.arange(request.rows) * request.instances // request.rows
+    places = np.arange(request.rows) * request.samples // request.rows
     own = np.flatnonzero((places >= block.start) & (places < block.start + len(features)))
     found = np.zeros((request.rows, features.shape[1]))
     found[own] = (features[places[own] - block.start] - request.shift) / request.scale
@@ -204,7 +204,7 @@ def best_of(problem: Problem, start: Parameters, random_state: Any) -> Parameter
     takes too much work."""
     if problem.work * ENOUGH > WORK:
         return start
-    count, specification = problem.instances, problem.specification
+    count, specification = problem.samples, problem.specification
     width, k = start.loadings.shape
 
     def objective(vector: Array) -> tuple[float, Array]:
@@ -239,7 +239,7 @@ def best_of(problem: Problem, start: Parameters, random_state: Any) -> Parameter
 def _completed_profile(problem: Problem, point: Parameters) -> Profile:
     width = len(point.mean)
     features = View("features", width, tuple(problem.specification.floors.tolist()), shared=False)
-    found = PatternMoments(problem.instances, np.zeros(width), problem.complete(point))
+    found = PatternMoments(problem.samples, np.zeros(width), problem.complete(point))
     return Profile(
         Moments((found,), np.zeros(width), np.zeros(1), np.zeros(1)),
         Specification((features,), ((0,),), problem.specification.n_components),

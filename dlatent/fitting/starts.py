@@ -109,15 +109,15 @@ def found_start(
     """A start from second moments of pairs of features, where these are few; else from a sketch of the mean-filled
     data."""
     if patterns is not None:
-        return _pairwise_start(pairs_of_patterns(patterns), specification, sums.instances, options)
+        return _pairwise_start(pairs_of_patterns(patterns), specification, sums.samples, options)
     if sums.buckets is not None and len(units.shift) <= PAIRWISE:
         pairs: PairSums = run(Pass(block_pairs, PairRequest(units.shift, units.scale), name="pairs"))
-        return _pairwise_start(pairs, specification, sums.instances, options)
+        return _pairwise_start(pairs, specification, sums.samples, options)
     product, directions = _sketches(run, specification, units, options)
-    return _sketched_start(product, directions, specification, units, sums.instances, options)
+    return _sketched_start(product, directions, specification, units, sums.samples, options)
 
 
-def _pairwise_start(pairs: PairSums, specification: Specification, instances: float, options: Options) -> Parameters:
+def _pairwise_start(pairs: PairSums, specification: Specification, samples: float, options: Options) -> Parameters:
     """The maximum for complete data with these second moments, each from the rows that observe both features.
 
     They need not be those of any data: negative eigenvalues are raised.
@@ -127,7 +127,7 @@ def _pairwise_start(pairs: PairSums, specification: Specification, instances: fl
     second = (vectors * np.maximum(values, SMALLEST_VARIANCE)) @ vectors.T
     width, views = len(second), len(specification.views)
     moments = Moments(
-        (PatternMoments(instances, np.zeros(width), second * instances),),
+        (PatternMoments(samples, np.zeros(width), second * samples),),
         np.zeros(width),
         np.zeros(views),
         np.zeros(views),
@@ -158,15 +158,15 @@ def _sketches(run: Run, specification: Specification, units: Units, options: Opt
 
 
 def _sketched_start(
-    product: Array, directions: Array, specification: Specification, units: Units, instances: float, options: Options
+    product: Array, directions: Array, specification: Specification, units: Units, samples: float, options: Options
 ) -> Parameters:
     """Loadings and noise from the sketch of the mean-filled data, a little stirred."""
-    known = units.counts / instances
+    known = units.counts / samples
     if known.mean() < MOSTLY:
-        loadings = _leading(product / instances, directions, specification.n_components)
+        loadings = _leading(product / samples, directions, specification.n_components)
         noise = _pooled(np.maximum(1.0 - (loadings**2).sum(axis=1), SMALLEST_NOISE), specification)
     else:
-        loadings, noise = _factored(product / instances, directions, known, units.spread, specification)
+        loadings, noise = _factored(product / samples, directions, known, units.spread, specification)
     rng = np.random.default_rng(options.random_state)
     # Components that the sketch does not see get a direction of their own, so that no symmetry stays unbroken.
     loadings += 1e-3 * rng.standard_normal(loadings.shape)

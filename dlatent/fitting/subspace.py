@@ -16,7 +16,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.diagnostics import view_floors
-from dlatent.fitting.outcome import Options, Progress, Report
+from dlatent.fitting.outcome import Iteration, Options, Report
 from dlatent.fitting.reduced_problem import COARSE, TOLERANCE, Warm, solve
 from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.krylov import KrylovSpace
@@ -37,7 +37,7 @@ class Products(Protocol):
 
 class Space(Protocol):
     """A part of the features of each view in which the loadings lie, and what the likelihood there depends on:
-    directions of features (`FeatureSpace`), or combinations of instances (`dual.DualSpace`)."""
+    directions of features (`FeatureSpace`), or combinations of samples (`dual.DualSpace`)."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -45,13 +45,13 @@ class Space(Protocol):
         ...
 
     @property
-    def instances(self) -> float:
-        """Number of instances."""
+    def samples(self) -> float:
+        """Number of samples."""
         ...
 
     @property
     def counts(self) -> tuple[float, ...]:
-        """Number of instances of each pattern."""
+        """Number of samples of each pattern."""
         ...
 
     @property
@@ -105,7 +105,7 @@ def require_variation(variances: Array, specification: Specification, growing: t
         if not variances[specification.noise_slices[number]].max() > 0.0:
             name = "" if len(varying) == 1 else f" of the view {views[number].name!r}"
             raise DataError(
-                f"all instances{name} are equal: the data{name} are constant and have no principal components"
+                f"all samples{name} are equal: the data{name} are constant and have no principal components"
             )
     return variances
 
@@ -118,7 +118,7 @@ class Climb(Generic[S]):
     ) -> None:
         self.space, self.options, self.growing = space, options, growing
         self.specification = self._with_floors(specification)
-        self.history: list[Progress] = []
+        self.history: list[Iteration] = []
         self.warm: Warm | None = None
         self.solved_ranks = (0,) * len(space.ranks)
 
@@ -154,13 +154,13 @@ class Climb(Generic[S]):
         last = self.history[-1]
         return float(np.clip(1e-5 * abs(last.gain / last.log_likelihood), TOLERANCE, COARSE))
 
-    def record(self, value: float, report: Report | None) -> Progress:
+    def record(self, value: float, report: Report | None) -> Iteration:
         """Add a line of history with the estimated relative distance to the optimum."""
         before = self.history[-1].log_likelihood if self.history else np.nan
         gain = value - before
         remaining = _remaining(gain, self.history[-1].gain if self.history else np.nan)
-        scale = max(abs(value), self.space.instances)
-        line = Progress(
+        scale = max(abs(value), self.space.samples)
+        line = Iteration(
             len(self.history) + 1, value, gain, remaining / scale, max(self.space.ranks[view] for view in self.growing)
         )
         self.history.append(line)
@@ -274,7 +274,7 @@ def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: 
             improved = line.log_likelihood if state.specification.single else state.solve(thorough=True)
             if improved <= line.log_likelihood + options.tolerance * max(abs(improved), 1.0):
                 return True
-            state.history[-1] = Progress(line.iteration, improved, line.gain, float("nan"), line.rank)
+            state.history[-1] = Iteration(line.iteration, improved, line.gain, float("nan"), line.rank)
             if whole:
                 return True
         if len(state.history) >= options.max_iterations:

@@ -39,7 +39,7 @@ class Task:
     problem : its shape, all that the planner looks at.
     specification : views, noise, patterns and number of components.
     options : what a user may say about the loop.
-    solver : "auto", or "em" for textbook EM.
+    textbook : whether textbook EM takes the place of the route's own way.
     targets : `targets(start, stop)` gives those of some rows (n, L), NaN where unlabelled; None without targets.
     relation : of samples in a graph; None where they are independent.
     arrangement : which views the rows of a block have, where the data are several views.
@@ -48,7 +48,7 @@ class Task:
     problem: Problem
     specification: Specification
     options: Options
-    solver: str = "auto"
+    textbook: bool = False
     targets: Callable[[int, int], Array | None] | None = None
     relation: Relation | None = None
     arrangement: Arrangement | None = None
@@ -61,6 +61,6 @@ class Task:
     def settled_options(self, plan: Plan, most: int = MAX_PASSES, *, single: bool = False) -> Options:
         """The options of a loop of at most `most` iterations, unless the user or textbook EM have others; `single`:
         its sums are made in single precision."""
-        most = self.options.max_iterations or (MAX_EM_ITERATIONS if self.solver == "em" else most)
+        most = self.options.max_iterations or (MAX_EM_ITERATIONS if self.textbook else most)
         precision = SINGLE if single else DOUBLE
         return replace(self.options, max_iterations=int(most), max_rank=plan.max_rank, precision=precision)

@@ -9,7 +9,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.outcome import Options, Outcome, Progress, Report
+from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
@@ -41,28 +41,28 @@ def em_start(specification: Specification, variances: Array, options: Options) -
     )
 
 
-def settled(history: list[Progress], options: Options) -> bool:
+def settled(history: list[Iteration], options: Options) -> bool:
     """Whether the last iteration of EM gained less than the tolerance."""
     last = history[-1]
     return len(history) > 1 and abs(last.gain) <= options.tolerance * max(abs(last.log_likelihood), 1.0)
 
 
-def add_line(history: list[Progress], value: float, report: Report | None) -> None:
+def add_line(history: list[Iteration], value: float, report: Report | None) -> None:
     """Add a line to the history of EM, and tell of it."""
     gain = value - history[-1].log_likelihood if history else float("nan")
-    history.append(Progress(len(history) + 1, value, gain, float("nan"), 0))
+    history.append(Iteration(len(history) + 1, value, gain, float("nan"), 0))
     if report is not None:
         report(history[-1])
 
 
 def plain_em(
     step: Callable[[Parameters], tuple[Parameters, float]], start: Parameters, options: Options, report: Report | None
-) -> tuple[Parameters, tuple[Progress, ...], bool]:
+) -> tuple[Parameters, tuple[Iteration, ...], bool]:
     """EM as it is written: `step` gives the next parameters, and the log-likelihood at those before them.
 
     Returns: the last parameters whose log-likelihood is known, the history, and whether the tolerance was met.
     """
-    parameters, history, converged = start, list[Progress](), False
+    parameters, history, converged = start, list[Iteration](), False
     while not converged and len(history) < options.max_iterations:
         before = parameters
         parameters, value = step(before)

@@ -48,15 +48,15 @@ def by_columns(x: Features) -> Features:
 
     A product with rows of b numbers, one for each feature, then takes them one after the other, where by rows every
     entry asks for another one: with 47,000 features that is 1.5 to 2 times as fast, and cores that share a cache do not
-    disturb each other.  What is met in no order are b numbers for each instance of a piece, which are few.  Sums have
+    disturb each other.  What is met in no order are b numbers for each sample of a piece, which are few.  Sums have
     the same order, and so the same bits.
     """
     if not isinstance(x, sp.csr_array) or x.nnz < ENTRIES_EACH * x.shape[1]:
         return x
     count = max(1, x.nnz // (ENTRIES_OF_PIECE * x.shape[1]))
-    edges = np.linspace(0, x.shape[0], count + 1).astype(int).tolist()
+    bounds = np.linspace(0, x.shape[0], count + 1).astype(int).tolist()
     # The form is another type of features, which none but the functions that ask for it will see.
-    return cast(Features, Columns(tuple(_between(x, a, b).tocsc() for a, b in pairwise(edges)), x.shape))
+    return cast(Features, Columns(tuple(_between(x, a, b).tocsc() for a, b in pairwise(bounds)), x.shape))
 
 
 def _between(x: sp.csr_array, start: int, stop: int) -> sp.csr_array:

@@ -1,4 +1,4 @@
-"""The E-step: what is known of the latent variables, given the views that an instance has.
+"""The E-step: what is known of the latent variables, given the views that a sample has.
 
 z | x ~ N(B (x − μ), M⁻¹),  M = I + WᵀΨ⁻¹W,  B = M⁻¹WᵀΨ⁻¹,  over the observed features.
 Sources: Tipping and Bishop (1999); SPPCA (7), (8), (12) with the factor of errata 7 (docs/models/supervised.md).
@@ -25,7 +25,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Projection(NamedTuple):
-    """The posterior map shared by all instances of one pattern.
+    """The posterior map shared by all samples of one pattern.
 
     `coefficients` B (K, D_p), `covariance` M⁻¹ (K, K), `log_determinant` = log|WWᵀ + Ψ|.
     """
@@ -36,7 +36,7 @@ class Projection(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """Sufficient statistics of one pattern, additive over instances, with z̃ = (z, 1).
+    """Sufficient statistics of one pattern, additive over samples, with z̃ = (z, 1).
 
     `second` Σ E[z̃z̃ᵀ] (K+1, K+1), `cross` Σ (x−s) E[z̃]ᵀ (D_p, K+1), `energy` Σ (x−s)² per noise group of the pattern,
     and `log_likelihood` Σ log p(x) at the parameters that the expectations were taken with.
@@ -55,14 +55,14 @@ def projection(loadings: Array, noise: Array) -> Projection:
 
 
 def pattern_projection(parameters: Parameters, specification: Specification, pattern: tuple[int, ...]) -> Projection:
-    """The posterior map of the instances that have the views of `pattern`."""
+    """The posterior map of the samples that have the views of `pattern`."""
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)
     return projection(parameters.loadings[at], noise[at])
 
 
 def joined(second: Array, first: Array, count: float) -> Array:
-    """Σ E[z̃z̃ᵀ] from Σ E[zzᵀ], Σ E[z] and the number of instances."""
+    """Σ E[z̃z̃ᵀ] from Σ E[zzᵀ], Σ E[z] and the number of samples."""
     return np.block([[second, first[:, None]], [first[None, :], np.array([[count]])]])
 
 
@@ -72,12 +72,12 @@ def _group_sizes(specification: Specification, pattern: tuple[int, ...]) -> list
 
 
 def _group_energies(diagonal: Array, sizes: list[int]) -> Array:
-    edges = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
-    return np.asarray(np.add.reduceat(diagonal, edges))
+    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
+    return np.asarray(np.add.reduceat(diagonal, bounds))
 
 
 def expect_moments(parameters: Parameters, moments: Moments, specification: Specification) -> tuple[Latent, ...]:
-    """E-step from moments, exact for any number of instances; O(D²K) per pattern.
+    """E-step from moments, exact for any number of samples; O(D²K) per pattern.
 
     `parameters.mean` is relative to `moments.shift`.
     """
@@ -95,17 +95,17 @@ def _expect_pattern(
     noise = specification.per_feature(parameters.noise_variance)[at]
     b, covariance, log_determinant = projection(loadings, noise)
     # Moments about the mean would be G − t mᵀ − m tᵀ + n m mᵀ; what is needed of them is O(D K) beside the product.
-    first = b @ (found.total - found.instances * mean)
+    first = b @ (found.total - found.samples * mean)
     gram_b = found.gram @ b.T - np.outer(found.total, b @ mean) - np.outer(mean, first)
     diagonal = np.diag(found.gram)
-    squares = diagonal - mean * (2.0 * found.total - found.instances * mean)
-    second = found.instances * covariance + b @ gram_b
-    # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over instances.
+    squares = diagonal - mean * (2.0 * found.total - found.samples * mean)
+    second = found.samples * covariance + b @ gram_b
+    # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over samples.
     cross = np.column_stack([gram_b + np.outer(mean, first), found.total])
     trace = float((squares / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
-    value = -0.5 * (found.instances * (len(noise) * LOG_2PI + log_determinant) + trace)
+    value = -0.5 * (found.samples * (len(noise) * LOG_2PI + log_determinant) + trace)
     energy = _group_energies(diagonal, _group_sizes(specification, pattern))
-    return Latent(joined(second, first, found.instances), cross, energy, value)
+    return Latent(joined(second, first, found.samples), cross, energy, value)
 
 
 def scores(features: Features, projected: Projection, mean: Array) -> Array:
@@ -194,7 +194,7 @@ def _mahalanobis(
 
 
 class ExpectationRequest(NamedTuple):
-    """Parameters (mean about the shift), the model, the shift of the features, and how instances of several views are
+    """Parameters (mean about the shift), the model, the shift of the features, and how samples of several views are
     arranged (then the shift is that of all stacked features)."""
 
     parameters: Parameters
@@ -204,7 +204,7 @@ class ExpectationRequest(NamedTuple):
 
 
 def block_expectation(block: Block, request: ExpectationRequest) -> tuple[Latent, ...]:
-    """E-step of a block per pattern, features about the shift (D,); additive over instances, O(nnz K) or O(n D K)."""
+    """E-step of a block per pattern, features about the shift (D,); additive over samples, O(nnz K) or O(n D K)."""
     parameters, specification, shift, arrangement = request
 
     def expect(pattern: tuple[int, ...], parts: Parts) -> Latent:

@@ -59,10 +59,10 @@ def factors(
     specification and the variances of the features, in units of which all happens.
     """
     found = moments.patterns[0]
-    spread = np.sqrt(np.maximum(np.diag(found.gram) / found.instances, specification.floors))
+    spread = np.sqrt(np.maximum(np.diag(found.gram) / found.samples, specification.floors))
     spread = np.where(spread > 0.0, spread, 1.0)
     gram = found.gram / spread[:, None] / spread
-    scaled = moments._replace(patterns=(PatternMoments(found.instances, found.total / spread, gram),))
+    scaled = moments._replace(patterns=(PatternMoments(found.samples, found.total / spread, gram),))
     profile = Profile(scaled, specification.with_floors(specification.floors / spread**2))
     lower, upper = _bounds(profile)
     search = Maxima(profile, lower, upper, EVALUATIONS / len(spread) ** 2)
@@ -70,10 +70,10 @@ def factors(
     free = search.free(best.point)
     polish = best.settled and len(spread) <= SMALL
     parameters, value = profile.solution(_polished(profile, best.point, free, lower, upper) if polish else best.point)
-    jacobian = -found.instances * float(np.log(spread).sum())
+    jacobian = -found.samples * float(np.log(spread).sum())
     noise = np.maximum(parameters.noise_variance * spread**2, specification.floors)
     solution = Solution(Parameters(parameters.loadings * spread[:, None], parameters.mean, noise), value + jacobian)
-    path = (*(jacobian - found.instances * height for height in best.path[:-1]), solution.log_likelihood)
+    path = (*(jacobian - found.samples * height for height in best.path[:-1]), solution.log_likelihood)
     for height in path if report is not None else ():
         assert report is not None
         report(height)

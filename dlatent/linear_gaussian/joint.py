@@ -1,4 +1,4 @@
-"""What a model says of instances that have some of its views, for blocks of joint instances."""
+"""What a model says of samples that have some of its views, for blocks of joint samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PartsFunction = Callable[[Parts, tuple[int, ...], Parameters, Specification], Ar
 
 
 class JointRequest(NamedTuple):
-    """A function of rows, the model, the patterns of the instances and how these are arranged."""
+    """A function of rows, the model, the patterns of the samples and how these are arranged."""
 
     function: PartsFunction
     parameters: Parameters
@@ -51,14 +51,14 @@ def block_results(block: Block, request: JointRequest) -> tuple[Array, ...]:
 
 
 class MeanRequest(NamedTuple):
-    """Patterns and arrangement of joint instances."""
+    """Patterns and arrangement of joint samples."""
 
     patterns: Patterns
     arrangement: Arrangement
 
 
 def block_view_means(block: Block, request: MeanRequest) -> Array:
-    """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for a pilot shift."""
+    """Mean of the rows of a block in the dense views that they have (D,), zero elsewhere, for an initial mean."""
     arrangement = request.arrangement
     found = [np.zeros(size) for size in arrangement.sizes]
     seen = observed(block, request.patterns, arrangement)

@@ -1,7 +1,7 @@
 """What a fit by a kernel asks of the data: kernels between blocks, of which at most a tile is held, times thin rows.
 
-All statistics are rows of instances, so that blocks give pieces of them in order; only what lifts a linear fit to the
-features is a sum over instances.
+All statistics are rows of samples, so that blocks give pieces of them in order; only what lifts a linear fit to the
+features is a sum over samples.
 """
 
 from __future__ import annotations
@@ -249,14 +249,14 @@ def block_landmarks(block: Block, request: LandmarkRequest) -> LandmarkMoments:
 
 
 class LiftRequest(NamedTuple):
-    """Combinations of instances (N, K), without a mean, and the shift (D,)."""
+    """Combinations of samples (N, K), without a mean, and the shift (D,)."""
 
     combinations: Array
     shift: Array
 
 
 def block_lift(block: Block, request: LiftRequest) -> Array:
-    """Σ (x−s) a_iᵀ and Σ (x−s) / N (D, K+1): directions of features from combinations of instances; additive."""
+    """Σ (x−s) a_iᵀ and Σ (x−s) / N (D, K+1): directions of features from combinations of samples; additive."""
     count = len(request.combinations)
     own = np.column_stack([request.combinations, np.full(count, 1.0 / count)])
     own = own[block.start : block.start + block.rows]

@@ -3,7 +3,7 @@
 With A = Σ(x−μ)(x−μ)ᵀ, what the products of the newest directions lack is all that the products of any direction lack,
 so that of AQ no more than the newest columns is kept, and QᵀAV of new directions V is known but for the newest rows.
 A subspace of several views or patterns (`rayleigh_ritz`), where noises differ, needs all products.  Source:
-docs/models/routes.md.
+docs/models/solvers.md.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class KrylovSpace:
         return (int(self.basis.shape[1]),)
 
     @property
-    def instances(self) -> float:
-        """Number of instances."""
-        return self.sums.instances
+    def samples(self) -> float:
+        """Number of samples."""
+        return self.sums.samples
 
     @property
     def counts(self) -> tuple[float, ...]:
         """The same, as there is one pattern."""
-        return (self.instances,)
+        return (self.samples,)
 
     @property
     def whole(self) -> bool:
@@ -74,7 +74,7 @@ class KrylovSpace:
     @property
     def offset(self) -> Array:
         """Mean relative to the shift (D,)."""
-        return np.asarray(self.sums.total / self.instances)
+        return np.asarray(self.sums.total / self.samples)
 
     def extended(
         self, directions: Sequence[Array], products: tuple[PatternProducts, ...], most: int | None = None
@@ -119,9 +119,9 @@ class KrylovSpace:
         """Moments of Qᵀ(x−μ), with the energy outside."""
         (rank,) = self.ranks
         size = len(self.basis) - rank + self.spare
-        outside = float(self.sums.energy[0]) - self.instances * float(self.offset @ self.offset)
+        outside = float(self.sums.energy[0]) - self.samples * float(self.offset @ self.offset)
         outside -= float(np.trace(self.inner))
-        own = PatternMoments(self.instances, np.zeros(rank), self.inner)
+        own = PatternMoments(self.samples, np.zeros(rank), self.inner)
         return Moments((own,), np.zeros(rank), np.array([float(size)]), np.array([max(outside, 0.0) if size else 0.0]))
 
     def principal(self, loadings: Array, count: int, view: int = 0) -> Array:
@@ -145,7 +145,7 @@ class KrylovSpace:
 
 def _centred(product: Array, directions: Array, sums: PatternSums) -> Array:
     """AV (D, b) from products about the shift, Σ(x−s)(x−s)ᵀV."""
-    total = sums.total / sums.instances
+    total = sums.total / sums.samples
     return tall.without(product.T, sums.total[:, None], (total @ directions)[None]).T
 
 

@@ -1,6 +1,6 @@
-"""The log-likelihood of single instances, and what the model predicts for one view from another.
+"""The log-likelihood of single samples, and what the model predicts for one view from another.
 
-log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)],  C = WWᵀ + Ψ, by Woodbury in O(DK) per instance.
+log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)],  C = WWᵀ + Ψ, by Woodbury in O(DK) per sample.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def joint_log_likelihoods(
 
 
 class LikelihoodRequest(NamedTuple):
-    """Parameters, the model, and how instances of several views are arranged."""
+    """Parameters, the model, and how samples of several views are arranged."""
 
     parameters: Parameters
     specification: Specification
@@ -91,7 +91,7 @@ class LikelihoodRequest(NamedTuple):
 
 
 def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
-    """Log-likelihood of a block over all patterns, in nats; additive over instances, O(nnz K) or O(n D K)."""
+    """Log-likelihood of a block over all patterns, in nats; additive over samples, O(nnz K) or O(n D K)."""
     parameters, specification, arrangement = request
     value, seen = 0.0, observed(block, specification.patterns, arrangement)
     for pattern, parts in zip(specification.patterns, seen, strict=True):

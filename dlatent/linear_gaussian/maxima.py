@@ -14,17 +14,17 @@ import scipy.optimize as opt
 from dlatent.arrays import Array
 
 GRADIENT = 1e-9
-"""Largest derivative of the log-likelihood per instance at which a climb ends."""
+"""Largest derivative of the log-likelihood per sample at which a climb ends."""
 LOOKS = (1e-4, 1e-5)
 """The same for a first and a second look at where a start leads."""
 WORTH = 0.05
-"""Nats per instance below the best maximum from which a first look is not followed up."""
+"""Nats per sample below the best maximum from which a first look is not followed up."""
 SAME = 0.05
 """Largest difference of log noise variances of points that count as the same maximum."""
 AGAIN = 20
 """Starts that lead to the best maximum, after which there are no more."""
 NEAR = 1e-8
-"""Nats per instance by which a maximum must be better to be moved from again."""
+"""Nats per sample by which a maximum must be better to be moved from again."""
 LOW = 1e-3
 """Noise variance that counts as none."""
 EDGE = 1e-9
@@ -51,7 +51,7 @@ class Top(NamedTuple):
 class Maxima:
     """The maxima of a likelihood that were found so far.
 
-    `objective` gives minus the log-likelihood per instance and its gradient, `lower` and `upper` bound the log noise
+    `objective` gives minus the log-likelihood per sample and its gradient, `lower` and `upper` bound the log noise
     variances, `unit` says in which units the steps from a point are taken.  After `evaluations` only the climb to the
     top of the best maximum begins, and after half of them none from a start.
     """

@@ -1,4 +1,4 @@
-"""The M-step: a regression of every feature on z̃ = (z, 1) over the instances that observe it.
+"""The M-step: a regression of every feature on z̃ = (z, 1) over the samples that observe it.
 
     [W μ]_j = (Σ (x−s)_j E[z̃]ᵀ)(Σ E[z̃z̃ᵀ])⁻¹,   σ_g² = Σ_{j∈g} (Σ(x−s)_j² − [W μ]_j · Σ(x−s)_j E[z̃]) / (N_g D_g)
 
@@ -137,7 +137,7 @@ def spare_log_likelihood(parameters: Parameters, moments: Moments, specification
     value = 0.0
     for view in np.flatnonzero(moments.spare_size):
         seen = zip(specification.patterns, moments.patterns, strict=True)
-        count = sum(found.instances for pattern, found in seen if view in pattern)
+        count = sum(found.samples for pattern, found in seen if view in pattern)
         noise = parameters.noise_variance[view]
         value -= 0.5 * count * moments.spare_size[view] * (LOG_2PI + float(np.log(noise)))
         value -= 0.5 * float(moments.spare_energy[view] / noise)

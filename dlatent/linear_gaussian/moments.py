@@ -1,7 +1,7 @@
 """First and second moments per pattern of views: everything that EM needs from complete or view-wise missing data.
 
-The data meet a fit of few features in one pass, `block_moments`, additive over instances.  Sums are taken about a pilot
-shift near the mean, which keeps them exact for data whose mean is many spreads away from zero (raw moments lose
+The data meet a fit of few features in one pass, `block_moments`, additive over samples.  Sums are taken about an
+initial mean, which keeps them exact for data whose mean is many spreads away from zero (raw moments lose
 everything at an offset of 1e8 spreads).
 """
 
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.columns import Columns, by_rows
-from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, shifts_of
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, cut, shifts_of
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
@@ -26,9 +26,9 @@ SMALLEST_SQUARES = 1e-28
 
 
 class PatternMoments(NamedTuple):
-    """Σ 1, Σ (x−s) and Σ (x−s)(x−s)ᵀ over the instances of one pattern, for the features that it observes."""
+    """Σ 1, Σ (x−s) and Σ (x−s)(x−s)ᵀ over the samples of one pattern, for the features that it observes."""
 
-    instances: float
+    samples: float
     total: Array
     gram: Array
 
@@ -37,7 +37,7 @@ class Moments(NamedTuple):
     """Moments of all patterns about `shift` (D,), and the energy outside the features that they speak of.
 
     `spare_size[g]` is the number of further features of view g, on which the loadings are zero, and `spare_energy[g]`
-    the sum of squares that the observing instances have there about their mean (both zero for uncompressed data).
+    the sum of squares that the observing samples have there about their mean (both zero for uncompressed data).
     """
 
     patterns: tuple[PatternMoments, ...]
@@ -121,6 +121,17 @@ def empty_rows(x: Features) -> npt.NDArray[np.intp]:
     return np.flatnonzero(~filled)
 
 
+def count_empty_rows(block: Block) -> int:
+    """How many rows of a block have no entry but zeros."""
+    return len(empty_rows(block.features))
+
+
+def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns) -> int:
+    """How many rows of the views of a block have no entry but zeros."""
+    parts = cut(block.features, patterns[arrangement.pattern_of(block.start)], arrangement)
+    return sum(len(empty_rows(part)) for part in parts)
+
+
 def _filled(piece: sp.csc_array) -> npt.NDArray[np.bool_]:
     """Which rows of a piece by columns have an entry that is not zero."""
     found = np.zeros(piece.shape[0], dtype=bool)
@@ -134,7 +145,7 @@ def require_nonzero_rows(block: Block) -> None:
     if len(empty):
         raise DataError(
             f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block "
-            "are; drop them (dlatent ingest --zero-rows drop), or fit them all the same with suspect_data='keep'"
+            "are; drop them (dlatent ingest --zero-rows drop), or fit them all the same with zero_rows='keep'"
         )
 
 
@@ -207,8 +218,8 @@ def _sparse_cross(x: sp.csr_array, shift: Array, y: Features, near: Array, total
 def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
     """The moments about `shift + offset`: G − t oᵀ − o tᵀ + n o oᵀ."""
     cross = np.outer(moments.total, offset)
-    gram = moments.gram - cross - cross.T + moments.instances * np.outer(offset, offset)
-    return PatternMoments(moments.instances, moments.total - moments.instances * offset, gram)
+    gram = moments.gram - cross - cross.T + moments.samples * np.outer(offset, offset)
+    return PatternMoments(moments.samples, moments.total - moments.samples * offset, gram)
 
 
 def _pattern_moments(parts: Parts, shifts: Sequence[Array]) -> PatternMoments:
@@ -244,7 +255,7 @@ def representable(shift: Array, dtype: np.dtype[Any], *, sparse: bool) -> Array:
 
 
 class MomentRequest(NamedTuple):
-    """The shift of the features, the patterns of the model, whether all-zero rows are refused, and how instances of
+    """The shift of the features, the patterns of the model, whether all-zero rows are refused, and how samples of
     several views are arranged (then the shift is that of all stacked features)."""
 
     shift: Array
@@ -256,7 +267,7 @@ class MomentRequest(NamedTuple):
 def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments, ...]:
     """Moments of a block per pattern, features about the shift, targets as they are; additive, O(n D²).
 
-    Raises DataError for NaN or infinity (with row, column and block) and, where asked, for all-zero rows; instances of
+    Raises DataError for NaN or infinity (with row, column and block) and, where asked, for all-zero rows; samples of
     several views were checked when they were loaded.
     """
     shift, patterns, refuse_zero_rows, arrangement = request
@@ -272,37 +283,37 @@ def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments,
 
 
 def block_mean(block: Block, request: None) -> Array:
-    """Mean of the rows of a block (D,), for a pilot shift. Raises DataError for NaN or infinity."""
+    """Mean of the rows of a block (D,), for an initial mean. Raises DataError for NaN or infinity."""
     mean = np.asarray(block.features.mean(axis=0, dtype=np.float64)).ravel()
     require_finite(block, mean)
     return mean
 
 
 def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Moments:
-    """The same moments about the mean of each view over the instances that observe it."""
-    edges = np.concatenate([[0], np.cumsum(sizes)])
-    total, count = np.zeros(edges[-1]), np.zeros(edges[-1])
-    places = [np.concatenate([np.arange(edges[g], edges[g + 1]) for g in p]) for p in patterns]
+    """The same moments about the mean of each view over the samples that observe it."""
+    bounds = np.concatenate([[0], np.cumsum(sizes)])
+    total, count = np.zeros(bounds[-1]), np.zeros(bounds[-1])
+    places = [np.concatenate([np.arange(bounds[g], bounds[g + 1]) for g in p]) for p in patterns]
     for at, found in zip(places, moments.patterns, strict=True):
         total[at] += found.total
-        count[at] += found.instances
+        count[at] += found.samples
     offset = total / np.maximum(count, 1.0)
     moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
     return moments._replace(patterns=moved, shift=moments.shift + offset)
 
 
-def counts_alone(instances: Iterable[float], views: int) -> Moments:
-    """Moments of patterns of which nothing is known but how many instances have each."""
+def counts_alone(samples: Iterable[float], views: int) -> Moments:
+    """Moments of patterns of which nothing is known but how many samples have each."""
     empty = np.zeros(0)
-    patterns = tuple(PatternMoments(count, empty, np.zeros((0, 0))) for count in instances)
+    patterns = tuple(PatternMoments(count, empty, np.zeros((0, 0))) for count in samples)
     return Moments(patterns, empty, np.zeros(views), np.zeros(views))
 
 
 def view_counts(moments: Moments, patterns: tuple[tuple[int, ...], ...], views: int) -> Array:
-    """Number of instances that observe each view."""
+    """Number of samples that observe each view."""
     counts = np.zeros(views)
     for pattern, found in zip(patterns, moments.patterns, strict=True):
-        counts[list(pattern)] += found.instances
+        counts[list(pattern)] += found.samples
     return counts
 
 

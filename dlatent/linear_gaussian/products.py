@@ -25,7 +25,7 @@ SMALLEST_CHUNK = 32
 class PatternSums(NamedTuple):
     """Sums of one pattern about the shift s: Σ1, Σ(x−s) (D_p,) of its stacked features, Σ‖x_v−s_v‖² of each view."""
 
-    instances: float
+    samples: float
     total: Array
     energy: Array
 
@@ -39,7 +39,7 @@ class PatternProducts(NamedTuple):
 
 class ProductRequest(NamedTuple):
     """Directions V_v (D_v, b_v) of each view, the shift of the features, the patterns of the model, whether the sums
-    are wanted too (first pass), whether that pass refuses all-zero rows, and how instances of several views are
+    are wanted too (first pass), whether that pass refuses all-zero rows, and how samples of several views are
     arranged (then the shift is that of all stacked features)."""
 
     directions: tuple[Array, ...]
@@ -125,7 +125,7 @@ def pattern_sums(
 
 def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array], *, sums: bool) -> PatternProducts:
     widths = [v.shape[1] for v in own]
-    edges = np.cumsum([0, *widths]).tolist()
+    bounds = np.cumsum([0, *widths]).tolist()
     offset = shifts[0] @ own[0] if not isinstance(parts[0], np.ndarray) else np.zeros(widths[0])
     # Else each piece would bring them into that order.
     directions = np.ascontiguousarray(own[0]) if isinstance(parts[0], Columns) else own[0]
@@ -145,9 +145,9 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
         moved, energy = weighted_sums(parts[0], shifts[0], weights, energies=sums)
         energies = [energy]
     else:
-        z = np.ones((parts[0].shape[0], edges[-1] + sums))
+        z = np.ones((parts[0].shape[0], bounds[-1] + sums))
         for view in range(1, len(parts)):
-            z[:, edges[view] : edges[view + 1]] = projected(parts[view], shifts[view], own[view])
+            z[:, bounds[view] : bounds[view + 1]] = projected(parts[view], shifts[view], own[view])
 
         def fill(rows: Features, place: slice) -> None:
             z[place, : widths[0]] = first(rows)
@@ -156,7 +156,7 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
     if len(parts) == 1 and not sums:
         return PatternProducts((moved,), None)
     # Copies: a subspace grows in the array that a view belongs to.
-    product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(edges))
+    product = tuple(np.array(moved[:, a:b], order="F") for a, b in pairwise(bounds))
     if not sums:
         return PatternProducts(product, None)
     energy_of_views = np.array([float(e.sum()) for e in energies])
@@ -164,11 +164,11 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
 
 
 def block_products(block: Block, request: ProductRequest) -> tuple[PatternProducts, ...]:
-    """Products (and sums) of a block per pattern; additive over instances, O(nnz b) or O(n D b).
+    """Products (and sums) of a block per pattern; additive over samples, O(nnz b) or O(n D b).
 
     Takes sparse rows that all have one pattern `by_columns`, too.
 
-    Raises DataError for NaN or infinity when the sums are asked for (the first pass); instances of several views were
+    Raises DataError for NaN or infinity when the sums are asked for (the first pass); samples of several views were
     checked when they were loaded.
     """
 
@@ -196,7 +196,7 @@ class FeatureRequest(NamedTuple):
 class FeatureSums(NamedTuple):
     """Σ1, Σ(x−s) (D_p,) and Σ(x−s)² (D_p,) of one pattern."""
 
-    instances: float
+    samples: float
     total: Array
     energy: Array
 

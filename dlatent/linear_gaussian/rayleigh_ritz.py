@@ -2,7 +2,7 @@
 
 With loadings W_v = Q_v C_v restricted to the spans of Q_v (D_v, r_v), orthonormal, the likelihood depends on the data
 only through small moments of Q_vᵀx_v and the energy outside.  Keeping P = Σ xx_vᵀQ_v per pattern, those moments, and
-the gradient of the likelihood at any C, cost no further access to the data.  Source: docs/models/routes.md; for one
+the gradient of the likelihood at any C, cost no further access to the data.  Source: docs/models/solvers.md; for one
 pattern and one view see `krylov`.  Targets are a view whose subspace is the whole of it from the beginning.
 """
 
@@ -73,9 +73,9 @@ class Subspace:
         return tuple(len(q) for q in self.basis)
 
     @property
-    def instances(self) -> float:
-        """Number of instances of all patterns."""
-        return float(sum(s.instances for s in self.sums))
+    def samples(self) -> float:
+        """Number of samples of all patterns."""
+        return float(sum(s.samples for s in self.sums))
 
     def rows(self, pattern: int, view: int) -> slice:
         """Where the features of a view are among those of a pattern."""
@@ -88,11 +88,11 @@ class Subspace:
         return [(p, own.index(view)) for p, own in enumerate(self.patterns) if view in own]
 
     def count(self, view: int) -> float:
-        """Number of instances that have a view."""
-        return sum(self.sums[p].instances for p, _ in self.having(view))
+        """Number of samples that have a view."""
+        return sum(self.sums[p].samples for p, _ in self.having(view))
 
     def offset(self, view: int) -> Array:
-        """Mean of a view over the instances that have it, relative to the shift (D_v,)."""
+        """Mean of a view over the samples that have it, relative to the shift (D_v,)."""
         total = sum(self.sums[p].total[self.rows(p, view)] for p, _ in self.having(view))
         return np.asarray(total / self.count(view))
 
@@ -101,7 +101,7 @@ class Subspace:
         return np.asarray(sum(self.totals[p][i] for p, i in self.having(view)) / self.count(view))
 
     def inside(self, view: int) -> Array:
-        """Σ Q_vᵀ(x_v−s_v)(x_v−s_v)ᵀQ_v (r_v, r_v) over the instances that have a view."""
+        """Σ Q_vᵀ(x_v−s_v)(x_v−s_v)ᵀQ_v (r_v, r_v) over the samples that have a view."""
         return np.asarray(sum(self.inner[p][i][i] for p, i in self.having(view)))
 
     def crossing(self, view: int, other: int) -> list[Array]:
@@ -111,8 +111,8 @@ class Subspace:
 
     @property
     def counts(self) -> tuple[float, ...]:
-        """Number of instances of each pattern."""
-        return tuple(s.instances for s in self.sums)
+        """Number of samples of each pattern."""
+        return tuple(s.samples for s in self.sums)
 
     @property
     def whole(self) -> bool:
@@ -174,7 +174,7 @@ class Subspace:
         found = []
         for inner, totals, sums in zip(self.inner, self.totals, self.sums, strict=True):
             gram = np.block([list(row) for row in inner])
-            found.append(PatternMoments(sums.instances, np.concatenate(totals), (gram + gram.T) / 2))
+            found.append(PatternMoments(sums.samples, np.concatenate(totals), (gram + gram.T) / 2))
         views = range(len(self.basis))
         spare_size, spare_energy = np.zeros(len(views)), np.zeros(len(views))
         for view in views:
@@ -247,7 +247,7 @@ def _corners(own: Sequence[Array], found: Sequence[Array]) -> tuple[tuple[Array,
 
 
 def gradient_block(space: Subspace, parameters: Parameters, specification: Specification, view: int) -> Array:
-    """Σ (x_v−μ_v) E[z]ᵀ (D_v, K) at reduced parameters, over the instances that have a view: the M-step's new loadings
+    """Σ (x_v−μ_v) E[z]ᵀ (D_v, K) at reduced parameters, over the samples that have a view: the M-step's new loadings
     up to a K×K factor.  No data access."""
     reduced = specification.resized(space.ranks)
     block = np.zeros((space.sizes[view], specification.n_components))
@@ -259,7 +259,7 @@ def gradient_block(space: Subspace, parameters: Parameters, specification: Speci
         for other, at in zip(space.products[pattern], slices_of(space.ranks[v] for v in own), strict=True):
             block += other[rows] @ b[:, at].T
         block -= np.outer(space.sums[pattern].total[rows], b @ mean)
-        block -= np.outer(offset, b @ (np.concatenate(space.totals[pattern]) - space.sums[pattern].instances * mean))
+        block -= np.outer(offset, b @ (np.concatenate(space.totals[pattern]) - space.sums[pattern].samples * mean))
     return block
 
 

@@ -1,10 +1,10 @@
-"""What a member of the family is: its views, which of them an instance can lack, and how the noise is shared.
+"""What a member of the family is: its views, which of them a sample can lack, and how the noise is shared.
 
     x = W z + μ + ε,   z ~ N(0, I_K),   ε ~ N(0, Ψ),  Ψ diagonal
 
 The features are split into *views* (blocks of features that are observed together).  A view shares one noise variance,
 or has one for each feature; features with one variance are a *noise group*.  PPCA and factor analysis have one view; a
-supervised model has two, the features and the targets, and an unlabelled instance is one that lacks the second view.
+supervised model has two, the features and the targets, and an unlabelled sample is one that lacks the second view.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dlatent.arrays import Array
 
 def slices_of(sizes: Iterable[int]) -> tuple[slice, ...]:
     """Where pieces of these sizes lie, one after the other."""
-    edges = np.cumsum([0, *sizes]).tolist()
-    return tuple(slice(a, b) for a, b in pairwise(edges))
+    bounds = np.cumsum([0, *sizes]).tolist()
+    return tuple(slice(a, b) for a, b in pairwise(bounds))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Specification:
 
     @property
     def single(self) -> bool:
-        """Whether there is one view and every instance has it."""
+        """Whether there is one view and every sample has it."""
         return len(self.views) == len(self.patterns) == 1
 
     @property

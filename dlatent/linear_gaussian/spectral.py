@@ -49,8 +49,8 @@ def ppca(moments: Moments, specification: Specification) -> Solution:
     """
     found = moments.patterns[0]
     k, width = specification.n_components, len(found.gram) + int(moments.spare_size[0])
-    values, vectors = top_eigenpairs(found.gram / found.instances, k)
-    energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.instances
+    values, vectors = top_eigenpairs(found.gram / found.samples, k)
+    energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.samples
     noise = max((energy - values.sum()) / (width - k), specification.views[0].floor)
     loadings = vectors * np.sqrt(np.maximum(values - noise, 0.0))
     variance = np.array([noise])
@@ -63,7 +63,7 @@ def _profile(
 ) -> float:
     """Log-likelihood at the best loadings for given noise, from the largest eigenvalues of S̃."""
     sizes = np.array(specification.group_sizes) + moments.spare_size
-    count = moments.patterns[0].instances
+    count = moments.patterns[0].samples
     kept = values[values > 1.0]
     explained = float((kept - 1.0 - np.log(kept)).sum())
     constant = float((sizes * (LOG_2PI + np.log(variance)) + energies / variance).sum())
@@ -73,17 +73,17 @@ def _profile(
 class Profile:
     """The likelihood of complete data as a function of the logarithms of the noise variances.
 
-    Callable in the form of an objective: minus the log-likelihood per instance, and its gradient
+    Callable in the form of an objective: minus the log-likelihood per sample, and its gradient
     ∂/∂log σ_g² = ½ (D_g − residual_g / σ_g²), the residual being that of the best loadings (envelope theorem).
     """
 
     def __init__(self, moments: Moments, specification: Specification) -> None:
         found = moments.patterns[0]
         self.moments, self.specification = moments, specification
-        self.second = found.gram / found.instances
+        self.second = found.gram / found.samples
         diagonal = np.diag(self.second)
         inside = np.array([diagonal[s].sum() for s in specification.group_slices])
-        self.energies = inside + moments.spare_energy / found.instances
+        self.energies = inside + moments.spare_energy / found.samples
         self.sizes = np.array(specification.group_sizes) + moments.spare_size
 
     def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
@@ -92,10 +92,10 @@ class Profile:
         return values, vectors, scale
 
     def __call__(self, log_variance: Array) -> tuple[float, Array]:
-        """Minus the profile log-likelihood per instance and its gradient."""
+        """Minus the profile log-likelihood per sample and its gradient."""
         variance = np.exp(log_variance)
         values, vectors, _ = self._eigen(variance)
-        count = self.moments.patterns[0].instances
+        count = self.moments.patterns[0].samples
         value = _profile(self.moments, self.specification, variance, energies=self.energies, values=values)
         # Directions with λ > 1 are explained up to the noise, so that a share λ − 1 of their energy is not residual.
         gain = np.maximum(values - 1.0, 0.0)

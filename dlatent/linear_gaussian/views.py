@@ -1,7 +1,7 @@
-"""The views that the instances of a block have, pattern by pattern.
+"""The views that the samples of a block have, pattern by pattern.
 
-A block shows its instances in one of two ways.  Rows of features travel with rows of targets, NaN where an instance
-lacks them.  Or the instances are sorted by pattern, so that a block has one of them only, and holds the features of its
+A block shows its samples in one of two ways.  Rows of features travel with rows of targets, NaN where a sample
+lacks them.  Or the samples are sorted by pattern, so that a block has one of them only, and holds the features of its
 views side by side; an `Arrangement` says which.
 """
 
@@ -26,23 +26,23 @@ Patterns = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Instances sorted by pattern: those of pattern p are `[edges[p], edges[p + 1])`.
+    """Samples sorted by pattern: those of pattern p are `[bounds[p], bounds[p + 1])`.
 
     `sizes` are the features of each view; `dense` tells which views are dense: beside a sparse view their rows travel
     in sparse form.
     """
 
-    edges: tuple[int, ...]
+    bounds: tuple[int, ...]
     sizes: tuple[int, ...]
     dense: tuple[bool, ...]
 
     def pattern_of(self, start: int) -> int:
-        """The pattern of the instances that begin at `start`."""
-        return bisect_right(self.edges, start) - 1
+        """The pattern of the samples that begin at `start`."""
+        return bisect_right(self.bounds, start) - 1
 
 
 def observed(block: Block, patterns: Patterns, arrangement: Arrangement | None) -> list[Parts | None]:
-    """For each pattern the views of those rows of the block that have it; None where sorted instances have another."""
+    """For each pattern the views of those rows of the block that have it; None where sorted samples have another."""
     if arrangement is None:
         return [
             _with_targets(block, pattern, at)
@@ -56,7 +56,7 @@ def by_pattern(
     block: Block, patterns: Patterns, arrangement: Arrangement | None, function: Callable[[tuple[int, ...], Parts], S]
 ) -> tuple[S, ...]:
     """A statistic for each pattern, of the views of the rows that have it; None, which adds nothing, for patterns that
-    sorted instances have not.  Over all blocks every pattern has its statistic."""
+    sorted samples have not.  Over all blocks every pattern has its statistic."""
     seen = observed(block, patterns, arrangement)
     found = (None if parts is None else function(own, parts) for own, parts in zip(patterns, seen, strict=True))
     return cast("tuple[S, ...]", tuple(found))
@@ -69,8 +69,8 @@ def _with_targets(block: Block, pattern: tuple[int, ...], rows: np.ndarray | Non
 
 def cut(features: Features, pattern: tuple[int, ...], arrangement: Arrangement) -> Parts:
     """The views of a pattern, out of features side by side."""
-    edges = np.cumsum([0, *(arrangement.sizes[view] for view in pattern)]).tolist()
-    parts = [features] if len(pattern) == 1 else [features[:, a:b] for a, b in pairwise(edges)]
+    bounds = np.cumsum([0, *(arrangement.sizes[view] for view in pattern)]).tolist()
+    parts = [features] if len(pattern) == 1 else [features[:, a:b] for a, b in pairwise(bounds)]
     return tuple(_dense(x) if arrangement.dense[view] else x for view, x in zip(pattern, parts, strict=True))
 
 
@@ -87,7 +87,7 @@ def labelled_rows(block: Block) -> np.ndarray | None:
 
 
 def row_patterns(block: Block, patterns: Patterns) -> list[np.ndarray | None]:
-    """The rows of each pattern, None for all rows; the pattern of an instance is the set of views that it has."""
+    """The rows of each pattern, None for all rows; the pattern of a sample is the set of views that it has."""
     present = labelled_rows(block)
     if block.targets is None or len(patterns) == 1:
         return [None]
@@ -110,5 +110,5 @@ def shifts_of(shift: Array, pattern: tuple[int, ...], parts: Parts, arrangement:
     """The shift of each part: a piece of that of all stacked features, or that of the features, and none of targets."""
     if arrangement is None:
         return [shift[: parts[0].shape[1]], *(np.zeros(part.shape[1]) for part in parts[1:])]
-    edges = np.cumsum([0, *arrangement.sizes]).tolist()
-    return [shift[edges[view] : edges[view + 1]] for view in pattern]
+    bounds = np.cumsum([0, *arrangement.sizes]).tolist()
+    return [shift[bounds[view] : bounds[view + 1]] for view in pattern]

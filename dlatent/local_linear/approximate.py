@@ -10,7 +10,7 @@ from dlatent.errors import DataError
 from dlatent.local_linear.neighbours import Neighbours, nearest
 
 SAMPLE = 500
-"""Instances whose exact neighbours are found to measure the recall."""
+"""Samples whose exact neighbours are found to measure the recall."""
 
 
 def approximate_neighbours(x: Features, k: int, shift: Array) -> tuple[Neighbours, float]:
@@ -27,7 +27,7 @@ def approximate_neighbours(x: Features, k: int, shift: Array) -> tuple[Neighbour
         ) from error
     indices, distances = NNDescent(x, n_neighbors=k + 1, random_state=0).neighbor_graph
     own = np.arange(x.shape[0])[:, None]
-    order = np.argsort(indices == own, axis=1, kind="stable")[:, :k]  # the instance itself last, where it was found
+    order = np.argsort(indices == own, axis=1, kind="stable")[:, :k]  # the sample itself last, where it was found
     found = np.take_along_axis(indices, order, 1).astype(np.int64)
     squares = np.take_along_axis(distances, order, 1).astype(np.float64) ** 2
     missed = np.flatnonzero((found < 0).any(axis=1))

@@ -1,4 +1,4 @@
-"""Coordinates from the smallest eigenvectors, and instances that come later."""
+"""Coordinates from the smallest eigenvectors, and samples that come later."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ def coordinates(vectors: Array) -> Array:
 
 
 class Reference(NamedTuple):
-    """Instances (n, D) that new ones are placed among, what is to be interpolated (n, L), and how: neighbours, and the
+    """Samples (n, D) that new ones are placed among, what is to be interpolated (n, L), and how: neighbours, and the
     regularisation of their weights."""
 
-    instances: Features
+    samples: Features
     values: Features
     k: int
     regularisation: float
 
 
 def interpolated(rows: Features, reference: Reference) -> Array:
-    """Σ_a w_a v_a (m, L) for each new row, with the barycentric weights of its nearest reference instances.
+    """Σ_a w_a v_a (m, L) for each new row, with the barycentric weights of its nearest reference samples.
 
     Source: Saul and Roweis (2003), section 5.1, for coordinates; Ham, Lee and Saul (2003), section 3, for views.
     """
-    instances = reference.instances
-    if isinstance(instances, sp.csr_array):
+    samples = reference.samples
+    if isinstance(samples, sp.csr_array):
         rows = sp.csr_array(rows)
     elif isinstance(rows, sp.csr_array):
         rows = rows.toarray()
-    indices = nearest(rows, instances, reference.k, _centre(instances)).indices
+    indices = nearest(rows, samples, reference.k, _centre(samples)).indices
     order = np.arange(indices.size)
-    found = weights(rows, instances[indices.ravel()], order, reference.k, reference.regularisation)
-    total: Any = weight_matrix(indices, found, instances.shape[0]) @ reference.values
+    found = weights(rows, samples[indices.ravel()], order, reference.k, reference.regularisation)
+    total: Any = weight_matrix(indices, found, samples.shape[0]) @ reference.values
     return np.asarray(total.toarray() if isinstance(total, sp.csr_array) else total)
 
 

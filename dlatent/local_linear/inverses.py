@@ -1,6 +1,6 @@
 """Inverses of M = BᵀB on vectors with the sum zero: by sparse factors, or approximate ones for iterations.
 
-B is the residual matrix of the instances of one view, or of several (more rows than columns).  Where it is square, it
+B is the residual matrix of the samples of one view, or of several (more rows than columns).  Where it is square, it
 is factorised itself:
 
     Bᵀy = f,  y ← y − u (uᵀy),  Bx = y,     Bᵀu = 0
@@ -45,13 +45,13 @@ def factorised(residual: sp.csr_array, *, joined: bool) -> sp.csc_array:
     return sp.csc_array(residual.T @ residual)
 
 
-def affordable(fill: float, instances: int, memory: float) -> bool:
-    """Whether factors with so many entries for each instance fit into memory and patience."""
-    return fill * instances * FACTOR_BYTES <= memory and fill**2 / 2.0 * instances <= MOST_OPERATIONS
+def affordable(fill: float, samples: int, memory: float) -> bool:
+    """Whether factors with so many entries for each sample fit into memory and patience."""
+    return fill * samples * FACTOR_BYTES <= memory and fill**2 / 2.0 * samples <= MOST_OPERATIONS
 
 
 def predicted_fill(matrix: sp.csc_array) -> float:
-    """Entries of the factors for each instance: a power of the size, fitted to the last two of some growing balls of
+    """Entries of the factors for each sample: a power of the size, fitted to the last two of some growing balls of
     the graph.
 
     On surfaces the entries grow as the logarithm of the size, so that the power falls, and the prediction is too large.
@@ -71,7 +71,7 @@ def predicted_fill(matrix: sp.csc_array) -> float:
 
 
 def _fill(matrix: sp.csc_array, members: npt.NDArray[np.integer[Any]]) -> float:
-    """Entries of the factors of a part of the matrix, for each of its instances."""
+    """Entries of the factors of a part of the matrix, for each of its samples."""
     own = np.sort(members)
     factors = _factors(sp.csc_array(matrix[own][:, own]))
     return float(factors.L.nnz + factors.U.nnz) / len(own)

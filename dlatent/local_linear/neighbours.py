@@ -1,4 +1,4 @@
-"""Exact nearest neighbours of the instances of all blocks, from what any two blocks tell of each other.
+"""Exact nearest neighbours of the samples of all blocks, from what any two blocks tell of each other.
 
 Whatever the precision of the products, the order of the points and the cut into blocks, the neighbours are those of the
 exact distances; ties go to the smaller index.
@@ -23,7 +23,7 @@ SINGLE_MARGIN = 0.05
 class NeighbourRequest(NamedTuple):
     """How many neighbours, and the point near the mean that coordinates are taken about (D,).
 
-    The first pass takes coordinates along `directions` (D, d).  The second has its findings: a bound of each instance's
+    The first pass takes coordinates along `directions` (D, d).  The second has its findings: a bound of each sample's
     k-th squared distance (N,), the order of the rows of each block (N,) in which near ones lie together, and whether
     products are taken in float32.
     """

@@ -15,7 +15,7 @@ WIDEN = 4
 
 
 class Neighbours(NamedTuple):
-    """Squared distances (n, k), increasing, and indices (n, k) of the nearest instances; ∞ and −1 where there are
+    """Squared distances (n, k), increasing, and indices (n, k) of the nearest samples; ∞ and −1 where there are
     fewer."""
 
     distances: Array

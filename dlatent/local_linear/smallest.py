@@ -2,7 +2,7 @@
 
 They are many orders of magnitude below the largest, so that iterations need an inverse.  Where factors are affordable,
 it is the inverse itself (shift and invert); what they will cost is measured on balls of the graph.  Else it is an
-approximate one: algebraic multigrid that knows the coordinates of the instances as slow directions (pyamg, where it is
+approximate one: algebraic multigrid that knows the coordinates of the samples as slow directions (pyamg, where it is
 installed), or incomplete factors.
 """
 
@@ -36,7 +36,7 @@ LOOSE = 1e-3
 
 class Eigenpairs(NamedTuple):
     """Eigenvalues (K,), increasing, and vectors (n, K); how they were found, the predicted entries of the factors for
-    each instance, and the largest ‖Mv − λv‖/λ."""
+    each sample, and the largest ‖Mv − λv‖/λ."""
 
     values: Array
     vectors: Array
@@ -57,17 +57,17 @@ def smallest(
     """The `count` smallest eigenpairs of BᵀB on vectors with the sum zero.
 
     Parameters: `residual` B (rows, n); `memory`, bytes that the factors may have; `coordinates` (n, d), a few slowly
-    varying functions of the instances, as their leading coordinates; `joined`, whether constants are the only null
+    varying functions of the samples, as their leading coordinates; `joined`, whether constants are the only null
     vectors; `solver` "auto", "direct" or "iterative".
     """
-    instances = residual.shape[1]
+    samples = residual.shape[1]
     matrix = factorised(residual, joined=joined)
     fill = predicted_fill(matrix)
     if solver == "auto":
-        solver = "direct" if affordable(fill, instances, memory) else "iterative"
+        solver = "direct" if affordable(fill, samples, memory) else "iterative"
     if solver == "direct":
-        inverse = exact_inverse(matrix, squared=not (joined and residual.shape[0] == instances))
-        values, vectors = _polished(residual, _lanczos(inverse, instances, count), count)
+        inverse = exact_inverse(matrix, squared=not (joined and residual.shape[0] == samples))
+        values, vectors = _polished(residual, _lanczos(inverse, samples, count), count)
         # A solution is rough to its last digits, which M multiplies by much more than its smallest eigenvalues.
         correction = [inverse(column) for column in _rest(residual, values, vectors).T]
         values, vectors = _polished(residual, vectors - np.column_stack(correction), count)
@@ -76,7 +76,7 @@ def smallest(
         vectors, name = _iterative(residual, count, coordinates)
         values, vectors = _polished(residual, vectors, count)
     rest = np.linalg.norm(_rest(residual, values, vectors), axis=0)
-    zero = ROUNDING * float((residual.data**2).sum()) / instances
+    zero = ROUNDING * float((residual.data**2).sum()) / samples
     return Eigenpairs(values, vectors, name, fill, float((rest / np.maximum(values, zero)).max()))
 
 

@@ -1,4 +1,4 @@
-"""Barycentric weights: each instance as the affine combination of its neighbours that comes nearest to it.
+"""Barycentric weights: each sample as the affine combination of its neighbours that comes nearest to it.
 
     min ‖x_i − Σ_a w_ia x_a‖²,  Σ_a w_ia = 1:    (G_i + r tr(G_i) I) w_i ∝ 1,   G_i = (x_a − x_i)ᵀ(x_b − x_i)
 
@@ -20,7 +20,7 @@ CELLS = 1 << 21
 
 
 class WeightRequest(NamedTuple):
-    """Neighbours of all instances (N, k), the regularisation r, and which instances are asked for: each whose number is
+    """Neighbours of all samples (N, k), the regularisation r, and which samples are asked for: each whose number is
     `part` modulo `parts`, so that the coordinates of their neighbours fit into memory."""
 
     indices: npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 def block_coordinates(own: Block, other: Block, request: WeightRequest) -> Found:
-    """The coordinates of those neighbours of one block's instances that lie in the other."""
+    """The coordinates of those neighbours of one block's samples that lie in the other."""
     indices = request.indices[_asked(own, request)].ravel() - other.start
     places = np.flatnonzero((indices >= 0) & (indices < other.rows))
     return Found((places,), (other.features[indices[places]],)) if len(places) else Found((), ())
@@ -49,7 +49,7 @@ def both(left: Found, right: Found) -> Found:
 
 
 def block_weights(own: Block, found: Found, request: WeightRequest) -> Array:
-    """The weights (n, k) of the instances of a block that were asked for."""
+    """The weights (n, k) of the samples of a block that were asked for."""
     asked = _asked(own, request)
     rows = own.features[asked - own.start]
     if not len(asked):
@@ -71,7 +71,7 @@ def weights(x: Features, others: Features, order: npt.NDArray[np.intp], k: int, 
     """Weights (n, k), each row with the sum 1, of the neighbours `others[order]`, of which rows ik … ik + k belong to
     row i of x (n, D).
 
-    Where all neighbours lie on the instance itself, the trace is zero and the weights are equal.
+    Where all neighbours lie on the sample itself, the trace is zero and the weights are equal.
     Source: Saul and Roweis (2003), appendix A; r tr(G) as in scikit-learn.
     """
     found = np.empty((x.shape[0], k))

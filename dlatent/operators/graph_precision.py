@@ -1,4 +1,4 @@
-"""The precision between linked instances, Δ = γI + (αI + A)², known by what it does: it is never formed.
+"""The precision between samples in a graph, Δ = γI + (αI + A)², known by what it does: it is never formed.
 
 A (N, N) is the symmetric adjacency matrix of the graph.  With eigenvalues λ, Δ has the eigenvalues γ + (α + λ)², and
 
@@ -23,10 +23,10 @@ from scipy.sparse.linalg import splu
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 
-EXACT_INSTANCES = 20_000
-"""Up to this many instances a sparse factorisation is asked for log|Δ|: its fill-in grows faster than the graph."""
+EXACT_SAMPLES = 20_000
+"""Up to this many samples a sparse factorisation is asked for log|Δ|: its fill-in grows faster than the graph."""
 EXACT_COMPONENT = 4_000
-"""Instances of a connected component whose eigenvalues are found densely, for the rank of a singular Δ."""
+"""Samples of a connected component whose eigenvalues are found densely, for the rank of a singular Δ."""
 NULL = 1e-9
 """An eigenvalue of αI + A below this part of the largest is zero."""
 RIGHT_SIDES = 256
@@ -47,7 +47,7 @@ class Estimate(NamedTuple):
 
 
 def isolated_precision(precision: Precision) -> float:
-    """Δ_ii of an instance without links, γ + α²."""
+    """Δ_ii of a sample without edges, γ + α²."""
     return precision.gamma + precision.alpha**2
 
 
@@ -58,16 +58,16 @@ def _shifted(adjacency: sp.csr_array, precision: Precision) -> sp.csc_array:
 
 
 def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
-    """Eigenvalues of αI + A (N,), component by component; O(n³) for the largest component of n instances.
+    """Eigenvalues of αI + A (N,), component by component; O(n³) for the largest component of n samples.
 
-    Errors: DataError where a component has more than EXACT_COMPONENT instances.
+    Errors: DataError where a component has more than EXACT_COMPONENT samples.
     """
     count, label = connected_components(adjacency, directed=False)
     sizes = np.bincount(label, minlength=count)
     largest = int(sizes.max())
     if largest > EXACT_COMPONENT:
         raise DataError(
-            f"γ = 0 needs the rank of Δ, and the graph has a connected component of {largest} instances, more than the "
+            f"γ = 0 needs the rank of Δ, and the graph has a connected component of {largest} samples, more than the "
             f"{EXACT_COMPONENT} whose eigenvalues are found; use gamma=1e-6, which gives the same subspace"
         )
     alone = int((sizes == 1).sum())
@@ -82,7 +82,7 @@ def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
 
 
 def rank(adjacency: sp.csr_array, precision: Precision) -> int:
-    """Rank of Δ: N for γ > 0, else the number of non-zero eigenvalues of αI + A (an isolated linked pair has one 0).
+    """Rank of Δ: N for γ > 0, else the number of non-zero eigenvalues of αI + A (an isolated pair has one 0).
 
     Errors: DataError where γ = 0 and a connected component is too large for its eigenvalues.
     """
@@ -102,12 +102,12 @@ def log_determinant(adjacency: sp.csr_array, precision: Precision) -> float:
 
 
 def inverse_diagonal(adjacency: sp.csr_array, precision: Precision, rows: npt.NDArray[Any]) -> Array:
-    """(Δ⁻¹)_ii for the given instances (n,): −Im[(αI + A + i√γI)⁻¹]_ii / √γ.
+    """(Δ⁻¹)_ii for the given samples (n,): −Im[(αI + A + i√γI)⁻¹]_ii / √γ.
 
     Errors: DataError for γ = 0, where Δ may have no inverse.
     """
     if precision.gamma == 0.0:
-        raise DataError("the variance of linked instances needs gamma > 0: with γ = 0 the precision may be singular")
+        raise DataError("the variance of samples in a graph needs gamma > 0: with γ = 0 the precision may be singular")
     factors = splu(_shifted(adjacency, precision))
     found = np.empty(len(rows))
     for start in range(0, len(rows), RIGHT_SIDES):

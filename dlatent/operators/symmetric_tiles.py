@@ -15,22 +15,22 @@ from dlatent.operators import tall
 
 @dataclass(frozen=True)
 class SymmetricTiles:
-    """K (N, N) as `tiles[i, j]`, K of the rows from `edges[i]` and the columns from `edges[j]`, for i ≤ j."""
+    """K (N, N) as `tiles[i, j]`, K of the rows from `bounds[i]` and the columns from `bounds[j]`, for i ≤ j."""
 
     tiles: dict[tuple[int, int], Array]
-    edges: tuple[int, ...]
+    bounds: tuple[int, ...]
 
     @classmethod
     def of(cls, tiles: Sequence[Array]) -> SymmetricTiles:
         """The matrix of tiles that come row by row of tiles."""
         groups = (math.isqrt(8 * len(tiles) + 1) - 1) // 2
-        edges = np.cumsum([0, *(tile.shape[1] for tile in tiles[:groups])]).tolist()
-        return cls(dict(zip(combinations_with_replacement(range(groups), 2), tiles, strict=True)), tuple(edges))
+        bounds = np.cumsum([0, *(tile.shape[1] for tile in tiles[:groups])]).tolist()
+        return cls(dict(zip(combinations_with_replacement(range(groups), 2), tiles, strict=True)), tuple(bounds))
 
     @property
     def size(self) -> int:
         """Rows and columns N."""
-        return self.edges[-1]
+        return self.bounds[-1]
 
     @property
     def diagonal(self) -> Array:
@@ -62,7 +62,7 @@ class SymmetricTiles:
 
     @property
     def _groups(self) -> range:
-        return range(len(self.edges) - 1)
+        return range(len(self.bounds) - 1)
 
     def _at(self, group: int) -> slice:
-        return slice(self.edges[group], self.edges[group + 1])
+        return slice(self.bounds[group], self.bounds[group + 1])

@@ -1,4 +1,4 @@
-"""Pictures of what the latent variables mean: where instances lie, and which features make a component."""
+"""Pictures of what the latent variables mean: where samples lie, and which features make a component."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OTHERS = "0.8"
-"""Grey of instances without a label, or with one that has no colour of its own."""
+"""Grey of samples without a label, or with one that has no colour of its own."""
 
 
 def scores(
@@ -26,10 +26,10 @@ def scores(
     most_labels: int = 10,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw instances by two of their latent variables.
+    """Draw samples by two of their latent variables.
 
     Parameters: `result`, scores (N, K) as `transform` returns them, or the Dataset of `posterior`; `labels` (N,), one
-    per instance, None or NaN for none; `components`, the two to draw, by position; `most_labels`, how many labels get
+    per sample, None or NaN for none; `components`, the two to draw, by position; `most_labels`, how many labels get
     a colour, the most frequent first; `ax`, axes to draw on (None: new ones).
     Returns: the axes.
     Errors: ValueError where `labels` has another length, or there is no such component.
@@ -80,7 +80,7 @@ def _values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:
         result = variable(result, "scores")
     values = np.asarray(result)
     if values.ndim != 2:
-        raise ValueError(f"the scores have shape {values.shape}; expected instances × components")
+        raise ValueError(f"the scores have shape {values.shape}; expected samples × components")
     if isinstance(result, xr.DataArray) and result.dims[1] in result.coords:
         return values, result.coords[result.dims[1]].values.tolist()
     return values, range(values.shape[1])
@@ -90,7 +90,7 @@ def _checked(labels: Any, rows: int) -> list[Any]:
     """The labels, with None for NaN."""
     found = np.asarray(labels, dtype=object)
     if found.shape != (rows,):
-        raise ValueError(f"labels have shape {found.shape}; there are {rows} instances, so give one for each")
+        raise ValueError(f"labels have shape {found.shape}; there are {rows} samples, so give one for each")
     return [None if value is None or value != value else value for value in found.tolist()]
 
 

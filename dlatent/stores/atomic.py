@@ -27,7 +27,7 @@ from dlatent.stores.seal import seal
 MARKER = "dlatent"
 """Name of the root attribute that holds kind, version and completeness of a store."""
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 """Layout version of the data stores (matrices) that this library writes."""
 
 REPLACE = "pass overwrite=True to replace it"

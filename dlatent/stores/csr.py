@@ -16,7 +16,7 @@ from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, process_local, read_rows
 from dlatent.stores.codecs import harmless
-from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bytes, sparse_edges, wanted_bytes
+from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bounds, sparse_bytes, wanted_bytes
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 from dlatent.stores.strict import place_of, strict
 
@@ -92,14 +92,14 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     total = sparse_bytes(rows, arrays.data.shape[0], entry)
     wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
     even = None if block_bytes else total
-    edges = sparse_edges(_pointers(arrays.indptr), entry_bytes=entry, block_bytes=wanted, place=place, total=even)
-    entries = edges.positions[-1]
+    bounds = sparse_bounds(_pointers(arrays.indptr), entry_bytes=entry, block_bytes=wanted, place=place, total=even)
+    entries = bounds.positions[-1]
     for name, array in (("data", arrays.data), ("indices", arrays.indices)):
         if array.shape != (entries,):
             raise StoreError(f"{place}: {name} has shape {array.shape}, but indptr ends at {entries}; write it again")
     blocks = tuple(
         CsrRows(start, stop, csr_bytes(stop - start, last - first, dtype), first, last, arrays)
-        for start, stop, first, last in edges.blocks()
+        for start, stop, first, last in bounds.blocks()
     )
     decoding = max(_decoding(block) for block in blocks)
     return DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place, decoding=decoding)
@@ -117,7 +117,7 @@ def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
     """The members of the group and the number of rows, checked against its `shape`."""
     shape = group.attrs.get("shape")
     if not isinstance(shape, (list, tuple)) or len(shape) != 2 or not all(isinstance(n, int) for n in shape):
-        raise StoreError(f"{place}: the attribute `shape` is {shape!r}; expected [instances, features]")
+        raise StoreError(f"{place}: the attribute `shape` is {shape!r}; expected [samples, features]")
     members: dict[str, ZarrArray] = {}
     for name in ("data", "indices", "indptr"):
         member = group.get(name)

@@ -11,7 +11,7 @@ from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, process_local, read_rows
 from dlatent.stores.codecs import harmless
-from dlatent.stores.partition import RowEdges, dense_edges, loaded_dtype, wanted_bytes
+from dlatent.stores.partition import RowBounds, dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.strict import place_of, strict
 
@@ -71,10 +71,10 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
     if rows * row_bytes > MANY_BYTES:
         read_rows(array, rows - 1, rows)
     wanted = wanted_bytes(block_bytes, rows * row_bytes)
-    edges = dense_edges(rows, row_bytes, _row_step(array, row_bytes, wanted), wanted)
-    blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in edges.pairs())
+    bounds = dense_bounds(rows, row_bytes, _row_step(array, row_bytes, wanted), wanted)
+    blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in bounds.pairs())
     decoding = max(_decoding(array, block) for block in blocks)
-    note = _note(array, edges)
+    note = _note(array, bounds)
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description=place + note, decoding=decoding
     )
@@ -93,10 +93,10 @@ def _decoding(array: ZarrArray, block: ZarrRows) -> int:
     return 2 * decoded if decoded > block.nbytes else 0
 
 
-def _note(array: ZarrArray, edges: RowEdges) -> str:
-    if edges.rereads == 1:
+def _note(array: ZarrArray, bounds: RowBounds) -> str:
+    if bounds.rereads == 1:
         return ""
     return (
-        f" (its chunks of {array.chunks[0]} rows are split over {edges.rereads} blocks, so that each is decoded "
-        f"{edges.rereads} times a pass; rechunk it to fewer rows)"
+        f" (its chunks of {array.chunks[0]} rows are split over {bounds.rereads} blocks, so that each is decoded "
+        f"{bounds.rereads} times a pass; rechunk it to fewer rows)"
     )

@@ -1,6 +1,6 @@
-"""Several views of the same instances, each in its own store, read as one source of joint instances.
+"""Several views of the same samples, each in its own store, read as one source of joint samples.
 
-Instances are sorted by the views that they have, so that a block holds the features of the same views side by side
+Samples are sorted by the views that they have, so that a block holds the features of the same views side by side
 (`joint_rows`).  Each row is asked of its view once a pass, and rows in order are read in order.
 """
 
@@ -25,16 +25,16 @@ MANY_REREADS = 4.0
 
 @dataclass(frozen=True)
 class JointSource(DataSource):
-    """Joint instances, sorted by pattern: `views` by name, the views that each of the `patterns` has, and the `edges`
-    between the patterns among the instances.
+    """Joint samples, sorted by pattern: `views` by name, the views that each of the `patterns` has, and the `bounds`
+    between the patterns among the samples.
 
-    `order` (instances,) says which line of the table each sorted instance is; `rereads` how many blocks of the views
+    `order` (samples,) says which line of the table each sorted sample is; `rereads` how many blocks of the views
     are loaded in a pass for each one that there is.
     """
 
     views: Mapping[str, DataSource] = field(default_factory=dict)
     patterns: tuple[tuple[int, ...], ...] = ()
-    edges: tuple[int, ...] = (0,)
+    bounds: tuple[int, ...] = (0,)
     order: Table = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
     rereads: float = 1.0
 
@@ -52,9 +52,9 @@ class JointSource(DataSource):
 def joint(
     views: Mapping[str, DataSource], table: Table, *, block_bytes: int | None = None, refuse_zero_rows: bool = False
 ) -> JointSource:
-    """Join views by a table (instances, views) of their rows, −1 where an instance lacks the view.
+    """Join views by a table (samples, views) of their rows, −1 where a sample lacks the view.
 
-    Law: each row that the table names is loaded once a pass.  A block holds instances of one pattern in the order of
+    Law: each row that the table names is loaded once a pass.  A block holds samples of one pattern in the order of
     the rows of its first view, whose blocks are not split but for size; it has about `block_bytes` (None: as `open`).
     """
     sources, has = list(views.values()), table >= 0
@@ -66,11 +66,11 @@ def joint(
     pattern_of = rank[number]
     lead = table[np.arange(len(table)), has.argmax(axis=1)]
     order = np.lexsort((lead, pattern_of))
-    edges = np.searchsorted(pattern_of[order], np.arange(len(patterns) + 1)).tolist()
+    bounds = np.searchsorted(pattern_of[order], np.arange(len(patterns) + 1)).tolist()
     row_bytes = [source.nbytes / source.shape[0] for source in sources]
     most = wanted_bytes(block_bytes, int((has.sum(axis=0) * row_bytes).sum()))
     blocks: list[JointRows] = []
-    for pattern, (start, stop) in zip(patterns, pairwise(edges), strict=True):
+    for pattern, (start, stop) in zip(patterns, pairwise(bounds), strict=True):
         one = max(sum(row_bytes[view] for view in pattern), 1.0)
         memory = all(sources[view].in_memory for view in pattern)
         cuts = _cuts(sources[pattern[0]], lead[order[start:stop]], max(1, int(most / one)))
@@ -93,7 +93,7 @@ def joint(
         decoding=max(source.decoding for source in sources),
         views=views,
         patterns=patterns,
-        edges=tuple(edges),
+        bounds=tuple(bounds),
         order=order.astype(np.int64),
         rereads=rereads,
     )
@@ -114,15 +114,15 @@ def _description(views: Mapping[str, DataSource], rereads: float) -> str:
         return f"views {each}"
     return (
         f"views {each}; corresponding rows lie far apart, so that each block is read {rereads:.1f} times a pass unless "
-        "the joint instances stay in memory: store the views in the same order"
+        "the joint samples stay in memory: store the views in the same order"
     )
 
 
 def _cuts(source: DataSource, rows: Table, step: int) -> list[tuple[int, int]]:
     """Cut increasing rows of a view into blocks of about `step`, at the edges of its own blocks where these fit."""
-    edges = np.searchsorted(rows, [block.start for block in source.blocks] + [source.shape[0]]).tolist()
+    bounds = np.searchsorted(rows, [block.start for block in source.blocks] + [source.shape[0]]).tolist()
     found: list[tuple[int, int]] = []
-    for start, stop in pairwise(edges):
+    for start, stop in pairwise(bounds):
         if found and stop - found[-1][0] <= step:
             found[-1] = (found[-1][0], stop)
         elif stop > start:

@@ -1,4 +1,4 @@
-"""Blocks of joint instances: rows of several views side by side, read by their numbers.
+"""Blocks of joint samples: rows of several views side by side, read by their numbers.
 
 A block names the rows that it wants of each view; they are read from the blocks of the view that hold them, one of
 these at a time.
@@ -20,7 +20,7 @@ from dlatent.linear_gaussian.moments import empty_rows, found_bad
 from dlatent.stores.rows import ArrayRows, MatrixRows, Rows
 
 Table = npt.NDArray[np.int64]
-"""Rows of each view (instances, views), −1 where an instance lacks the view."""
+"""Rows of each view (samples, views), −1 where a sample lacks the view."""
 
 
 class Piece(NamedTuple):
@@ -61,7 +61,7 @@ def _sorted(order: Table) -> bool:
 
 @dataclass(eq=False)
 class JointRows(Rows):
-    """Instances `[start, stop)`, which have the same views: rows of each of them, side by side."""
+    """Samples `[start, stop)`, which have the same views: rows of each of them, side by side."""
 
     views: tuple[ViewRows, ...]
     in_memory: bool
@@ -164,12 +164,12 @@ def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
     bad = found_bad(x)
     if bad is not None:
         raise DataError(
-            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; an instance may lack a "
+            f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; a sample may lack a "
             "view, but no single entries of it: fill or remove them"
         )
     empty = empty_rows(x) if refuse_zero_rows else np.zeros(0, dtype=np.intp)
     if len(empty):
         raise DataError(
             f"view {view.name!r}, row {view.rows[empty[0]]} is all zeros, and {len(empty)} of the rows beside it are; "
-            "leave them out, or fit them all the same with suspect_data='keep'"
+            "leave them out, or fit them all the same with zero_rows='keep'"
         )

@@ -38,32 +38,32 @@ LOADED_BYTES = 24 * 2**20
 
 @dataclass(frozen=True)
 class TileSink:
-    """A picklable writer of the upper triangle of an (N, N) matrix whose blocks of rows begin at `edges`; tiles that
+    """A picklable writer of the upper triangle of an (N, N) matrix whose blocks of rows begin at `bounds`; tiles that
     begin at multiples of `columns` from the edge of their panel are written without reading."""
 
     target: str
     location: str
-    edges: tuple[int, ...]
+    bounds: tuple[int, ...]
     dtype: str
     columns: int
     overwrite: bool
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], edges: Sequence[int], *, dtype: npt.DTypeLike, overwrite: bool = False
+        cls, path: str | os.PathLike[str], bounds: Sequence[int], *, dtype: npt.DTypeLike, overwrite: bool = False
     ) -> TileSink:
-        """Begin a store; `edges` 0 … N are the first rows of the blocks, and N.
+        """Begin a store; `bounds` 0 … N are the first rows of the blocks, and N.
 
         Errors: StoreError where the path is taken.
         """
         location = begin(path, kind=KIND, version=STORE_VERSION, overwrite=overwrite)
         try:
-            columns = chunk_columns(edges)
-            sink = cls(zarr_location(path), location, tuple(map(int, edges)), np.dtype(dtype).str, columns, overwrite)
+            columns = chunk_columns(bounds)
+            sink = cls(zarr_location(path), location, tuple(map(int, bounds)), np.dtype(dtype).str, columns, overwrite)
             root = zarr.open_group(location, mode="r+", use_consolidated=False)
-            root.attrs["edges"] = list(sink.edges)
-            for start, stop in pairwise(sink.edges):
-                shape = (stop - start, sink.edges[-1] - start)
+            root.attrs["edges"] = list(sink.bounds)
+            for start, stop in pairwise(sink.bounds):
+                shape = (stop - start, sink.bounds[-1] - start)
                 chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
                 # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
                 new_array(root, panel_name(start), shape, sink.dtype, chunks, attributes=ALL_WRITTEN, compress=False)
@@ -77,7 +77,7 @@ class TileSink:
 
         Returns: the number of values.
         """
-        start = self.edges[int(np.searchsorted(self.edges, row, side="right")) - 1]
+        start = self.bounds[int(np.searchsorted(self.bounds, row, side="right")) - 1]
         panel = open_to_write(child_location(self.location, panel_name(start)))
         at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
         panel[at] = tile.astype(self.dtype, copy=False)
@@ -92,10 +92,10 @@ class TileSink:
         abandon(self.location)
 
 
-def chunk_columns(edges: Sequence[int]) -> int:
+def chunk_columns(bounds: Sequence[int]) -> int:
     """Columns of a chunk: a divisor of the blocks' sizes where one is near, so that no tile shares a chunk with the
     next."""
-    common = gcd(*edges[:-1]) or edges[-1]
+    common = gcd(*bounds[:-1]) or bounds[-1]
     fitting = [n for n in range(CHUNK_COLUMNS // 4, MOST_COLUMNS + 1) if common % n == 0]
     return min(fitting, key=lambda n: abs(n - CHUNK_COLUMNS), default=CHUNK_COLUMNS)
 
@@ -120,9 +120,9 @@ class PanelRows(Rows):
 def open_tiles(path: str | os.PathLike[str]) -> DataSource:
     """The stored triangle as blocks of rows, each from the first column of its panel on; `finish` may be to come."""
     root = cast(zarr.Group, open_node(path, unfinished=True))
-    edges: list[int] = list(root.attrs["edges"])  # type: ignore[arg-type]
-    count, blocks = edges[-1], list[PanelRows]()
-    for first, last in pairwise(edges):
+    bounds: list[int] = list(root.attrs["edges"])  # type: ignore[arg-type]
+    count, blocks = bounds[-1], list[PanelRows]()
+    for first, last in pairwise(bounds):
         panel = strict(cast(ZarrArray, root[panel_name(first)]))
         row_bytes = (count - first) * panel.dtype.itemsize
         step = max(1, LOADED_BYTES // row_bytes)

@@ -32,12 +32,12 @@ MULTI = "Y"
 def read_labels(
     path: str | os.PathLike[str], column: str | None = None, *, missing_chunks: MissingChunks = "raise"
 ) -> npt.NDArray[Any]:
-    """Labels of all instances, as a vector (one label each) or a matrix (instances × outputs).
+    """Labels of all samples, as a vector (one label each) or a matrix (samples × outputs).
 
     Parameters: `path`, an ingested or AnnData store (a column of `obs`, or `obsm/Y`), or a .npy, .npz (key `y` or `Y`),
     .csv or .tsv (with a header line) or .txt (one per line, nothing for unlabelled) file; `column`, the obs column, key
     or column name, needed where there are several; `missing_chunks`, of a store, as for `dlatent.stores.open.open`.
-    Returns: numbers as stored; class names as text, or as objects with None where an instance is unlabelled.
+    Returns: numbers as stored; class names as text, or as objects with None where a sample is unlabelled.
     Errors: DataError where there are no labels, or several and no `column`.
     """
     location = os.fspath(path)
@@ -54,7 +54,7 @@ def read_labels(
     with guarded(location):
         values = readers[suffix](local, column)
     if values.ndim not in (1, 2) or not len(values):
-        raise DataError(f"{location} holds labels of shape {values.shape}; expected one row for each instance")
+        raise DataError(f"{location} holds labels of shape {values.shape}; expected one row for each sample")
     return values
 
 

@@ -98,7 +98,7 @@ def _anndata_index(above: list[zarr.Group]) -> list[ZarrArray | None] | None:
     return None
 
 
-def _origin(above: list[zarr.Group], instances: int) -> Origin | None:
+def _origin(above: list[zarr.Group], samples: int) -> Origin | None:
     """Where the rows of the nearest AnnData store lay before."""
     root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
     uns = None if root is None else root.get("uns")
@@ -106,9 +106,9 @@ def _origin(above: list[zarr.Group], instances: int) -> Origin | None:
         return None
     for name in (BEFORE, ORIGINAL):
         stored = uns.get(name)
-        if isinstance(stored, zarr.Array) and stored.shape == (instances,) and stored.dtype.kind in "iu":
-            rows = stored.attrs.get(ROWS_BEFORE, instances)
-            return Origin(rows if isinstance(rows, int) else instances, partial(_positions, stored))
+        if isinstance(stored, zarr.Array) and stored.shape == (samples,) and stored.dtype.kind in "iu":
+            rows = stored.attrs.get(ROWS_BEFORE, samples)
+            return Origin(rows if isinstance(rows, int) else samples, partial(_positions, stored))
     return None
 
 

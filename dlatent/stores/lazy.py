@@ -127,11 +127,11 @@ def open_dask(array: Any, labels: AxisLabels) -> DataSource:
     rows, columns = check_matrix(array.shape, np.dtype(array.dtype), "Dask array")
     dtype = loaded_dtype(array.dtype)
     sparse = sp.issparse(getattr(array, "_meta", None))
-    edges = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()
+    bounds = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()
     widths = tuple(int(width) for width in array.chunks[1])
     blocks = tuple(
         LazyChunkRow(start, stop, _nbytes(stop - start, columns, dtype, sparse), (), widths, sparse, array, index)
-        for index, (start, stop) in enumerate(pairwise(edges))
+        for index, (start, stop) in enumerate(pairwise(bounds))
         if stop > start
     )
     kind = "scipy.sparse" if sparse else "numpy"

@@ -14,11 +14,11 @@ import scipy.sparse as sp
 from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features
 from dlatent.errors import DataError
 from dlatent.stores.partition import (
-    dense_edges,
+    dense_bounds,
     least_sparse_bytes,
     loaded_dtype,
+    sparse_bounds,
     sparse_bytes,
-    sparse_edges,
     wanted_bytes,
 )
 from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
@@ -31,14 +31,14 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     Errors: DataError for other than two dimensions, an empty axis, masked arrays and values that are no real numbers.
     """
     if isinstance(array, np.ma.MaskedArray):
-        raise DataError("a masked numpy array has missing values; fill them, for instance with array.filled(0.0)")
+        raise DataError("a masked numpy array has missing values; fill them, for example with array.filled(0.0)")
     values = np.asarray(array)
     rows, columns = check_matrix(values.shape, values.dtype, "numpy array")
     dtype = loaded_dtype(values.dtype)
     row_bytes = columns * dtype.itemsize
-    edges = dense_edges(rows, row_bytes, 1, wanted_bytes(block_bytes, rows * row_bytes))
+    bounds = dense_bounds(rows, row_bytes, 1, wanted_bytes(block_bytes, rows * row_bytes))
     blocks = tuple(
-        ArrayRows(start, stop, (stop - start) * row_bytes, values[start:stop]) for start, stop in edges.pairs()
+        ArrayRows(start, stop, (stop - start) * row_bytes, values[start:stop]) for start, stop in bounds.pairs()
     )
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True
@@ -59,10 +59,10 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     total = sparse_bytes(rows, int(whole.nnz), entry)
     wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
     even = None if block_bytes else total
-    edges = sparse_edges([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place, total=even)
+    bounds = sparse_bounds([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place, total=even)
     blocks = tuple(
         MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), row_view(whole, start, stop))
-        for start, stop, first, last in edges.blocks()
+        for start, stop, first, last in bounds.blocks()
     )
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, True, int(whole.nnz), labels, description=place, in_memory=True
@@ -80,9 +80,9 @@ def row_view(whole: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     return part
 
 
-def held(values: Features, edges: Sequence[int] | None = None) -> tuple[BlockSource, ...]:
-    """Loaded rows as block sources, one for each two of the `edges` 0 … n (None: one for all)."""
-    cuts = list(pairwise(edges or (0, values.shape[0])))
+def held(values: Features, bounds: Sequence[int] | None = None) -> tuple[BlockSource, ...]:
+    """Loaded rows as block sources, one for each two of the `bounds` 0 … n (None: one for all)."""
+    cuts = list(pairwise(bounds or (0, values.shape[0])))
     if isinstance(values, sp.csr_array):
         parts = [(start, stop, row_view(values, start, stop)) for start, stop in cuts]
         size = values.data.itemsize + values.indices.itemsize

@@ -43,13 +43,13 @@ def open(
     dims: tuple[str, str] | None = None,
     missing_chunks: MissingChunks = "raise",
 ) -> DataSource:
-    """Open an instances × features matrix as row blocks that any process can load.
+    """Open an samples × features matrix as row blocks that any process can load.
 
     Parameters: `data`, one of numpy array, scipy.sparse matrix of any format, dask.array, zarr.Array, Zarr group with a
     csr_matrix, path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their
     path inside the store); `block_bytes`, wanted size of a loaded block in bytes (None: a
     sixteenth of the data, at least 1 MiB and less than 32 MiB); `dims`, names of the two dimensions
-    (None: those of the store, or "instance" and "feature"); `missing_chunks`, of a Zarr store: "raise" where a chunk is
+    (None: those of the store, or "sample" and "feature"); `missing_chunks`, of a Zarr store: "raise" where a chunk is
     not there, "fill" where its writer leaves out chunks that hold nothing but the fill value.
     Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
     when a block is loaded.
@@ -138,7 +138,7 @@ def _open_group(group: zarr.Group, block_bytes: int | None, dims: tuple[str, str
     if encoding == "csc_matrix":
         raise StoreError(
             f"{place_of(group)} is a sparse matrix by columns (csc_matrix), which cannot be read by rows; write it as "
-            "csr_matrix, for instance with adata.X = adata.X.tocsr()"
+            "csr_matrix, for example with adata.X = adata.X.tocsr()"
         )
     if encoding == "anndata":
         return _open_anndata(group, block_bytes, dims)

@@ -52,18 +52,18 @@ def loaded_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class RowEdges:
-    """Block boundaries `edges[0] = 0 < ... < edges[-1] = rows`; `rereads` is how often a chunk is read in one pass."""
+class RowBounds:
+    """Block boundaries `bounds[0] = 0 < ... < bounds[-1] = rows`; `rereads`: how often a pass reads a chunk."""
 
-    edges: tuple[int, ...]
+    bounds: tuple[int, ...]
     rereads: int = 1
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """`(start, stop)` of each block."""
-        return zip(self.edges[:-1], self.edges[1:], strict=True)
+        return zip(self.bounds[:-1], self.bounds[1:], strict=True)
 
 
-def dense_edges(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) -> RowEdges:
+def dense_bounds(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) -> RowBounds:
     """Blocks of whole chunks of rows, as many as fit into `block_bytes`, at least one.
 
     The rows of one chunk are split only where they exceed `STRETCH * block_bytes`; each part then decodes them again.
@@ -72,15 +72,15 @@ def dense_edges(rows: int, row_bytes: int, chunk_rows: int, block_bytes: int) ->
     fitting = block_bytes // row_bytes
     if fitting >= chunk_rows:
         step = fitting // chunk_rows * chunk_rows
-        return RowEdges((*range(0, rows, step), rows))
+        return RowBounds((*range(0, rows, step), rows))
     parts = -(-chunk_rows // max(1, STRETCH * block_bytes // row_bytes))
     piece = -(-chunk_rows // parts)
     starts = [s for c in range(0, rows, chunk_rows) for s in range(c, min(c + chunk_rows, rows), piece)]
-    return RowEdges((*starts, rows), rereads=-(-chunk_rows // piece))
+    return RowBounds((*starts, rows), rereads=-(-chunk_rows // piece))
 
 
 @dataclass(frozen=True)
-class SparseEdges:
+class SparseBounds:
     """Block boundaries of a CSR matrix: row numbers, and the positions in `data` where those rows begin."""
 
     rows: tuple[int, ...]
@@ -96,14 +96,14 @@ def sparse_bytes(rows: int, entries: int, entry_bytes: int) -> int:
     return entries * entry_bytes + rows * POINTER_BYTES
 
 
-def sparse_edges(
+def sparse_bounds(
     pieces: Iterable[npt.NDArray[np.integer[Any]]],
     *,
     entry_bytes: int,
     block_bytes: int,
     place: str,
     total: int | None = None,
-) -> SparseEdges:
+) -> SparseBounds:
     """Blocks of up to `block_bytes` of entries and row pointers, at least one row, from `indptr` read as a stream.
 
     `pieces` are consecutive parts of `indptr`, each beginning with the last element of the one before. Where the bytes
@@ -135,7 +135,7 @@ def sparse_edges(
     if rows[-1] < offset:
         rows.append(offset)
         positions.append(int(piece[-1]))
-    return SparseEdges(tuple(rows), tuple(positions))
+    return SparseBounds(tuple(rows), tuple(positions))
 
 
 def _check_pointers(piece: npt.NDArray[np.int64], offset: int, place: str) -> None:

@@ -71,17 +71,17 @@ def csr_bytes(rows: int, entries: int, dtype: np.dtype[Any], index_bytes: int = 
 
 
 def check_matrix(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> tuple[int, int]:
-    """The shape as (instances, features), after refusing what no model can use.
+    """The shape as (samples, features), after refusing what no model can use.
 
     Errors: DataError for other than two dimensions, an empty axis, or values that are no real numbers.
     """
     if len(shape) != 2:
         way_out = " (a single column is X[:, None], a single row X[None, :])" if len(shape) == 1 else ""
         raise DataError(
-            f"{place} has {len(shape)} dimensions, shape {tuple(shape)}; expected instances × features{way_out}"
+            f"{place} has {len(shape)} dimensions, shape {tuple(shape)}; expected samples × features{way_out}"
         )
     if min(shape) == 0:
-        raise DataError(f"{place} is empty: shape {tuple(shape)}; give at least one instance and one feature")
+        raise DataError(f"{place} is empty: shape {tuple(shape)}; give at least one sample and one feature")
     if dtype.kind not in "biuf":
         raise DataError(f"{place} has dtype {dtype}; expected real numbers, convert it with astype(float)")
     return int(shape[0]), int(shape[1])

@@ -120,7 +120,7 @@ def _check_one(name: str, variable: Variable, place: str) -> None:
 
 def _register_all() -> None:
     for name, axis in (
-        ("instance", "instances"),
+        ("sample", "samples"),
         ("feature", "features"),
         ("component", "components"),
         ("view", "views"),
@@ -148,7 +148,7 @@ _VARIABLES = (
     ("target_mean", "target", REAL, "μ of the targets"),
     ("target_scale", "target", REAL, "divisor of each target before the fit"),
     ("target_rotation", "target target_rank", REAL, "orthonormal basis of the targets that the fit worked in"),
-    ("target_centre", "target", REAL, "mean of the labelled instances' targets, taken off before the fit"),
+    ("target_centre", "target", REAL, "mean of the labelled samples' targets, taken off before the fit"),
     ("rank_loadings", "target_rank component", REAL, "W of the targets on their rank"),
     ("rank_mean", "target_rank", REAL, "μ of the targets on their rank"),
     ("dual_components", "training component", REAL, "W as combinations of the centred features of the training rows"),
@@ -168,19 +168,19 @@ _VARIABLES = (
     ("training_columns", "entry", WHOLE, "the same, sparse: columns of the values"),
     ("training_pointers", "pointer", WHOLE, "the same, sparse: where each row begins"),
     ("training_edges", "edge", WHOLE, "first rows of the blocks of these rows, and their number"),
-    ("view_instances", "view", WHOLE, "instances that have the view"),
+    ("view_samples", "view", WHOLE, "samples that have the view"),
     ("total_variance", "view", REAL, "mean variance per feature of the view"),
     ("classes", "class", ANY, "class labels in the order of the one-of-C columns"),
-    ("class_counts", "class", WHOLE, "labelled instances of each class"),
-    ("scores", "instance component", REAL, "posterior means of the latent variables"),
-    ("embedding", "instance component", REAL, "coordinates of the instances, with the mean 0 and the mean square 1"),
+    ("class_counts", "class", WHOLE, "labelled samples of each class"),
+    ("scores", "sample component", REAL, "posterior means of the latent variables"),
+    ("embedding", "sample component", REAL, "coordinates of the samples, with the mean 0 and the mean square 1"),
     ("smallest_eigenvalues", "component", REAL, "eigenvalues of the alignment matrix that belong to the coordinates"),
-    ("view_row", "instance view", WHOLE, "row of the instance in each view, -1 where it is absent"),
-    ("separate_set", "instance", WHOLE, "set of instances that the graph does not join with others, -1 for none"),
+    ("view_row", "sample view", WHOLE, "row of the sample in each view, -1 where it is absent"),
+    ("separate_set", "sample", WHOLE, "set of samples that the graph does not join with others, -1 for none"),
     ("reference_values", "reference_value", REAL, "entries of the training rows, view after view"),
     ("reference_columns", "reference_entry", WHOLE, "columns of the entries of sparse training rows"),
     ("reference_starts", "reference_row", WHOLE, "where each sparse training row begins among its view's entries"),
-    ("iteration_log_likelihood", "iteration", REAL, "log-likelihood of all instances at each iteration"),
+    ("iteration_log_likelihood", "iteration", REAL, "log-likelihood of all samples at each iteration"),
     ("iteration_gain", "iteration", REAL, "what the iteration added to the log-likelihood, NaN for the first"),
     ("iteration_remaining", "iteration", REAL, "estimated relative distance to the maximum, NaN while unknown"),
     ("iteration_rank", "iteration", WHOLE, "width of the subspace of the features, 0 for EM"),
@@ -191,7 +191,7 @@ _VARIABLES = (
     ("pass_blocks", "pass", WHOLE, "blocks seen"),
     ("pass_cached", "pass", WHOLE, "blocks that came from a cache"),
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
-    ("pass_log_likelihood", "pass", REAL, "log-likelihood of all instances that the pass found, or NaN"),
+    ("pass_log_likelihood", "pass", REAL, "log-likelihood of all samples that the pass found, or NaN"),
 )
 
 FINITE = frozenset(
@@ -208,7 +208,7 @@ FINITE = frozenset(
 NOT_NEGATIVE = frozenset(
     (
         *("noise_variance", "noise_floor", "feature_noise_variance", "feature_noise_floor", "total_variance"),
-        *("view_instances", "class_counts", "training_columns", "training_pointers", "training_edges"),
+        *("view_samples", "class_counts", "training_columns", "training_pointers", "training_edges"),
         *("reference_columns", "reference_starts"),
     )
 )

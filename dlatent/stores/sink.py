@@ -1,4 +1,4 @@
-"""Results of one row per instance, written from many processes into one store.
+"""Results of one row per sample, written from many processes into one store.
 
 Blocks of rows rarely end where chunks end, and two processes must not write one chunk.  Each process therefore writes
 the chunks that lie wholly inside its rows, and puts the rows at the two ends aside as fragments; `finish` joins the
@@ -56,14 +56,14 @@ class RowSink:
         *,
         starts: Sequence[int],
         dtype: npt.DTypeLike = np.float64,
-        dims: tuple[str, str] = ("instance", "component"),
+        dims: tuple[str, str] = ("sample", "component"),
         coordinates: Mapping[str, npt.NDArray[Any]] | None = None,
         name: str = "scores",
         overwrite: bool = False,
     ) -> RowSink:
         """Begin a store with one array, invisible until `finish`.
 
-        Parameters: `path` or URL of the store; `shape` (instances, columns); `starts`, first rows of the blocks that
+        Parameters: `path` or URL of the store; `shape` (samples, columns); `starts`, first rows of the blocks that
         will be written; `dims`, names of the two dimensions; `coordinates`, vectors by name of dimension.
         Returns: the sink. Errors: StoreError where the path is taken; DataError for coordinates of another length.
         """

@@ -62,7 +62,7 @@ def write_csr(
     Parameters: `group`, an empty group (the root of a new store, or `X` in it); `blocks`, sparse matrices of any format
     with rows in order; `columns`, the number of features (None: the widest block decides); `dtype` of the values (None:
     float32 or float64 as in the first block, float64 for other types).
-    Returns: the shape (instances, features) that was written.
+    Returns: the shape (samples, features) that was written.
     Errors: DataError where a block is wider than `columns`, or there is no block.
     """
     iterator = iter(blocks)

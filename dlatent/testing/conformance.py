@@ -51,15 +51,15 @@ class Values(NamedTuple):
 @dataclass(frozen=True)
 class Preset:
     """One way to use an estimator: `make(**options)` gives it unfitted; `features` (N, D) and `targets` (None, or N
-    rows) are data that it can be fitted to, NaN where the model takes missing entries, `links` (N, N) the graph between
-    the instances of a relational model; `routes`, two ways to the same maximum, the second by iterations."""
+    rows) are data that it can be fitted to, NaN where the model takes missing entries, `graph` (N, N) the graph between
+    the samples of a relational model; `routes`, two ways to the same maximum, the second by iterations."""
 
     name: str
     make: Callable[..., Any]
     features: Array = field(repr=False)
     targets: Any = field(default=None, repr=False)
-    links: Any = field(default=None, repr=False)
-    routes: tuple[str, str] = ("moments", "krylov")
+    graph: Any = field(default=None, repr=False)
+    routes: tuple[str, str] = ("covariance", "krylov")
 
     def __str__(self) -> str:
         return self.name
@@ -71,10 +71,10 @@ class Preset:
     def train(self, model: Any, features: Any = None, targets: Any = None, **options: Any) -> Any:
         """A model of this kind fitted to its own data, or to other features and targets."""
         x, y = self.features if features is None else features, self.targets if targets is None else targets
-        return model.fit(x, *(() if y is None else (y,)), **self.linked, **options)
+        return model.fit(x, *(() if y is None else (y,)), **self.keywords, **options)
 
     def values(self, model: Any) -> Values:
-        """The fitted parameters: those of several views side by side, of a kernel model the combinations of instances,
+        """The fitted parameters: those of several views side by side, of a kernel model the combinations of samples,
         which have no mean."""
         if hasattr(model, "dual_components_"):
             noise = np.asarray(model.noise_variance_)
@@ -90,7 +90,7 @@ class Preset:
         return model.score(self.features), model.score_samples(self.features)
 
     def whole_covariance(self, model: Any) -> Array:
-        """The posterior covariance of an instance that lacks nothing (K, K)."""
+        """The posterior covariance of a sample that lacks nothing (K, K)."""
         targets = () if self.targets is None else (self.targets,)
         rows = np.where(np.isnan(self.features), model.mean_, self.features) if self.incomplete else self.features
         covariance: Array = model.posterior(rows, *targets)["covariance"].values
@@ -108,7 +108,7 @@ class Preset:
 
     def plan(self, model: Any) -> Any:
         """The plan of a fit to its own data."""
-        return model.plan(self.features, *(() if self.targets is None else (self.targets,)), **self.linked)
+        return model.plan(self.features, *(() if self.targets is None else (self.targets,)), **self.keywords)
 
     def check_names(self) -> None:
         """Dimensions and coordinates of xarray input come back with the results."""
@@ -127,9 +127,9 @@ class Preset:
         return int(np.isfinite(self.features).sum())
 
     @property
-    def linked(self) -> dict[str, Any]:
-        """The links as the keyword that a relational model takes."""
-        return {} if self.links is None else {"links": self.links}
+    def keywords(self) -> dict[str, Any]:
+        """The graph as a relational model takes it."""
+        return {} if self.graph is None else {"graph": self.graph}
 
     @property
     def incomplete(self) -> bool:
@@ -146,19 +146,19 @@ class Preset:
         return sp.csr_array((self.features[places], places), shape=self.features.shape), {"missing": "unstored"}
 
     def reordered(self, order: Any) -> Preset:
-        """The same instances in another order."""
+        """The same samples in another order."""
         targets = None if self.targets is None else np.asarray(self.targets)[order]
-        links = None if self.links is None else self.links[order][:, order]
-        return replace(self, features=self.features[order], targets=targets, links=links)
+        graph = None if self.graph is None else self.graph[order][:, order]
+        return replace(self, features=self.features[order], targets=targets, graph=graph)
 
     def log_likelihood(self, model: Any) -> float:
-        """The log-likelihood of all instances, from what the model says of data that it is given."""
-        if self.links is None:
+        """The log-likelihood of all samples, from what the model says of data that it is given."""
+        if self.graph is None:
             return float(self.score_samples(model).sum())
         y = () if self.targets is None else (self.targets,)
-        joint = model.log_likelihood(self.features, *y, links=self.links).value
+        joint = model.log_likelihood(self.features, *y, graph=self.graph).value
         width = self.features.shape[1] + len(getattr(model, "target_mean_", ()))
-        return float(joint - 0.5 * width * model.log_determinant(self.links).value)
+        return float(joint - 0.5 * width * model.log_determinant(self.graph).value)
 
     @cached_property
     def fitted(self) -> Any:
@@ -166,14 +166,14 @@ class Preset:
         return self.fit()
 
     def score_samples(self, model: Any, features: Any = None) -> Array:
-        """The log-likelihood of each instance, targets included where there are any."""
+        """The log-likelihood of each sample, targets included where there are any."""
         x = self.features if features is None else features
         return np.asarray(model.score_samples(x, *(() if self.targets is None else (self.targets,))))
 
 
-def plain_features(instances: int = 48, features: int = 7, random_state: Any = 0) -> Array:
+def plain_features(samples: int = 48, features: int = 7, random_state: Any = 0) -> Array:
     """Dense features with three strong directions, a mean away from zero, and no zero entry."""
-    return simulate(instances, (features,), 3, noise=(0.3,), offset=3.0, random_state=random_state).features
+    return simulate(samples, (features,), 3, noise=(0.3,), offset=3.0, random_state=random_state).features
 
 
 class Conformance:
@@ -215,18 +215,18 @@ class Conformance:
 
     def test_routes_agree(self, preset: Preset) -> None:
         """All routes find one maximum."""
-        _assert_close(preset, *(preset.fit(route=route) for route in preset.routes))
+        _assert_close(preset, *(preset.fit(solver=solver) for solver in preset.routes))
 
     def test_likelihood_never_falls(self, preset: Preset) -> None:
         """No iteration loses likelihood, and the last line of the history is the fit's log-likelihood."""
-        model = preset.fit(route=preset.routes[1])
+        model = preset.fit(solver=preset.routes[1])
         lines = model.history_["iteration_log_likelihood"].values
         assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
         assert lines[-1] == model.log_likelihood_
 
-    def test_log_likelihood_is_the_sum_over_instances(self, preset: Preset) -> None:
-        """`log_likelihood_` = Σ `score_samples`, targets included, and `score` is their mean; linked instances have one
-        log-likelihood together, here without the constant of the graph."""
+    def test_log_likelihood_is_the_sum_over_samples(self, preset: Preset) -> None:
+        """`log_likelihood_` = Σ `score_samples`, targets included, and `score` is their mean; samples in a graph have
+        one log-likelihood together, here without the constant of the graph."""
         model = preset.fitted
         np.testing.assert_allclose(preset.log_likelihood(model), model.log_likelihood_, rtol=HEIGHT)
         plain, each = preset.mean_score(model)
@@ -240,7 +240,7 @@ class Conformance:
         assert textbook.log_likelihood_ <= best.log_likelihood_ + 1e-7 * abs(best.log_likelihood_)
 
     def test_order_of_rows_does_not_matter(self, preset: Preset) -> None:
-        """Instances are exchangeable."""
+        """Samples are exchangeable."""
         order = np.random.default_rng(0).permutation(len(preset.features))
         _assert_close(preset, preset.reordered(order).fit(), preset.fitted)
 
@@ -300,7 +300,7 @@ class Conformance:
         preset.check_names()
 
     def test_samples_have_the_width_of_the_data(self, preset: Preset) -> None:
-        """`sample` draws instances like those of the fit, the same for the same seed."""
+        """`sample` draws samples like those of the fit, the same for the same seed."""
         model = preset.fitted
         (x, covariance), (again, _) = (preset.sample(model, 4000, 3) for _ in range(2))
         np.testing.assert_array_equal(x, again)
@@ -311,7 +311,7 @@ class Conformance:
         """`plan` names a route and its costs without fitting."""
         model = preset.make()
         plan = preset.plan(model)
-        assert plan.route in str(plan)
+        assert plan.solver in str(plan)
         assert plan.passes >= 1
         assert not hasattr(model, "components_")
 

@@ -1,4 +1,4 @@
-"""Linked data of any size: graphs with hubs, and documents whose topics are alike along links."""
+"""Data in a graph, of any size: graphs with hubs, and documents whose topics are alike along edges."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Labels: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
 def power_law_graph(
-    instances: int,
-    links: int,
+    samples: int,
+    edges: int,
     *,
     exponent: float = 3.0,
     groups: Labels | None = None,
@@ -26,32 +26,32 @@ def power_law_graph(
 ) -> sp.csr_array:
     """An undirected graph whose degrees follow a power law, P(degree) ~ degree^(−exponent) (Chung and Lu 2002).
 
-    Both ends of a link are drawn in proportion to a weight of each instance, (rank + 1)^(−1/(exponent − 1)); with
+    Both ends of an edge are drawn in proportion to a weight of each sample, (rank + 1)^(−1/(exponent − 1)); with
     `groups`, the other end lies in the group of the first with probability `within`.
-    Parameters: `instances`, N; `links`, the number of different links between different instances; `exponent` as above;
+    Parameters: `samples`, N; `edges`, the number of different edges between different samples; `exponent` as above;
     `groups` (N,), numbers from 0; `random_state`, a seed.
     Returns: the adjacency matrix A (N, N), symmetric, of ones, with a zero diagonal.
-    Errors: DataError where there is no room for so many links.
+    Errors: DataError where there is no room for so many edges.
     """
-    if not 2 * links <= instances * (instances - 1) // 2:
-        raise DataError(f"{links:,} links are more than half of all pairs of {instances:,} instances; ask for fewer")
+    if not 2 * edges <= samples * (samples - 1) // 2:
+        raise DataError(f"{edges:,} edges are more than half of all pairs of {samples:,} samples; ask for fewer")
     rng = np.random.default_rng(random_state)
-    weights: Array = np.power(1.0 + rng.permutation(instances), -1.0 / (exponent - 1.0))
-    ends = _Ends(weights, np.zeros(instances, dtype=np.int64) if groups is None else groups)
+    weights: Array = np.power(1.0 + rng.permutation(samples), -1.0 / (exponent - 1.0))
+    ends = _Ends(weights, np.zeros(samples, dtype=np.int64) if groups is None else groups)
     pairs = np.empty(0, dtype=np.int64)
-    while len(pairs) < links:
-        first = ends.anywhere(rng, int(1.1 * (links - len(pairs))) + 16)
+    while len(pairs) < edges:
+        first = ends.anywhere(rng, int(1.1 * (edges - len(pairs))) + 16)
         near = rng.random(len(first)) < within
         second = np.where(near, ends.in_group_of(first, rng), ends.anywhere(rng, len(first)))
         low, high = np.minimum(first, second), np.maximum(first, second)
-        pairs = np.unique(np.concatenate([pairs, (low * instances + high)[low != high]]))
-    low, high = np.divmod(rng.permutation(pairs)[:links], instances)
-    upper = sp.coo_array((np.ones(links), (low, high)), shape=(instances, instances)).tocsr()
+        pairs = np.unique(np.concatenate([pairs, (low * samples + high)[low != high]]))
+    low, high = np.divmod(rng.permutation(pairs)[:edges], samples)
+    upper = sp.coo_array((np.ones(edges), (low, high)), shape=(samples, samples)).tocsr()
     return sp.csr_array(upper + upper.T)
 
 
 class _Ends:
-    """Instances drawn in proportion to their weights, from all or from one group, by one sorted list of sums."""
+    """Samples drawn in proportion to their weights, from all or from one group, by one sorted list of sums."""
 
     def __init__(self, weights: Array, groups: Labels) -> None:
         self._order = np.argsort(groups, kind="stable")
@@ -63,10 +63,10 @@ class _Ends:
     def anywhere(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
         return self._at(rng.random(count) * self._sums[-1])
 
-    def in_group_of(self, instances: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        group = self._groups[instances]
+    def in_group_of(self, samples: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        group = self._groups[samples]
         start, stop = self._edges[group], self._edges[group + 1]
-        return self._at(start + rng.random(len(instances)) * (stop - start))
+        return self._at(start + rng.random(len(samples)) * (stop - start))
 
     def _at(self, places: Array) -> npt.NDArray[np.int64]:
         found = np.searchsorted(self._sums, places, side="right") - 1
@@ -79,7 +79,7 @@ def topic_documents(
     """Row blocks of documents about given topics (N,): float32, unit norm, `length` different words each, or all drawn.
 
     Half of the words are drawn by Zipf's law from all, half by the same law from a tenth that belongs to the topic;
-    rare words weigh more, as with tf-idf.  With the groups of `power_law_graph` as topics, linked documents are alike.
+    rare words weigh more, as with tf-idf.  With the groups of `power_law_graph` as topics, neighbours are alike.
     """
     rng = np.random.default_rng(random_state)
     frequency = 1.0 / np.arange(1, words + 1)

@@ -15,7 +15,7 @@ class KernelConformance(Conformance):
     """
 
     def too_many(self, preset: Preset) -> int:
-        """As many as instances: a kernel has more features than the rows."""
+        """As many as samples: a kernel has more features than the rows."""
         return len(preset.features)
 
     def test_shapes(self, preset: Preset) -> None:
@@ -33,7 +33,7 @@ class KernelConformance(Conformance):
             assert not hasattr(model, name)
 
     def test_order_of_rows_does_not_matter(self, preset: Preset) -> None:
-        """Instances are exchangeable, and combinations of them go with them."""
+        """Samples are exchangeable, and combinations of them go with them."""
         order = np.random.default_rng(0).permutation(len(preset.features))
         moved, model = preset.reordered(order).fit(), preset.fitted
         scale = abs(model.dual_components_).max()
@@ -82,7 +82,7 @@ class KernelConformance(Conformance):
         np.testing.assert_array_equal(found.values, preset.fitted.transform(preset.features))
 
     def test_samples_have_the_width_of_the_data(self, preset: Preset) -> None:
-        """No rows can be drawn; but the model's total variance of the features is that of the instances, exactly
+        """No rows can be drawn; but the model's total variance of the features is that of the samples, exactly
         without targets, and nearly with them."""
         model = preset.fitted
         inside = model.explained_variance_.sum() - model.n_components * model.noise_variance_

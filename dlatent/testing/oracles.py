@@ -91,10 +91,10 @@ def missing_given(model: DenseModel, row: Array) -> Gaussian:
 
 
 def em_step(model: DenseModel, rows: Array, sizes: Sequence[int]) -> DenseModel:
-    """One textbook EM iteration, instance by instance and feature by feature, for one noise variance per view.
+    """One textbook EM iteration, sample by sample and feature by feature, for one noise variance per view.
 
     The M-step minimises the expected squared residual of every feature.  With E[zzᵀ] = mmᵀ + CCᵀ that is an ordinary
-    least-squares problem: one row (m, 1) → x for each instance, and the K rows of (Cᵀ, 0) → 0.
+    least-squares problem: one row (m, 1) → x for each sample, and the K rows of (Cᵀ, 0) → 0.
     """
     posteriors = [latent_given(model, row) for row in rows]
     k, width = model.loadings.shape[1], len(model.mean)
@@ -106,8 +106,8 @@ def em_step(model: DenseModel, rows: Array, sizes: Sequence[int]) -> DenseModel:
         found = np.linalg.lstsq(design, answers, rcond=None)[0]
         loadings[feature], mean[feature] = found[:k], found[k]
         residual[feature], count[feature] = ((answers - design @ found) ** 2).sum(), len(seen)
-    edges = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    variance = np.add.reduceat(residual, edges) / np.add.reduceat(count, edges)
+    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    variance = np.add.reduceat(residual, bounds) / np.add.reduceat(count, bounds)
     return DenseModel(loadings, mean, np.repeat(variance, sizes))
 
 
@@ -132,7 +132,7 @@ def numerical_gradient(function: Callable[[Array], float], at: Array, step: floa
 
 
 def score_vector(parameters: Parameters, specification: Specification, rows: Array, step: float = 1e-4) -> Array:
-    """Gradient of the log-likelihood per instance by (W, μ, log noise variances), by finite differences."""
+    """Gradient of the log-likelihood per sample by (W, μ, log noise variances), by finite differences."""
 
     def value(vector: Array) -> float:
         point = parameters.unflatten(vector)

@@ -1,6 +1,6 @@
 """Probabilistic relational PCA as one dense Gaussian vector, written from its definition alone: slow, small, right.
 
-The instances are not independent.  With the precision Δ (N, N) between them, rows being instances,
+The samples are not independent.  With the precision Δ (N, N) between them, rows being samples,
 
     T = Z Wᵀ + 1μᵀ + Υ,   vec Z ~ N(0, Δ⁻¹ ⊗ I_K),   vec Υ ~ N(0, Δ⁻¹ ⊗ σ²I_D),   Δ = γI + (αI + A)ᵀ(αI + A),
 
@@ -23,7 +23,7 @@ from dlatent.testing.oracles import Gaussian
 
 
 class RelationalModel(NamedTuple):
-    """Loadings W (D, K), mean μ (D,), noise variance σ², and a root R (M, N) of the precision between instances."""
+    """Loadings W (D, K), mean μ (D,), noise variance σ², and a root R (M, N) of the precision between samples."""
 
     loadings: Array
     mean: Array
@@ -33,9 +33,9 @@ class RelationalModel(NamedTuple):
 
 def precision_root(adjacency: npt.ArrayLike, alpha: float = 1.0, gamma: float = 1e-6) -> Array:
     """R (2N, N) with RᵀR = Δ: √γ I above αI + A."""
-    links = np.asarray(adjacency, dtype=np.float64)
-    eye = np.eye(len(links))
-    return np.vstack([np.sqrt(gamma) * eye, alpha * eye + links])
+    graph = np.asarray(adjacency, dtype=np.float64)
+    eye = np.eye(len(graph))
+    return np.vstack([np.sqrt(gamma) * eye, alpha * eye + graph])
 
 
 def log_density(model: RelationalModel, rows: Array) -> float:
@@ -54,7 +54,7 @@ def best_mean(model: RelationalModel, rows: Array) -> Array:
 
 
 def latent_given(model: RelationalModel, rows: Array) -> Gaussian:
-    """The distribution of vec Z (N·K,) given T, of all instances together.
+    """The distribution of vec Z (N·K,) given T, of all samples together.
 
     −2 log p(Z, T) = ‖(R ⊗ I) vec Z‖² + ‖(R ⊗ I)(vec T − 1 ⊗ μ − (I ⊗ W) vec Z)‖² / σ² + a constant.
     """
@@ -73,13 +73,13 @@ def em_step(model: RelationalModel, rows: Array) -> RelationalModel:
     The M-step minimises E|R(t − μ1 − Zw)|² for every feature, an ordinary least-squares problem: the rows
     R(E[Z], 1) → Rt, and K rows (Fᵀ, 0) → 0 with FFᵀ = Σ_ij Δ_ij Cov(z_i, z_j).
     """
-    instances, k = len(rows), model.loadings.shape[1]
+    samples, k = len(rows), model.loadings.shape[1]
     posterior = latent_given(model, rows)
-    scores = posterior.mean.reshape(instances, k)
-    between = posterior.covariance.reshape(instances, k, instances, k)
+    scores = posterior.mean.reshape(samples, k)
+    between = posterior.covariance.reshape(samples, k, samples, k)
     spread = np.einsum("ij,iajb->ab", model.root.T @ model.root, between)
     factor = np.linalg.cholesky(spread).T
-    design = np.vstack([model.root @ np.column_stack([scores, np.ones(instances)]), np.pad(factor, ((0, 0), (0, 1)))])
+    design = np.vstack([model.root @ np.column_stack([scores, np.ones(samples)]), np.pad(factor, ((0, 0), (0, 1)))])
     answers = np.vstack([model.root @ rows, np.zeros((k, rows.shape[1]))])
     found = np.linalg.lstsq(design, answers, rcond=None)[0]
     noise = ((answers - design @ found) ** 2).sum() / rows.size

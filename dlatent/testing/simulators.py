@@ -33,7 +33,7 @@ class Simulated(NamedTuple):
 def specification_of(
     sizes: Sequence[int], n_components: int, *, unlabelled: bool = False, floors: Sequence[float] | None = None
 ) -> Specification:
-    """The model with views of these sizes; with `unlabelled` instances may lack every view but the first."""
+    """The model with views of these sizes; with `unlabelled` samples may lack every view but the first."""
     names = ("features", "targets", *(f"view {number}" for number in range(2, len(sizes))))
     lows = [0.0] * len(sizes) if floors is None else list(floors)
     views = tuple(View(name, size, low) for name, size, low in zip(names, sizes, lows, strict=False))
@@ -59,10 +59,10 @@ def random_parameters(
     return Parameters(loadings, offset * rng.standard_normal(sum(sizes)), variances)
 
 
-def draw(parameters: Parameters, specification: Specification, instances: int, random_state: Any = 0) -> Simulated:
-    """Instances from the model's definition: z ~ N(0, I), x = Wz + μ + ε."""
+def draw(parameters: Parameters, specification: Specification, samples: int, random_state: Any = 0) -> Simulated:
+    """Samples from the model's definition: z ~ N(0, I), x = Wz + μ + ε."""
     rng = np.random.default_rng(random_state)
-    latent = rng.standard_normal((instances, parameters.loadings.shape[1]))
+    latent = rng.standard_normal((samples, parameters.loadings.shape[1]))
     spread = np.sqrt(specification.per_feature(parameters.noise_variance))
     stacked = latent @ parameters.loadings.T + parameters.mean
     stacked = stacked + rng.standard_normal(stacked.shape) * spread
@@ -71,7 +71,7 @@ def draw(parameters: Parameters, specification: Specification, instances: int, r
 
 
 def simulate(
-    instances: int,
+    samples: int,
     sizes: Sequence[int] = (8,),
     n_components: int = 2,
     *,
@@ -80,12 +80,12 @@ def simulate(
     offset: float = 1.0,
     random_state: Any = 0,
 ) -> Simulated:
-    """Instances of a model with random parameters; see `random_parameters` and `draw`."""
+    """Samples of a model with random parameters; see `random_parameters` and `draw`."""
     parameters = random_parameters(
         sizes, n_components, noise=noise, strength=strength, offset=offset, random_state=random_state
     )
     seed = np.random.default_rng(random_state).integers(2**31)
-    return draw(parameters, specification_of(sizes, n_components), instances, seed)
+    return draw(parameters, specification_of(sizes, n_components), samples, seed)
 
 
 def hide(targets: npt.ArrayLike, labelled: npt.NDArray[np.bool_]) -> Array:
@@ -96,7 +96,7 @@ def hide(targets: npt.ArrayLike, labelled: npt.NDArray[np.bool_]) -> Array:
 
 
 def first_of_each(labels: npt.NDArray[Any], count: int) -> npt.NDArray[np.bool_]:
-    """True for the first `count` instances of every class."""
+    """True for the first `count` samples of every class."""
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         chosen[np.flatnonzero(labels == label)[:count]] = True
@@ -110,13 +110,13 @@ class Documents(NamedTuple):
     labels: npt.NDArray[np.int64]
 
 
-def documents(instances: int, words: int, classes: int = 3, *, length: int = 12, random_state: Any = 0) -> Documents:
+def documents(samples: int, words: int, classes: int = 3, *, length: int = 12, random_state: Any = 0) -> Documents:
     """Text-like data: every class prefers words of its own, a document holds `length` draws of words."""
     rng = np.random.default_rng(random_state)
     common = 1.0 / np.arange(1, words + 1)
     topics = np.stack([common * rng.gamma(0.3, size=words) + 1e-3 * common for _ in range(classes)])
     topics /= topics.sum(axis=1, keepdims=True)
-    labels = np.arange(instances) % classes
+    labels = np.arange(samples) % classes
     counts = np.stack([rng.multinomial(length, topics[label]) for label in labels]).astype(float)
     counts /= np.sqrt((counts**2).sum(axis=1, keepdims=True))
     return Documents(sp.csr_array(counts), labels)

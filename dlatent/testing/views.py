@@ -1,4 +1,4 @@
-"""Several views in the conformance suite: the same laws, of stacked features of which instances lack whole views."""
+"""Several views in the conformance suite: the same laws, of stacked features of which samples lack whole views."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from dlatent.testing.conformance import Preset, Values
 
 
 def split(features: Any, sizes: Sequence[int], has: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """The views "a", "b", … of stacked features (N, D): of each the rows of the instances that have it (N, views)."""
-    edges = np.cumsum([0, *sizes]).tolist()
-    edges[-1] = features.shape[1]
-    cuts = zip("abcdefgh", pairwise(edges), has.T, strict=False)
+    """The views "a", "b", … of stacked features (N, D): of each the rows of the samples that have it (N, views)."""
+    bounds = np.cumsum([0, *sizes]).tolist()
+    bounds[-1] = features.shape[1]
+    cuts = zip("abcdefgh", pairwise(bounds), has.T, strict=False)
     return {name: features[np.flatnonzero(own)][:, start:stop] for name, (start, stop), own in cuts}
 
 
 def table_of(has: npt.NDArray[np.bool_]) -> Table:
-    """The correspondence of those views: the row of each instance in each view, −1 where it has none."""
+    """The correspondence of those views: the row of each sample in each view, −1 where it has none."""
     return np.where(has, np.cumsum(has, axis=0) - 1, -1)
 
 
 @dataclass(frozen=True)
 class ViewsPreset(Preset):
-    """A model of several views with `sizes` features, of which instances lack those that `has` (N, views) says."""
+    """A model of several views with `sizes` features, of which samples lack those that `has` (N, views) says."""
 
     sizes: tuple[int, ...] = ()
     has: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool), repr=False)
@@ -57,11 +57,11 @@ class ViewsPreset(Preset):
         return model.fit(self._views(features), **self._table, **options)
 
     def reordered(self, order: Any) -> Preset:
-        """The same instances in another order."""
+        """The same samples in another order."""
         return replace(self, features=self.features[order], has=self.has[order])
 
     def score_samples(self, model: Any, features: Any = None) -> Array:
-        """The log-likelihood of each instance."""
+        """The log-likelihood of each sample."""
         return np.asarray(model.score_samples(self._views(features), **self._table))
 
     def values(self, model: Any) -> Values:
@@ -79,7 +79,7 @@ class ViewsPreset(Preset):
         return model.score(self._views(), **self._table), self.score_samples(model)
 
     def whole_covariance(self, model: Any) -> Array:
-        """The posterior covariance of an instance that has every view."""
+        """The posterior covariance of a sample that has every view."""
         found = model.posterior(self._views(), **self._table)
         if "has" not in found:
             return np.asarray(found["covariance"].values)
@@ -101,7 +101,7 @@ class ViewsPreset(Preset):
         return model.plan(self._views(), **self._table)
 
     def check_names(self) -> None:
-        """Rows of a view keep their names, features of another come with theirs, and instances tell their rows."""
+        """Rows of a view keep their names, features of another come with theirs, and samples tell their rows."""
         model, plain = self.fitted, self._views()
         first, second = model.view_names_[:2]
         rows = [f"r{i}" for i in range(len(plain[first]))]
@@ -121,10 +121,10 @@ class ViewsPreset(Preset):
             np.testing.assert_array_equal(joint[f"row_{view}"], column)
 
 
-def some_views(instances: int, views: int, *, share: float = 0.5, random_state: Any = 0) -> npt.NDArray[np.bool_]:
-    """Which views instances have (N, views): all of the first eight, at random the others, but at least one each."""
+def some_views(samples: int, views: int, *, share: float = 0.5, random_state: Any = 0) -> npt.NDArray[np.bool_]:
+    """Which views samples have (N, views): all of the first eight, at random the others, but at least one each."""
     rng = np.random.default_rng(random_state)
-    has: npt.NDArray[np.bool_] = rng.random((instances, views)) < share
+    has: npt.NDArray[np.bool_] = rng.random((samples, views)) < share
     has[:8] = True
     alone = np.flatnonzero(~has.any(axis=1))
     has[alone, rng.integers(views, size=len(alone))] = True
@@ -132,6 +132,6 @@ def some_views(instances: int, views: int, *, share: float = 0.5, random_state: 
 
 
 def stacked_rows(features: Any, sizes: Sequence[int], has: npt.NDArray[np.bool_]) -> Array:
-    """Stacked features with NaN where an instance lacks a view, as the dense oracles take them."""
+    """Stacked features with NaN where a sample lacks a view, as the dense oracles take them."""
     dense: Any = features.toarray() if isinstance(features, sp.csr_array) else features
     return np.where(np.repeat(has, sizes, axis=1), np.asarray(dense), np.nan)

@@ -140,7 +140,7 @@ def test_shapes_are_planned_without_values(tmp_path: Path) -> None:
     assert open_source(tmp_path / "dense.zarr").nbytes == 800_000_000
     assert open_source(tmp_path / "sparse.zarr").nnz == 150_000
     assert sum(file.stat().st_size for file in tmp_path.rglob("*")) < 2**20
-    assert _choice(str(tmp_path / "dense.zarr"), 10, None)["route"] in ("moments", "krylov")
+    assert _choice(str(tmp_path / "dense.zarr"), 10, None)["solver"] in ("covariance", "krylov")
 
 
 def _rows(out: Path) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def test_a_requirement_that_is_not_met_shows_in_page_and_status(tmp_path: Path) 
     out = tmp_path / "rows.jsonl"
     row = {
         "run": "a", "time": "2026-01-01 00:00:00", "case": "exactness", "task": "orl/moments", "repeat": 0,
-        "scale": 1.0, "arguments": {}, "status": "ok", "route": "moments", "passes": 1, "log_likelihood": -5.0,
+        "scale": 1.0, "arguments": {}, "status": "ok", "solver": "covariance", "passes": 1, "log_likelihood": -5.0,
         "likelihood_difference": 1e-5, "evaluation_difference": 0.0, "noise_difference": 0.0, "angle": 1e-9,
         "machine": {"processor": "p", "cores": 2, "memory": 2**33, "system": "s"}, "load": 0.1, "data": {},
     }  # fmt: skip

@@ -25,29 +25,33 @@ def row_of(task: str, **found: Any) -> dict[str, Any]:
 
 
 def test_problems_share_data_and_are_what_they_say(tmp_path: Path) -> None:
-    dense, words, holes = Problem("moments", 500, 30), Problem("krylov", 500, 300), Problem("rows", 500, 30)
+    dense, words, holes = (
+        Problem("covariance", 500, 30),
+        Problem("krylov", 500, 300),
+        Problem("accelerated_em", 500, 30),
+    )
     for problem in (dense, words, holes, Problem("relational", 500, 300)):
         write(tmp_path, problem)
-    assert Problem("dual", 500, 30, 4).path(tmp_path) == dense.path(tmp_path)
+    assert Problem("gram", 500, 30, 4).path(tmp_path) == dense.path(tmp_path)
     assert 0.9 < load(str(words.path(tmp_path))).nnz / (500 * LENGTH) <= 1.0
     assert np.isnan(load(str(holes.path(tmp_path)))).mean() == pytest.approx(PART, abs=0.02)
-    links = load(str(Problem("relational", 500, 300).links(tmp_path)))
-    assert links.nnz == 2 * 5 * 500
+    graph = load(str(Problem("relational", 500, 300).graph(tmp_path)))
+    assert graph.nnz == 2 * 5 * 500
     before = dense.path(tmp_path).stat().st_mtime_ns
     write(tmp_path, dense)
     assert dense.path(tmp_path).stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("route", ["moments", "krylov", "rows"])
-def test_blocks_are_as_many_as_asked(tmp_path: Path, route: str) -> None:
+@pytest.mark.parametrize("solver", ["covariance", "krylov", "accelerated_em"])
+def test_blocks_are_as_many_as_asked(tmp_path: Path, solver: str) -> None:
     for blocks in (16, 64):
-        problem = Problem(route, 128, 8, 2, blocks)
+        problem = Problem(solver, 128, 8, 2, blocks)
         write(tmp_path, problem)
         source = source_of(problem, tmp_path)
         assert len(source.blocks) == blocks
         assert not source.sparse
     model = model_of(problem).fit(source)
-    assert model._fitted.plan.route == route
+    assert model._fitted.plan.solver == solver
 
 
 def test_exponents_are_those_of_powers() -> None:
@@ -58,10 +62,10 @@ def test_exponents_are_those_of_powers() -> None:
     assert growth.final_exponent(places, bent) == pytest.approx(2.0)
 
 
-def grown(axis: str, route: str, value: int, seconds: float, passes: int = 9) -> dict[str, Any]:
-    names = ["pilot", *["products"] * passes]
+def grown(axis: str, solver: str, value: int, seconds: float, passes: int = 9) -> dict[str, Any]:
+    names = ["initial mean", *["products"] * passes]
     return row_of(
-        f"{axis}/{route}/{value}",
+        f"{axis}/{solver}/{value}",
         pass_names=names,
         pass_seconds=[100.0, *[seconds] * passes],
         pass_busy_seconds=[100.0, *[2.0 * seconds] * passes],
@@ -72,17 +76,17 @@ def grown(axis: str, route: str, value: int, seconds: float, passes: int = 9) ->
 
 
 def test_growth_is_held_against_the_arithmetic(tmp_path: Path) -> None:
-    linear = [grown("instances", "krylov", n, 1e-3 * n) for n in (800, 100, 200, 400)]
+    linear = [grown("samples", "krylov", n, 1e-3 * n) for n in (800, 100, 200, 400)]
     summary = growth.summarise(linear)
     assert [check.passed for check in summary.checks] == [True, True]
-    assert "| instances | krylov | 1.00 | 1.00 | 1.00 | 1 | 0.00 |" in summary.markdown
-    quadratic = [grown("instances", "krylov", n, 1e-5 * n**2, passes=n // 20) for n in (100, 200, 400, 800)]
+    assert "| samples | krylov | 1.00 | 1.00 | 1.00 | 1 | 0.00 |" in summary.markdown
+    quadratic = [grown("samples", "krylov", n, 1e-5 * n**2, passes=n // 20) for n in (100, 200, 400, 800)]
     assert [check.passed for check in growth.summarise(quadratic).checks] == [False, False]
-    blocks = [grown("blocks", "rows", n, 0.1 if n < 4096 else 0.7) for n in growth.BLOCKS]
+    blocks = [grown("blocks", "accelerated_em", n, 0.1 if n < 4096 else 0.7) for n in growth.BLOCKS]
     (check,) = growth.summarise(blocks).checks
     assert not check.passed
     drawn = growth.draw([*linear, *blocks], tmp_path)
-    assert [path.name for path in drawn] == ["growth-instances.png", "growth-blocks.png"]
+    assert [path.name for path in drawn] == ["growth-samples.png", "growth-blocks.png"]
     assert all(path.stat().st_size > 1000 for path in drawn)
 
 
@@ -96,11 +100,11 @@ def test_growth_has_every_value_and_no_impossible_fit() -> None:
 
 
 def test_passes_leave_the_pilot_out(tmp_path: Path) -> None:
-    for problem in (Problem("krylov", 400, 100, 3), Problem("moments", 400, 30, 3)):
+    for problem in (Problem("krylov", 400, 100, 3), Problem("covariance", 400, 30, 3)):
         write(tmp_path, problem)
         _, row = fitted(model_of(problem), source_of(problem, tmp_path))
         wall, busy = growth.passes_of(row)
-        assert len(wall) == row["passes"] == len(busy) == len(row["pass_names"]) - (problem.route == "moments")
+        assert len(wall) == row["passes"] == len(busy) == len(row["pass_names"]) - (problem.solver == "covariance")
 
 
 @pytest.mark.parametrize("engine", overhead.ENGINES)
@@ -175,27 +179,27 @@ def test_scaling_tells_what_workers_take_from_each_other_from_what_the_engine_ad
         for workers, seconds, busy in ((1, 9.0, [4.0, 4.0]), (2, 6.0, [5.0, 5.0]))
     ]
     done = scaling._by_task(rows)
-    assert scaling.dearer(done, "rows", "threads") == pytest.approx(1.25)
-    assert scaling.without_that(done, "rows", "threads") == pytest.approx(1.5 * 1.25)
+    assert scaling.dearer(done, "accelerated_em", "threads") == pytest.approx(1.25)
+    assert scaling.without_that(done, "accelerated_em", "threads") == pytest.approx(1.5 * 1.25)
     (check,) = scaling.summarise(rows).checks
     assert not check.passed, "the requirement is held against the clock"
     assert "tasks take 1.25× as long" in check.text
 
 
-@pytest.mark.parametrize("route", [*scaling.PROBLEMS, "gemm"])
-def test_two_bare_processes_share_the_kernels(tmp_path: Path, route: str) -> None:
+@pytest.mark.parametrize("solver", [*scaling.PROBLEMS, "gemm"])
+def test_two_bare_processes_share_the_kernels(tmp_path: Path, solver: str) -> None:
     """What two would do together is what one does, and every call runs."""
-    if route != "gemm":
-        write(tmp_path, scaling.problem_of(route, 0.001))
-    one = scaling.kernels_of(tmp_path, 0.001, route, 0, 1)
-    two = [scaling.kernels_of(tmp_path, 0.001, route, number, 2) for number in (0, 1)]
+    if solver != "gemm":
+        write(tmp_path, scaling.problem_of(solver, 0.001))
+    one = scaling.kernels_of(tmp_path, 0.001, solver, 0, 1)
+    two = [scaling.kernels_of(tmp_path, 0.001, solver, number, 2) for number in (0, 1)]
     assert len(two[0]) == len(two[1]) == len(one) / 2
     assert two[1][0]() is not None
 
 
 def test_threads_are_as_many_as_asked_on_as_many_cores(tmp_path: Path) -> None:
-    write(tmp_path, scaling.problem_of("moments", 0.001))
-    source, before = source_of(scaling.problem_of("moments", 0.001), tmp_path), cores()
+    write(tmp_path, scaling.problem_of("covariance", 0.001))
+    source, before = source_of(scaling.problem_of("covariance", 0.001), tmp_path), cores()
     for workers in (1, 3):
         with scaling._cluster("threads", workers, tmp_path) as client, connect(source, client=client) as engine:
             assert engine.resources.total_threads == workers
@@ -205,7 +209,7 @@ def test_threads_are_as_many_as_asked_on_as_many_cores(tmp_path: Path) -> None:
 
 def test_a_bare_process_that_fails_ends_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="a bare process failed"):
-        scaling.bare(tmp_path / "nowhere", 0.001, "rows", 2)
+        scaling.bare(tmp_path / "nowhere", 0.001, "accelerated_em", 2)
     assert "does not exist" in capfd.readouterr().err
 
 
@@ -219,10 +223,10 @@ def seen_during(engine: str, tmp_path: Path, problem: Problem) -> dict[Sample, f
 @pytest.mark.parametrize(
     ("problem", "rooms"),
     [
-        (Problem("rows", 4000, 60, 8), ("linear_gaussian.", "operators.")),
-        (Problem("dual", 400, 10_000), ("operators.kernels:",)),
+        (Problem("accelerated_em", 4000, 60, 8), ("linear_gaussian.", "operators.")),
+        (Problem("gram", 400, 10_000), ("operators.kernels:",)),
     ],
-    ids=["rows", "dual"],
+    ids=["accelerated_em", "gram"],
 )
 def test_samples_tell_tasks_from_the_driver(tmp_path: Path, problem: Problem, rooms: tuple[str, ...]) -> None:
     samples = dict[Sample, float]()
@@ -263,12 +267,12 @@ def test_parts_of_a_profile_add_up() -> None:
     assert profile.bottleneck(row) == ("entries.posterior", 3.0 / 7.0, line)
 
 
-@pytest.mark.parametrize("route", ["moments", "neighbours"])
-def test_a_profile_and_its_picture(tmp_path: Path, route: str) -> None:
-    write(tmp_path, profile.problem_of(route, 0.02))
-    row = row_of(f"{route}/threads") | profile.fit(tmp_path, 0.02, route, "threads")
-    row["arguments"] = {"route": route, "way": "threads"}
+@pytest.mark.parametrize("solver", ["covariance", "neighbours"])
+def test_a_profile_and_its_picture(tmp_path: Path, solver: str) -> None:
+    write(tmp_path, profile.problem_of(solver, 0.02))
+    row = row_of(f"{solver}/threads") | profile.fit(tmp_path, 0.02, solver, "threads")
+    row["arguments"] = {"solver": solver, "way": "threads"}
     assert sum(row["parts"].values()) == pytest.approx(row["fit_seconds"])
-    assert f"| {route}/threads |" in profile.summarise([row]).markdown
+    assert f"| {solver}/threads |" in profile.summarise([row]).markdown
     (drawn,) = profile.draw([row], tmp_path)
     assert drawn.stat().st_size > 1000

@@ -74,9 +74,9 @@ def test_ingest_takes_several_files_and_columns(run, tmp_path: Path) -> None:
 def test_plan_is_that_of_the_library(run, store: Path) -> None:
     plan = dlatent.PPCA(3).plan(store)
     assert run("plan", "ppca", store, "-k", "3").out == f"{plan}\n"
-    found = run("plan", "ppca", store, "-k", "3", "--route", "krylov", "--json").json
-    assert found["route"] == "krylov"
-    assert found["problem"]["instances"] == 120
+    found = run("plan", "ppca", store, "-k", "3", "--solver", "krylov", "--json").json
+    assert found["solver"] == "krylov"
+    assert found["problem"]["samples"] == 120
     supervised = run("plan", "supervised", store, "-k", "3", "--json").json
     assert supervised["problem"]["patterns"] == 2
 
@@ -198,7 +198,7 @@ def test_inspect_tells_of_views(run, tmp_path: Path) -> None:
         model.save(tmp_path / "views.zarr", overwrite=True)
         found = run("inspect", tmp_path / "views.zarr", "--json").json
         assert [own["view"].split()[0] for own in found["noise"]] == ["left", "right"]
-        assert [own["instances"] for own in found["noise"]] == [40, 60]
+        assert [own["samples"] for own in found["noise"]] == [40, 60]
         total = rows[:40, :4].var(axis=0).sum() + rows[:, 4:].var(axis=0).sum()
         first = found["components"][0]
         assert first["share"] == pytest.approx(first["variance"] / total)

@@ -19,13 +19,13 @@ def embedded(store: Path, place: Path) -> LocallyLinearEmbedding:
 def test_inspect_tells_of_an_embedding(run, store: Path, tmp_path: Path) -> None:
     model = embedded(store, tmp_path / "lle.zarr")
     found = run("inspect", tmp_path / "lle.zarr", "--json").json
-    assert found["instances"] == len(model.embedding_)
+    assert found["samples"] == len(model.embedding_)
     assert found["eigenvalues"] == model.eigenvalues_.tolist()
-    assert found["views"] == [{"view": "X", "instances": 120, "features": model.n_features_in_, "kept": True}]
+    assert found["views"] == [{"view": "X", "samples": 120, "features": model.n_features_in_, "kept": True}]
     said = run("inspect", tmp_path / "lle.zarr")
     assert said.status == 0
     assert "a fitted LocallyLinearEmbedding" in said.out
-    assert "10 of each instance" in said.out
+    assert "10 of each sample" in said.out
 
 
 def test_transform_writes_places_of_new_rows(run, store: Path, tmp_path: Path) -> None:

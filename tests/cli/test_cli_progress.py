@@ -10,7 +10,7 @@ import pytest
 
 from dlatent.cli.progress import FitProgress, IngestProgress, Screen
 from dlatent.engine.records import PassRecord
-from dlatent.fitting.outcome import Progress
+from dlatent.fitting.outcome import Iteration
 
 
 class Heard(Screen):
@@ -43,13 +43,13 @@ def progress(screen: Screen, tolerance: float = 1e-9) -> FitProgress:
 def test_one_line_per_pass_with_the_likelihood_that_follows_from_it() -> None:
     heard = Heard()
     told = progress(heard)
-    told.on_group(1, 4)
+    told.on_task(1, 4)
     told.on_pass(record())
     assert heard.lines == []
-    told.on_iteration(Progress(1, -123.5, float("nan"), float("nan"), 10))
+    told.on_iteration(Iteration(1, -123.5, float("nan"), float("nan"), 10))
     told.on_pass(record(cached=4))
-    told.on_iteration(Progress(2, -100.25, 23.25, 1e-2, 20))
-    told.on_iteration(Progress(3, -100.2, 0.05, 1e-2, 20))
+    told.on_iteration(Iteration(2, -100.25, 23.25, 1e-2, 20))
+    told.on_iteration(Iteration(3, -100.2, 0.05, 1e-2, 20))
     told.on_pass(record("check"))
     told.finish()
     first, second, third = heard.lines
@@ -63,12 +63,12 @@ def test_the_passes_left_follow_the_pace_of_convergence() -> None:
     told = progress(Heard(), tolerance=1e-9)
     told.on_pass(record())
     assert told.passes_left() == 11
-    told.on_iteration(Progress(1, -2.0, 1.0, 1e-3, 10))
-    told.on_iteration(Progress(2, -1.5, 0.5, 1e-5, 10))
+    told.on_iteration(Iteration(1, -2.0, 1.0, 1e-3, 10))
+    told.on_iteration(Iteration(2, -1.5, 0.5, 1e-5, 10))
     assert told.passes_left() == 2 + 1
-    told.on_iteration(Progress(3, -1.4, 0.1, 1e-5, 10))
+    told.on_iteration(Iteration(3, -1.4, 0.1, 1e-5, 10))
     assert told.passes_left() is None
-    told.on_iteration(Progress(4, -1.4, 0.0, 1e-10, 10))
+    told.on_iteration(Iteration(4, -1.4, 0.0, 1e-10, 10))
     assert told.passes_left() == 0 + 1
 
 
@@ -77,7 +77,7 @@ def test_long_fits_do_not_flood() -> None:
     told = progress(heard)
     for number in range(1, 501):
         told.on_pass(record("expectation", seconds=1e-3))
-        told.on_iteration(Progress(number, -1.0 / number, 1e-3, float("nan"), 0))
+        told.on_iteration(Iteration(number, -1.0 / number, 1e-3, float("nan"), 0))
     assert 20 <= len(heard.lines) < 60
 
 
@@ -95,9 +95,9 @@ def test_ingest_says_bytes_rows_speed_and_time() -> None:
 
 
 def test_a_fit_without_a_terminal_writes_plain_lines(run, store: Path, tmp_path: Path) -> None:
-    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--route", "krylov", "--json")
+    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--solver", "krylov", "--json")
     lines = said.err.splitlines()
-    assert lines[0].startswith("route krylov")
+    assert lines[0].startswith("solver krylov")
     assert any(re.match(r"pass   1  log-likelihood -?[\d.]+ .*MB/s", line) for line in lines)
     assert "\x1b" not in said.err
     assert said.json["passes"] == sum(line.startswith("pass ") for line in lines)
@@ -113,7 +113,7 @@ def test_a_terminal_has_a_bar_and_json_stays_clean(
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TERM", "xterm")
-    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--route", "krylov", "--json")
+    said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--solver", "krylov", "--json")
     assert said.json["converged"]
     assert "\x1b[" in said.err
     assert "pass   1" in said.err

@@ -68,7 +68,7 @@ def test_a_secret_is_nowhere_to_be_seen(run: Any, tmp_path: Path) -> None:
     report = ingest(tmp_path / "x.npy", f"{HOST}/x.zarr")
     source = open_data(f"{HOST}/x.zarr")
     model = dlatent.PPCA(2).fit(f"{HOST}/x.zarr")
-    kernel = dlatent.KernelPPCA(2, kernel_store=f"{HOST}/k.zarr", route="memory").fit(f"{HOST}/x.zarr")
+    kernel = dlatent.KernelPPCA(2, kernel_store=f"{HOST}/k.zarr", solver="memory").fit(f"{HOST}/x.zarr")
     seen += map(repr, (report, source, model, model.plan(f"{HOST}/x.zarr"), model.result_, model._fitted.plan))
     seen += [str(model.plan(f"{HOST}/x.zarr"))]
     for fitted, name in ((model, "m.zarr"), (kernel, "k.zarr")):

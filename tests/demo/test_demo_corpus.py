@@ -1,4 +1,4 @@
-"""The corpus of a small tree of modules whose words, links and classes are known."""
+"""The corpus of a small tree of modules whose words, edges and classes are known."""
 
 from pathlib import Path
 
@@ -76,10 +76,10 @@ def test_words_too_rare_too_common_or_empty_of_meaning_are_left_out(tree: Path) 
     assert not {"import", "from", "def", "the"} & set(build(tree).terms)
 
 
-def test_links_are_the_imports_between_modules(tree: Path) -> None:
+def test_edges_are_the_imports_between_modules(tree: Path) -> None:
     corpus = build(tree)
-    links = {(str(corpus.modules[i]), str(corpus.modules[j])) for i, j in corpus.links}
-    assert links == {
+    graph = {(str(corpus.modules[i]), str(corpus.modules[j])) for i, j in corpus.edges}
+    assert graph == {
         ("big", "big.one"),
         ("big.one", "big.two"),
         ("big.two", "big.one"),
@@ -87,7 +87,7 @@ def test_links_are_the_imports_between_modules(tree: Path) -> None:
         ("big.three", "big.one"),
         ("big.three", "big"),
     }
-    assert corpus.links.tolist() == sorted(corpus.links.tolist())
+    assert corpus.edges.tolist() == sorted(corpus.edges.tolist())
 
 
 def test_classes_are_packages_with_enough_modules(tree: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_cap_thins_out_and_is_counted(tree: Path) -> None:
 
 
 def same(left: Corpus, right: Corpus) -> bool:
-    arrays = ("terms", "modules", "packages", "labels", "class_names", "links")
+    arrays = ("terms", "modules", "packages", "labels", "class_names", "edges")
     parts = ("data", "indices", "indptr")
     return (
         all(np.array_equal(getattr(left, name), getattr(right, name)) for name in arrays)
@@ -135,7 +135,7 @@ def test_the_file_holds_the_plain_parts_of_a_csr_matrix(tree: Path, tmp_path: Pa
         assert parts["y"].tolist() == corpus.labels.tolist()
         assert parts["class_names"].tolist() == ["big"]
         assert parts["terms"].tolist() == corpus.terms.tolist()
-        assert parts["edges"].tolist() == corpus.links.tolist()
+        assert parts["edges"].tolist() == corpus.edges.tolist()
         assert parts["ids"].tolist() == corpus.modules.tolist()
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["corpus.npz"]
 
@@ -149,7 +149,7 @@ def test_ingest_reads_the_file(tree: Path, tmp_path: Path) -> None:
     stored = door.open(tmp_path / "corpus.zarr")
     (block,) = stored.blocks
     assert np.array_equal(sp.csr_array(block.load()).toarray(), corpus.counts.toarray())
-    assert list(stored.labels.instances) == list(corpus.modules)
+    assert list(stored.labels.samples) == list(corpus.modules)
     assert list(stored.labels.features) == list(corpus.terms)
 
 

@@ -133,7 +133,7 @@ def test_modules_are_found_by_name_without_tests_and_vendored_copies(tmp_path: P
     assert found[-1].path == tmp_path / "first" / "two.py"
 
 
-def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path) -> None:
+def test_a_folder_that_edges_to_itself_is_walked_once(tmp_path: Path) -> None:
     write(tmp_path / "pack" / "a.py", "")
     (tmp_path / "pack" / "again").symlink_to(tmp_path / "pack")
     assert [module.name for module in find_modules([tmp_path])] == ["pack.a"]

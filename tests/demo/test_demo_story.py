@@ -18,7 +18,7 @@ from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import largest, plane
 from dlatent.demo.story import Story, choose, tell
-from dlatent.stores.links import open_links
+from dlatent.stores.graph import open_graph
 from dlatent.stores.open import open as open_source
 
 PACKAGES = ("ant", "bee", "cat")
@@ -94,16 +94,16 @@ def test_the_table_holds_what_the_saved_models_say(told: Told) -> None:
 
 def test_the_semi_supervised_model_was_told_no_more_than_it_should_be(told: Told) -> None:
     result = dlatent.load(told.story.folder / "s2ppca.zarr").result_
-    assert result["view_instances"].values.tolist() == [90, 12]
+    assert result["view_samples"].values.tolist() == [90, 12]
 
 
 def test_the_relational_model_was_told_the_imports_and_no_package(told: Told) -> None:
     folder, corpus = told.story.folder, invented()
     again = dlatent.RelationalPPCA(3).fit(
-        folder / "modules.zarr", links=open_links(corpus.links, instances=90, direction="symmetrise")
+        folder / "modules.zarr", graph=open_graph(corpus.edges, samples=90, direction="symmetrise")
     )
     np.testing.assert_array_equal(dlatent.load(folder / "prpca.zarr").components_, again.components_)
-    assert "105 links, 82% of the imports within a package, 0 modules without a link" in "\n".join(told.said)
+    assert "105 edges, 82% of the imports within a package, 0 modules without an edge" in "\n".join(told.said)
 
 
 def test_the_steps_are_said_and_what_to_type_next_works(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_labels_are_drawn_evenly_and_always_the_same() -> None:
 
 def test_a_corpus_without_classes_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     few = invented()
-    alone = Corpus(few.counts, few.terms, few.modules, few.packages, few.labels, few.class_names[:1], few.links)
+    alone = Corpus(few.counts, few.terms, few.modules, few.packages, few.labels, few.class_names[:1], few.edges)
     with pytest.raises(dlatent.DataError, match="needs two"):
         tell(tmp_path / "out", say=print, corpus=alone)
     with pytest.raises(dlatent.DataError, match="no more than 30"):

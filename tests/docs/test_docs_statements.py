@@ -47,16 +47,16 @@ def ring(rows: int = 30) -> Any:
     return sp.csr_array(np.roll(np.eye(rows), 1, axis=0) + np.roll(np.eye(rows), -1, axis=0))
 
 
-def linked_rows_are_complete() -> None:
+def graph_rows_are_complete() -> None:
     holes = data()
     holes[3, 2] = np.nan
     with pytest.raises(DataError):
-        RelationalPPCA(2).fit(holes, links=ring())
+        RelationalPPCA(2).fit(holes, graph=ring())
     assert "missing" not in RelationalPPCA(2).get_params()
     targets = data()[:, 0]
     targets[4] = np.nan
     with pytest.raises(DataError, match="needs all of them"):
-        RelationalSupervisedPPCA(2).fit(data(), targets, links=ring())
+        RelationalSupervisedPPCA(2).fit(data(), targets, graph=ring())
 
 
 def a_kernel_that_is_a_function_is_not_saved() -> None:
@@ -76,9 +76,10 @@ def the_demonstration_has_no_json() -> None:
 
 
 DENIED: dict[tuple[str, str], Callable[[], None]] = {
-    ("docs/design.md", "Not in this version: linked rows with missing entries or of which some lack their targets"): (
-        linked_rows_are_complete
-    ),
+    (
+        "docs/design.md",
+        "Not in this version: rows in a graph with missing entries or of which some lack their targets",
+    ): (graph_rows_are_complete),
     ("docs/models/kernels.md", "a kernel that is a function cannot be saved"): a_kernel_that_is_a_function_is_not_saved,
     (
         "docs/models/kernels.md",

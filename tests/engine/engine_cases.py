@@ -115,18 +115,18 @@ class FailingRows(DrawnRows):
         raise DataError(f"chunk of rows {self.start} to {self.stop} is damaged")
 
 
-def edges(sizes):
+def bounds(sizes):
     return np.concatenate([[0], np.cumsum(sizes)]).tolist()
 
 
 def drawn(sizes, *, key="drawn", **kind) -> DataSource:
-    ends = edges(sizes)
+    ends = bounds(sizes)
     blocks = tuple(DrawnRows(a, b, **kind) for a, b in pairwise(ends))
     return DataSource((ends[-1], COLUMNS), np.dtype(np.float32), blocks, (key, tuple(sizes), str(kind)))
 
 
 def held(values, sizes) -> DataSource:
-    ends = edges(sizes)
+    ends = bounds(sizes)
     blocks = tuple(HeldRows(a, b, values[a:b]) for a, b in pairwise(ends))
     return DataSource(values.shape, values.dtype, blocks, ("held", id(values)), in_memory=True)
 

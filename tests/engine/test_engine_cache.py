@@ -57,13 +57,13 @@ def test_dask_weighs_sparse_arrays_and_parts():
     assert sizeof(part) < 10_000
 
 
-def test_blocks_of_a_source_give_way_to_its_links():
+def test_blocks_of_a_source_give_way_to_its_edges():
     cache = BlockCache()
     for index in range(4):
         assert cache.admit("data", index, np.zeros(10), 400)
     assert not cache.admit("other", 0, np.zeros(11), 400)
-    assert cache.admit("links", 0, "pieces", 400, size=250, over="data")
+    assert cache.admit("graph", 0, "pieces", 400, size=250, over="data")
     assert cache.nbytes == 250 + 80
     assert [cache.get("data", index) is not None for index in range(4)] == [True, False, False, False]
-    assert not cache.admit("links", 1, "too large", 400, size=500, over="data")
+    assert not cache.admit("graph", 1, "too large", 400, size=500, over="data")
     assert cache.get("data", 0) is not None

@@ -448,6 +448,9 @@ def test_progress_of_a_short_pass_comes_at_its_end(two_processes, monkeypatch, l
         engine.run(Pass(gram, parameters()))
         engine.on_progress = lambda *done: seen.append(done)
         engine.run(Pass(gram, parameters()))
+        limit = time.monotonic() + 30  # they come from another thread, perhaps after the result
+        while len(seen) < 16 and time.monotonic() < limit:
+            time.sleep(0.01)
         assert seen == [(done, 16) for done in range(1, 17)]
         assert engine.passes[-1].tasks == (2 if light else 2 + 1 + 1), "a join, and parameters, where all is heavy"
 
@@ -463,10 +466,10 @@ def test_how_many_tasks_a_pass_has_depends_on_bytes_alone(two_processes, monkeyp
         monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 0)
         assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
         assert engine.passes[-1].tasks == 2 + 1, "a join of what is heavy for the driver"
-        monkeypatch.setattr("dlatent.engine.graph.BUNDLE_BYTES", 5 * bytes_of_a_group)
+        monkeypatch.setattr("dlatent.engine.task_graph.BUNDLE_BYTES", 5 * bytes_of_a_group)
         assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
         assert engine.passes[-1].tasks >= 4 + 1, "not more bytes in a task"
-        monkeypatch.setattr("dlatent.engine.graph.BUNDLE_BYTES", 0)
+        monkeypatch.setattr("dlatent.engine.task_graph.BUNDLE_BYTES", 0)
         assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
         assert engine.passes[-1].tasks == 16 + 5
 

@@ -94,11 +94,13 @@ def test_no_task_of_a_cluster_has_the_results_of_two_groups(two_processes, cache
     graphs = []
     source, send = drawn(SIZES), two_processes.get
     with patch.object(
-        two_processes, "get", side_effect=lambda graph, *a, **b: graphs.append(graph) or send(graph, *a, **b)
+        two_processes,
+        "get",
+        side_effect=lambda task_graph, *a, **b: graphs.append(task_graph) or send(task_graph, *a, **b),
     ):
         rows, _ = delivered(source, two_processes, cache_bytes=cache_bytes)
     assert (rows.count == 1).all()
-    tasks = {key: task for graph in graphs for key, task in dict(graph).items()}
+    tasks = {key: task for task_graph in graphs for key, task in dict(task_graph).items()}
     folds = {key for key in tasks if isinstance(key, tuple) and str(key[0]).startswith("rows-")}
     assert len(folds) == group_count([block.nbytes for block in source.blocks])
     assert not [key for key in tasks if folds & get_dependencies(tasks, key)]

@@ -1,4 +1,4 @@
-"""Passes over links: equal to dense algebra, and to the last bit on every engine, whatever befalls the workers."""
+"""Passes over edges: equal to dense algebra, and to the last bit on every engine, whatever befalls the workers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from dlatent.engine.connect import connect
 from dlatent.engine.exchange import fold_met_block, split_columns, traffic_of
 from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.errors import DataError, EngineError
-from dlatent.passes import linked_pass
-from dlatent.stores.links import open_links
+from dlatent.passes import neighbour_pass
+from dlatent.stores.graph import open_graph
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)
 
 
-def graph(density=0.02, seed=3):
+def task_graph(density=0.02, seed=3):
     half = sp.random_array((ROWS, ROWS), density=density, rng=np.random.default_rng(seed), format="csr")
-    links = sp.csr_array(half + half.T)
-    links.setdiag(0)
-    links.eliminate_zeros()
-    return links
+    graph = sp.csr_array(half + half.T)
+    graph.setdiag(0)
+    graph.eliminate_zeros()
+    return graph
 
 
-LINKS = graph()
+GRAPH = task_graph()
 WEIGHTS = np.random.default_rng(5).normal(size=(COLUMNS, 3))
 
 
@@ -54,15 +54,15 @@ def gathered(block, _parameters):
 
 
 def passed(engine, rows=send, hops=2, fold=gathered, parameters=0.5):
-    return engine.run(linked_pass(rows, fold, parameters, keep=keep, hops=hops))
+    return engine.run(neighbour_pass(rows, fold, parameters, keep=keep, hops=hops))
 
 
 def same(left, right):
     return all(a.tobytes() == b.tobytes() for a, b in zip(left, right, strict=True))
 
 
-def serial(source, links=LINKS, **options):
-    with connect(source, client="serial", links=open_links(links)) as engine:
+def serial(source, graph=GRAPH, **options):
+    with connect(source, client="serial", graph=open_graph(graph)) as engine:
         return passed(engine, **options)
 
 
@@ -75,7 +75,7 @@ def client(request):
 def test_hops_are_products_with_the_graph(hops):
     source = drawn(SIZES)
     x = np.vstack([block.load() for block in source.blocks]).astype(np.float64)
-    operator = np.linalg.matrix_power(0.5 * np.eye(ROWS) + LINKS.toarray(), hops)
+    operator = np.linalg.matrix_power(0.5 * np.eye(ROWS) + GRAPH.toarray(), hops)
     expected = operator @ (x @ WEIGHTS)
     found = serial(source, hops=hops)
     np.testing.assert_allclose(found[0], x.T @ expected, rtol=1e-6, atol=1e-6 * abs(x.T @ expected).max())
@@ -87,7 +87,7 @@ def test_hops_are_products_with_the_graph(hops):
 def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):
     source = drawn(SIZES, sparse=sparse)
     expected = serial(source)
-    with connect(source, client=client, links=open_links(LINKS), cache_bytes=cache_bytes) as engine:
+    with connect(source, client=client, graph=open_graph(GRAPH), cache_bytes=cache_bytes) as engine:
         for _ in range(2):
             assert same(passed(engine), expected)
 
@@ -95,7 +95,7 @@ def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes
 @pytest.mark.parametrize("cache_bytes", [0, None], ids=["computed every pass", "held"])
 def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes):
     expected = serial(drawn(SIZES))
-    with connect(drawn(SIZES, delayed=True), client=client, links=open_links(LINKS), cache_bytes=cache_bytes) as engine:
+    with connect(drawn(SIZES, delayed=True), client=client, graph=open_graph(GRAPH), cache_bytes=cache_bytes) as engine:
         for _ in range(2):
             assert same(passed(engine), expected)
 
@@ -103,18 +103,18 @@ def test_same_bits_as_serial_for_dask_chunks(client, cache_bytes):
 def test_same_bits_as_serial_for_arrays_in_memory(client):
     values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
     source = held(values, SIZES)
-    with connect(source, client=client, links=open_links(LINKS)) as engine:
+    with connect(source, client=client, graph=open_graph(GRAPH)) as engine:
         assert same(passed(engine, hops=1), serial(source, hops=1))
         assert [record.bytes_read >= values.nbytes for record in engine.passes] == [True]
 
 
 def test_sparse_rows_are_exchanged_without_becoming_dense(client):
     source = drawn(SIZES, sparse=True)
-    with connect(source, client=client, links=open_links(LINKS)) as engine:
+    with connect(source, client=client, graph=open_graph(GRAPH)) as engine:
         found = passed(engine, rows=send_sparse, hops=1, fold=kind_and_sum)
     x = sp.vstack([block.load() for block in source.blocks]).astype(np.float64)
     assert found[0] == 0
-    np.testing.assert_allclose(found[1], ((0.5 * x + LINKS @ x) ** 2).sum(), rtol=1e-12)
+    np.testing.assert_allclose(found[1], ((0.5 * x + GRAPH @ x) ** 2).sum(), rtol=1e-12)
 
 
 def kind_and_sum(block, _parameters):
@@ -122,10 +122,10 @@ def kind_and_sum(block, _parameters):
     return int(not isinstance(met, sp.csr_array)), float((met.data**2).sum())
 
 
-def test_instances_without_links_meet_nobody(client):
+def test_samples_without_edges_meet_nobody(client):
     none = sp.csr_array((ROWS, ROWS))
     source = drawn(SIZES)
-    with connect(source, client=client, links=open_links(none)) as engine:
+    with connect(source, client=client, graph=open_graph(none)) as engine:
         found = passed(engine, hops=1)
         assert engine.traffic().rows == 0
     x = np.vstack([block.load() for block in source.blocks]).astype(np.float64)
@@ -135,11 +135,11 @@ def test_instances_without_links_meet_nobody(client):
 def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
     source = drawn(SIZES, key="killed in an exchange")
     expected = serial(source)
-    with connect(source, client=two_processes, links=open_links(LINKS)) as engine:
+    with connect(source, client=two_processes, graph=open_graph(GRAPH)) as engine:
         assert same(passed(engine), expected)
         workers = set(two_processes.run(os.getpid).values())
         found = engine.run(
-            linked_pass(send, kill_once, (20, str(tmp_path / "flag")), keep=lambda own, _: own * 0.5, hops=2)
+            neighbour_pass(send, kill_once, (20, str(tmp_path / "flag")), keep=lambda own, _: own * 0.5, hops=2)
         )
         assert same(found, expected)
     two_processes.wait_for_workers(2)
@@ -158,20 +158,20 @@ def test_errors_of_each_stage_reach_the_caller(client):
     def refuse(*_values):
         raise DataError("this stage fails")
 
-    with connect(drawn(SIZES), client=client, links=open_links(LINKS)) as engine:
+    with connect(drawn(SIZES), client=client, graph=open_graph(GRAPH)) as engine:
         for stage in ({"rows": refuse}, {"fold": refuse}):
             with pytest.raises(DataError, match="this stage fails"):
                 passed(engine, **stage)
         assert same(passed(engine), serial(drawn(SIZES)))
 
 
-def test_links_of_other_instances_are_refused():
-    with pytest.raises(DataError, match=r"joins 100 instances, but .* has 307"):
-        connect(drawn(SIZES), links=open_links(sp.csr_array((100, 100))))
+def test_edges_of_other_samples_are_refused():
+    with pytest.raises(DataError, match=r"joins 100 samples, but .* has 307"):
+        connect(drawn(SIZES), graph=open_graph(sp.csr_array((100, 100))))
 
 
 def test_a_closed_engine_passes_no_more():
-    engine = connect(drawn(SIZES), client="serial", links=open_links(LINKS))
+    engine = connect(drawn(SIZES), client="serial", graph=open_graph(GRAPH))
     engine.close()
     with pytest.raises(EngineError, match="closed"):
         passed(engine)
@@ -188,8 +188,8 @@ def at_odd_address(values):
 def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
     monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
     source = drawn(sizes)
-    (part, *_) = parts_of(source, None, open_links(LINKS[:90][:, :90]))
-    work = Work.of(linked_pass(send, gathered, 0.5, keep=keep, hops=1), first=False, groups=1)
+    (part, *_) = parts_of(source, None, open_graph(GRAPH[:90][:, :90]))
+    work = Work.of(neighbour_pass(send, gathered, 0.5, keep=keep, hops=1), first=False, groups=1)
     rows = np.random.default_rng(1).normal(size=(90, 3))
     found = [
         fold_met_block(work, 0, part, part.blocks[0].load(), (Exchanged(values, values), Tally()))[0]
@@ -199,22 +199,22 @@ def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
 
 
 def test_pieces_put_together_are_the_rows():
-    rows = LINKS[10:30]
-    edges = (0, 4, 51, 52, 53, 200, ROWS)
-    pieces = split_columns(rows, edges)
+    rows = GRAPH[10:30]
+    bounds = (0, 4, 51, 52, 53, 200, ROWS)
+    pieces = split_columns(rows, bounds)
     again = np.zeros(rows.shape)
-    for group, links in pieces:
-        again[:, edges[group] : edges[group + 1]] = links.toarray()
-        assert (np.diff(links.coords[1]) >= 0).all()
+    for group, graph in pieces:
+        again[:, bounds[group] : bounds[group + 1]] = graph.toarray()
+        assert (np.diff(graph.coords[1]) >= 0).all()
     np.testing.assert_array_equal(again, rows.toarray())
-    held = [group for group, (a, b) in enumerate(pairwise(edges)) if rows[:, a:b].nnz]
+    held = [group for group, (a, b) in enumerate(pairwise(bounds)) if rows[:, a:b].nnz]
     assert [piece.group for piece in pieces] == held
 
 
 def test_traffic_counts_groups_that_live_elsewhere_once_for_each_worker():
     survey = np.array([[1, 2, 0, 0], [2, 0, 0, 0], [0, 0, 0, 5], [1, 0, 5, 0]])
     moved = traffic_of(survey, [10, 20, 30, 40], ["a", "a", "b", "b"])
-    assert moved.rows == 10  # of group 0, which group 3 has links to
+    assert moved.rows == 10  # of group 0, which group 3 has edges to
     assert moved.reach == 80
     apart = traffic_of(survey, [10, 20, 30, 40], ["a", "b", "c", "d"])
     assert apart.rows == 20 + 10 + 40 + (10 + 30)
@@ -223,9 +223,9 @@ def test_traffic_counts_groups_that_live_elsewhere_once_for_each_worker():
 def test_what_travels_is_known_to_the_engine(two_processes, seven_workers):
     source = drawn(SIZES, key="traffic")
     ring = sp.csr_array(sp.diags_array([np.ones(ROWS - 1)] * 2, offsets=[-1, 1]))
-    with connect(source, client=two_processes, links=open_links(ring)) as engine:
+    with connect(source, client=two_processes, graph=open_graph(ring)) as engine:
         near = engine.traffic()
-    with connect(source, client=two_processes, links=open_links(LINKS)) as engine:
+    with connect(source, client=two_processes, graph=open_graph(GRAPH)) as engine:
         far = engine.traffic()
     assert 0 < near.rows < far.rows == ROWS
     assert near.reach < far.reach == ROWS

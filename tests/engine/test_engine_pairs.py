@@ -41,7 +41,7 @@ def fewer_groups(groups_as_of_large_data, monkeypatch):
 
 
 class Request(NamedTuple):
-    """Thin rows of all instances, and where to write."""
+    """Thin rows of all samples, and where to write."""
 
     thin: np.ndarray
     sink: RowSink | None = None

@@ -42,19 +42,19 @@ def calls_to(name: str, action: Callable[[], Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("route", "function", "data", "most"),
+    ("solver", "function", "data", "most"),
     [
-        ("moments", "block_moments", X, 12),
+        ("covariance", "block_moments", X, 12),
         ("krylov", "block_products", X, 12),
-        ("dual", "block_lift", X[:20], 12),
-        ("rows", "block_entries", HOLES, 14),
+        ("gram", "block_lift", X[:20], 12),
+        ("accelerated_em", "block_entries", HOLES, 14),
     ],
 )
-def test_few_calls_lie_between_a_fit_and_its_block_function(route: Any, function: str, data: Any, most: int) -> None:
+def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, function: str, data: Any, most: int) -> None:
     """Two more where the loop is that of the acceleration, which knows nothing of data."""
-    model = PPCA(3, route=route, missing="nan" if route == "rows" else "refuse")
+    model = PPCA(3, solver=solver, missing="nan" if solver == "accelerated_em" else "raise")
     chain = calls_to(function, lambda: model.fit(data, client="serial"))
     assert chain[0] == "estimators/ppca.py:fit"
-    assert f"fitting/routes/{route}.py:fit" in chain
+    assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain

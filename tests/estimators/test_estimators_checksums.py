@@ -26,10 +26,10 @@ from dlatent import (
 from dlatent.errors import DlatentError, StoreError
 from dlatent.stores import results
 from dlatent.stores.chunked import read_all
+from dlatent.stores.graph import ingest_graph, open_graph, reorder
 from dlatent.stores.ingest import ingest
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import ingest_links, open_links, reorder
 from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
 
@@ -52,8 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ingest(root / "x.npy", root / "dense.zarr", labels=str(root / "y.npy"))
     ingest(root / "x.npy", root / "outputs.zarr", labels=str(root / "outputs.npy"))
     chain = np.stack([np.arange(59), np.arange(1, 60)], axis=1)
-    ingest_links(chain, root / "links.zarr", instances=60, direction="undirected")
-    reorder(root / "dense.zarr", root / "links.zarr", root / "near.zarr", root / "near_links.zarr")
+    ingest_graph(chain, root / "graph.zarr", samples=60, direction="undirected")
+    reorder(root / "dense.zarr", root / "graph.zarr", root / "near.zarr", root / "near_graph.zarr")
     tiles = TileSink.create(root / "tiles.zarr", [0, 30, 60], dtype="f8")
     for start, stop in ((0, 30), (30, 60)):
         tiles.write(start, start, (X @ X.T)[start:stop, start:])
@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     PPCA(2).fit(X).transform(X, out=root / "scores.zarr")
     FactorAnalysis(2).fit(X).save(root / "factors.zarr")
     SupervisedPPCA(2).fit(X, Y).save(root / "supervised.zarr")
-    RelationalPPCA(2).fit(X, links=root / "links.zarr").save(root / "relational.zarr")
+    RelationalPPCA(2).fit(X, graph=root / "graph.zarr").save(root / "relational.zarr")
     KernelPPCA(2).fit(X).save(root / "kernel.zarr")
     pairs = np.stack([np.arange(60)] * 2, axis=1)
     CorrespondencePPCA(2).fit({"a": X[:, :4], "b": X[:, 4:]}, correspondence=pairs).save(root / "views.zarr")
@@ -74,7 +74,7 @@ def of_data(path: Path) -> list[Any]:
     source, node = open_data(path), open_node(path)
     rows: list[Any] = [block.load() for block in source.blocks]
     found = [source.shape, [part.toarray() if sp.issparse(part) else part for part in rows]]
-    found += [source.labels.instances, source.labels.features]
+    found += [source.labels.samples, source.labels.features]
     if isinstance(node, zarr.Group) and "obs" in node:
         columns: Any = node["obs"].attrs["column-order"]
         found += [read_labels(path, column) for column in columns]
@@ -83,9 +83,9 @@ def of_data(path: Path) -> list[Any]:
     return found
 
 
-def of_links(path: Path) -> list[Any]:
-    links = open_links(path)
-    return [links.instances, links.entries, links.notes, links.rows.load(0, links.instances).toarray()]
+def of_graph(path: Path) -> list[Any]:
+    graph = open_graph(path)
+    return [graph.samples, graph.entries, graph.notes, graph.rows.load(0, graph.samples).toarray()]
 
 
 def of_tiles(path: Path) -> list[Any]:
@@ -100,7 +100,7 @@ def of_model(path: Path) -> list[Any]:
 
 
 KINDS: dict[str, Callable[[Path], list[Any]]] = dict.fromkeys(("sparse", "dense", "outputs", "near", "scores"), of_data)
-KINDS |= {"links": of_links, "near_links": of_links, "tiles": of_tiles}
+KINDS |= {"graph": of_graph, "near_graph": of_graph, "tiles": of_tiles}
 KINDS |= dict.fromkeys(
     ("ppca", "factors", "supervised", "relational", "kernel", "views", "embedding"), of_model
 )  # fmt: skip

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import zarr
 from scipy.stats import norm
 
-from dlatent import PPCA, DataError, FactorAnalysis, SupervisedPPCA, choose_components
+from dlatent import PPCA, DataError, FactorAnalysis, SupervisedPPCA, select_n_components
 from dlatent.cli.main import main
 from dlatent.linear_gaussian.held_out import Hiding, chosen, hidden
 from dlatent.testing import oracles
@@ -27,7 +27,7 @@ def stored(x):
 
 
 def test_the_true_number_is_chosen_though_the_likelihood_of_the_fit_grows():
-    found = choose_components(PPCA(tol=1e-7), X, [1, 2, 3, 4, 5])
+    found = select_n_components(PPCA(tol=1e-7), X, [1, 2, 3, 4, 5])
     assert found.attrs["best"] == 3
     assert (np.diff(found["log_likelihood"]) > 0).all()
     assert found["held_out_rmse"].sel(n_components=3) < found["held_out_rmse"].sel(n_components=1)
@@ -49,16 +49,16 @@ def test_scores_are_those_of_a_dense_gaussian(make):
             away = (whole[gone] - ahead.mean)[known]
             scores += norm.logpdf(away, scale=np.sqrt(np.diag(ahead.covariance)[known])).tolist()
             errors += (away**2).tolist()
-    found = choose_components(make(), X, [2], held_out=0.2, random_state=7)
+    found = select_n_components(make(), X, [2], held_out=0.2, random_state=7)
     assert found["log_likelihood"].item() == model.log_likelihood_
     assert found["held_out_log_likelihood"].item() == pytest.approx(np.mean(scores), rel=1e-9)
     assert found["held_out_rmse"].item() == pytest.approx(np.sqrt(np.mean(errors)), rel=1e-9)
 
 
 def test_the_same_cells_are_held_out_whatever_the_input_and_its_blocks(tmp_path):
-    one = choose_components(PPCA(tol=1e-15), X, [2])
-    lazy = choose_components(PPCA(tol=1e-15), da.from_array(X, chunks=(70, 4)), [2])
-    sparse = choose_components(PPCA(tol=1e-15, missing="unstored"), stored(X), [2])
+    one = select_n_components(PPCA(tol=1e-15), X, [2])
+    lazy = select_n_components(PPCA(tol=1e-15), da.from_array(X, chunks=(70, 4)), [2])
+    sparse = select_n_components(PPCA(tol=1e-15, missing="unstored"), stored(X), [2])
     for other in (lazy, sparse):
         for name in ("held_out_log_likelihood", "log_likelihood"):
             assert other[name].item() == pytest.approx(one[name].item(), rel=1e-9)
@@ -75,9 +75,9 @@ def test_the_part_that_is_held_out_is_the_one_asked_for_and_depends_on_the_seed(
 
 
 def test_targets_are_known_and_features_held_out():
-    found = choose_components(SupervisedPPCA(), X, [1, 3], DATA.targets)
+    found = select_n_components(SupervisedPPCA(), X, [1, 3], DATA.targets)
     assert found.attrs["best"] == 3
-    assert found["held_out_rmse"][1] < choose_components(PPCA(), X, [3])["held_out_rmse"][0]
+    assert found["held_out_rmse"][1] < select_n_components(PPCA(), X, [3])["held_out_rmse"][0]
 
 
 def test_the_command_prints_the_choice(tmp_path, capsys):
@@ -93,8 +93,8 @@ def test_the_command_prints_the_choice(tmp_path, capsys):
 
 def test_refusals():
     with pytest.raises(DataError, match="above 0 and below 1"):
-        choose_components(PPCA(), X, [1], held_out=1.0)
+        select_n_components(PPCA(), X, [1], held_out=1.0)
     with pytest.raises(DataError, match="no numbers of components"):
-        choose_components(PPCA(), X, [])
+        select_n_components(PPCA(), X, [])
     with pytest.raises(DataError, match="missing='unstored'"):
-        choose_components(PPCA(), stored(X), [1])
+        select_n_components(PPCA(), stored(X), [1])

@@ -24,15 +24,15 @@ from dlatent.testing.views import ViewsPreset, some_views
 X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0
 OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((len(X), 2))
-LINKS = power_law_graph(len(X), 2 * len(X), random_state=2)
+GRAPH = power_law_graph(len(X), 2 * len(X), random_state=2)
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
 HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
 GAPS = np.where(np.random.default_rng(4).random(OUTPUTS.shape) < 0.3, np.nan, OUTPUTS)
-BY_ROWS = {"routes": ("rows", "rows")}
+BY_ROWS = {"routes": ("accelerated_em", "accelerated_em")}
 WIDE = plain_features(20, 60)
 OUTPUT = WIDE[:, :1] + np.random.default_rng(3).standard_normal((20, 1))
-DUAL = ("dual", "krylov")
+DUAL = ("gram", "krylov")
 TWO, THREE = (6, 5), (5, 4, 6)
 PAIRS = simulate(70, TWO, 2, noise=(0.3, 0.5), offset=3.0, random_state=5).stacked
 TESTS = simulate(70, (7, 6), 2, noise=(0.4, 0.6), offset=3.0, random_state=0).stacked
@@ -43,7 +43,7 @@ ALL = np.ones((70, 2), dtype=bool)
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
-    Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("moments", "rows")),
+    Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("covariance", "accelerated_em")),
     Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan"), HOLES, **BY_ROWS),
     Preset(
         "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan"), HOLES, **BY_ROWS
@@ -62,9 +62,9 @@ PRESETS = [
         "semi-supervised, dual", partial(SupervisedPPCA, n_components=2), WIDE, hide(OUTPUT, np.arange(20) % 2 == 0),
         routes=DUAL,
     ),
-    Preset("relational", partial(RelationalPPCA, n_components=3), X, links=LINKS),
-    Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, links=0.3 * LINKS),
-    Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], links=LINKS),
+    Preset("relational", partial(RelationalPPCA, n_components=3), X, graph=GRAPH),
+    Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, graph=0.3 * GRAPH),
+    Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], graph=GRAPH),
     ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
     ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),
     ViewsPreset("complete views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=ALL),
@@ -74,7 +74,7 @@ PRESETS = [
         TESTS,
         sizes=(7, 6),
         has=some_views(70, 2, random_state=0),
-        routes=("moments", "rows"),
+        routes=("covariance", "accelerated_em"),
     ),
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import FactorAnalysis as OfSklearn
 
 import dlatent
-from dlatent import DataError, FactorAnalysis, NoiseFloorWarning, PlanError
+from dlatent import DataError, DataWarning, FactorAnalysis, NoiseFloorWarning, PlanError
 from dlatent.cli.main import main
 from dlatent.testing import oracles
 
@@ -105,25 +105,24 @@ def test_heywood_cases_are_reported():
 
 
 @pytest.mark.parametrize("feature", [0, 4])
-def test_constant_features_are_refused_by_their_number_or_kept(feature):
+def test_constant_features_are_kept_and_named_in_a_warning(feature):
     x = X.copy()
     x[:, feature] = 7.3
-    for missing in ("refuse", "nan"):
-        with pytest.raises(DataError, match=f"feature {feature} is constant"):
-            FactorAnalysis(K, missing=missing).fit(x)
-    with pytest.warns(NoiseFloorWarning):
-        kept = FactorAnalysis(K, suspect_data="keep").fit(x)
+    for missing in ("nan", "raise"):
+        with pytest.warns(DataWarning, match=f"feature {feature} has one value") as said:
+            kept = FactorAnalysis(K, missing=missing).fit(x)
+        assert len(said) == 1
     without = FactorAnalysis(K).fit(np.delete(x, feature, axis=1))
     np.testing.assert_allclose(np.delete(kept.communalities_, feature), without.communalities_, atol=1e-4)
 
 
 def test_routes():
-    assert MODEL.plan(X).route == "moments"
+    assert MODEL.plan(X).solver == "covariance"
     assert MODEL.n_passes_ == 1
     with pytest.raises(PlanError, match="'krylov' is none for this model"):
-        FactorAnalysis(K, route="krylov").fit(X)
-    with pytest.raises(PlanError, match="'rows' is none"):
-        FactorAnalysis(K, route="rows").fit(sp.csr_array(X))
+        FactorAnalysis(K, solver="krylov").fit(X)
+    with pytest.raises(PlanError, match="'accelerated_em' is none"):
+        FactorAnalysis(K, solver="accelerated_em").fit(sp.csr_array(X))
 
 
 def test_the_command_line_fits_shows_and_transforms(tmp_path, capsys):
@@ -131,7 +130,7 @@ def test_the_command_line_fits_shows_and_transforms(tmp_path, capsys):
     array[:] = X
     place, out = str(tmp_path / "x.zarr"), str(tmp_path / "fa.zarr")
     assert main(["plan", "fa", place, "-k", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["route"] == "moments"
+    assert json.loads(capsys.readouterr().out)["solver"] == "covariance"
     assert main(["fit", "fa", place, "-k", "3", "-o", out, "--quiet"]) == 0
     assert "one for each feature" in capsys.readouterr().out
     assert main(["inspect", out]) == 0

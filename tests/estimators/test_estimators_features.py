@@ -36,7 +36,7 @@ from dlatent import (
 NAMES = list("abcdefgh")
 TURNED = NAMES[::-1]
 RING = sp.csr_array((np.ones(N), (np.arange(N), (np.arange(N) + 1) % N)), shape=(N, N))
-LINKS = sp.csr_array(RING + RING.T)
+GRAPH = sp.csr_array(RING + RING.T)
 ORDER = "Feature names must be in the same order as they were in fit"
 PAIRS = np.column_stack([np.arange(40), np.arange(40)])
 OTHER = np.column_stack([X[:, 0] + 0.3 * X[:, 1], X[:, 2] - X[:, 3], X[:, 4]]) + 0.1 * Y[:, :1]
@@ -54,8 +54,8 @@ MODELS = {
     "FactorAnalysis": lambda x: FactorAnalysis(2).fit(x),
     "SupervisedPPCA": lambda x: SupervisedPPCA(2).fit(x, Y),
     "classes": lambda x: SupervisedPPCA(1).fit(x, CLASSES),
-    "RelationalPPCA": lambda x: RelationalPPCA(2).fit(x, links=LINKS),
-    "RelationalSupervisedPPCA": lambda x: RelationalSupervisedPPCA(2).fit(x, Y, links=LINKS),
+    "RelationalPPCA": lambda x: RelationalPPCA(2).fit(x, graph=GRAPH),
+    "RelationalSupervisedPPCA": lambda x: RelationalSupervisedPPCA(2).fit(x, Y, graph=GRAPH),
     "KernelPPCA": lambda x: KernelPPCA(2).fit(x),
     "KernelSupervisedPPCA": lambda x: KernelSupervisedPPCA(2).fit(x, Y),
     "LocallyLinearEmbedding": lambda x: LocallyLinearEmbedding(n_neighbors=8).fit(x),
@@ -69,7 +69,7 @@ METHODS = {
     "decision_function": lambda m, x: m.decision_function(x),
     "impute": lambda m, x: m.impute(x),
     "impute_variance": lambda m, x: m.impute_variance(x),
-    "log_likelihood": lambda m, x: m.log_likelihood(x, LINKS),
+    "log_likelihood": lambda m, x: m.log_likelihood(x, GRAPH),
 }
 
 
@@ -284,7 +284,7 @@ def test_frames_of_polars_are_data_targets_and_views():
     np.testing.assert_allclose(model.predict(x), expected.predict(X), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(model.transform(x, y), expected.transform(X, Y), rtol=1e-9, atol=1e-12)
     square = polars.DataFrame(X[:D]), polars.DataFrame(Y[:D].repeat(4, axis=1) + np.arange(8))
-    found = SupervisedPPCA(2, suspect_data="keep").fit(*square)
+    found = SupervisedPPCA(2, zero_rows="keep").fit(*square)
     np.testing.assert_allclose(found.target_mean_, (Y[:D].repeat(4, axis=1) + np.arange(8)).mean(axis=0), rtol=1e-12)
     labels = polars.Series(["ant", "bee", None] * (N // 3))
     assert SupervisedPPCA(1).fit(x, labels).classes_.tolist() == ["ant", "bee"]

@@ -29,12 +29,12 @@ def rings(count=240, seed=0):
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]), classes
 
 
-@pytest.mark.parametrize("route", ["recomputed", "stored"])
+@pytest.mark.parametrize("solver", ["recomputed", "stored"])
 @pytest.mark.parametrize("client", [None, "serial"])
-def test_where_the_kernel_is_changes_nothing(route, client, tmp_path):
-    options = {"kernel_store": tmp_path / "k.zarr"} if route == "stored" else {}
-    here = KernelSupervisedPPCA(2, route="memory", tol=1e-13).fit(X, PARTLY)
-    there = KernelSupervisedPPCA(2, route=route, tol=1e-13, **options).fit(X, PARTLY, client=client)
+def test_where_the_kernel_is_changes_nothing(solver, client, tmp_path):
+    options = {"kernel_store": tmp_path / "k.zarr"} if solver == "stored" else {}
+    here = KernelSupervisedPPCA(2, solver="memory", tol=1e-13).fit(X, PARTLY)
+    there = KernelSupervisedPPCA(2, solver=solver, tol=1e-13, **options).fit(X, PARTLY, client=client)
     np.testing.assert_allclose(there.transform(NEW), here.transform(NEW), rtol=1e-5, atol=1e-6)
     assert there.log_likelihood_ == pytest.approx(here.log_likelihood_, rel=1e-10)
     assert there.n_passes_ > here.n_passes_ == 2
@@ -45,13 +45,13 @@ def test_a_stored_kernel_of_many_blocks(tmp_path):
     """Blocks of a few rows, kernels in single precision."""
     source = open_source(X, block_bytes=300)
     assert len(source.blocks) > 6
-    exact = KernelPPCA(3, route="memory").fit(X)
-    single = KernelPPCA(3, route="stored", kernel_store=tmp_path / "k.zarr", kernel_dtype="float32").fit(source)
-    double = KernelPPCA(3, route="stored", kernel_store=tmp_path / "k.zarr", tol=1e-15).fit(source)
+    exact = KernelPPCA(3, solver="memory").fit(X)
+    single = KernelPPCA(3, solver="stored", kernel_store=tmp_path / "k.zarr", kernel_dtype="float32").fit(source)
+    double = KernelPPCA(3, solver="stored", kernel_store=tmp_path / "k.zarr", tol=1e-15).fit(source)
     np.testing.assert_allclose(double.dual_components_, exact.dual_components_, atol=1e-6)
     np.testing.assert_allclose(single.noise_variance_, exact.noise_variance_, rtol=1e-4)
     assert abs(single.noise_variance_ / exact.noise_variance_ - 1) > 1e-12, "it was kept in single precision"
-    recomputed = KernelPPCA(3, route="recomputed", tol=1e-15).fit(source)
+    recomputed = KernelPPCA(3, solver="recomputed", tol=1e-15).fit(source)
     np.testing.assert_allclose(recomputed.dual_components_, exact.dual_components_, atol=1e-6)
 
 
@@ -78,11 +78,11 @@ def _small_only(toarray):
     return guarded
 
 
-@pytest.mark.parametrize("route", ["memory", "recomputed"])
-def test_a_given_kernel_is_that_of_its_rows(route):
+@pytest.mark.parametrize("solver", ["memory", "recomputed"])
+def test_a_given_kernel_is_that_of_its_rows(solver):
     named = KernelSupervisedPPCA(2, gamma=0.1, tol=1e-13).fit(X, PARTLY)
     squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
-    given = KernelSupervisedPPCA(2, kernel="precomputed", route=route, tol=1e-13).fit(np.exp(-0.1 * squares), PARTLY)
+    given = KernelSupervisedPPCA(2, kernel="precomputed", solver=solver, tol=1e-13).fit(np.exp(-0.1 * squares), PARTLY)
     rows = np.exp(-0.1 * ((NEW[:, None] - X[None]) ** 2).sum(axis=2))
     np.testing.assert_allclose(given.transform(rows), named.transform(NEW), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(given.predict(rows), named.predict(NEW), rtol=1e-5, atol=1e-6)
@@ -185,12 +185,12 @@ REFUSED = {
     "gamma": ({"gamma": -1.0}, "expected a positive number, or 'median'"),
     "degree": ({"degree": 0}, "integer of at least 1"),
     "landmarks": ({"landmarks": 2}, "landmarks is 2; expected an integer above n_components"),
-    "more landmarks than rows": ({"landmarks": 100}, "there are 60 instances"),
+    "more landmarks than rows": ({"landmarks": 100}, "there are 60 samples"),
     "dimension": ({"feature_dimension": 1}, "feature_dimension is 1"),
     "components": ({"n_components": 59}, "allow at most 58"),
     "dtype": ({"kernel_dtype": "float16"}, "expected 'float64' or 'float32'"),
     "landmarks and em": ({"landmarks": 10, "solver": "em"}, "for the whole kernel"),
-    "route": ({"route": "krylov"}, "expected 'auto', 'memory', 'recomputed' or 'stored'"),
+    "solver": ({"solver": "krylov"}, "expected 'auto', 'memory', 'recomputed', 'stored' or 'em'"),
     "small dimension": ({"feature_dimension": 5, "kernel": "rbf"}, "more than the 5 that feature_dimension allows"),
 }
 
@@ -212,10 +212,10 @@ def test_components_vanish_where_there_are_too_few_dimensions(labelled):
     sizes = np.linalg.norm(model.dual_components_, axis=1)
     assert sizes[2] < 1e-6 * sizes[1]
     wide = np.hstack([few, few] * 7)
-    dual, primal = (PPCA(3, route=route).fit(wide) for route in ("dual", "krylov"))
+    dual, primal = (PPCA(3, solver=solver).fit(wide) for solver in ("gram", "krylov"))
     assert dual.log_likelihood_ == pytest.approx(primal.log_likelihood_, rel=1e-6)
     targets = np.where(np.arange(60)[:, None] % (60 // labelled) == 0, Y, np.nan)
-    assert np.isfinite(SupervisedPPCA(4, route="dual").fit(wide, targets).transform(wide)).all()
+    assert np.isfinite(SupervisedPPCA(4, solver="gram").fit(wide, targets).transform(wide)).all()
 
 
 def test_landmarks_must_span_the_components():
@@ -226,13 +226,13 @@ def test_landmarks_must_span_the_components():
 
 def test_a_stored_kernel_needs_a_place():
     with pytest.raises(PlanError, match="kernel_store"):
-        KernelPPCA(2, route="stored").plan(X)
+        KernelPPCA(2, solver="stored").plan(X)
 
 
 def test_bad_rows_are_named():
     bad = X.copy()
     bad[7, 3] = np.nan
-    for options in ({}, {"route": "recomputed"}, {"landmarks": 10}):
+    for options in ({}, {"solver": "recomputed"}, {"landmarks": 10}):
         with pytest.raises(DataError, match="row 7, column 3"):
             KernelPPCA(2, **options).fit(bad)
 

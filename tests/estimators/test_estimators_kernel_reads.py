@@ -53,8 +53,8 @@ class ReadRows:
         raise NotImplementedError
 
 
-def source(values, edges, reads=None):
-    blocks = tuple(ReadRows(start, stop, values[start:stop], reads) for start, stop in pairwise(edges))
+def source(values, bounds, reads=None):
+    blocks = tuple(ReadRows(start, stop, values[start:stop], reads) for start, stop in pairwise(bounds))
     sparse = sp.issparse(values)
     return DataSource(values.shape, values.dtype, blocks, os.urandom(8), sparse, values.nnz if sparse else None)
 
@@ -80,7 +80,7 @@ def left(client):
 @pytest.fixture(params=["dense", "sparse"])
 def fitted(request, tmp_path):
     rows = sp.csr_array(np.where(np.abs(ROWS) > 0.7, ROWS, 0.0)) if request.param == "sparse" else ROWS
-    model = KernelSupervisedPPCA(2, gamma=0.1, suspect_data="keep")
+    model = KernelSupervisedPPCA(2, gamma=0.1, zero_rows="keep")
     model.fit(source(rows, TRAINING, tmp_path / "reads"), TARGETS, client="serial")
     assert lines(tmp_path / "reads")
     return model

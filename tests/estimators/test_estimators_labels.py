@@ -30,7 +30,7 @@ FORMS = {
     "list of str": WORDS[CLASSES].tolist(),
     "column": CLASSES[:, None],
     "dask": da.from_array(CLASSES, chunks=7),
-    "xarray": xr.DataArray(CLASSES, dims="instance"),
+    "xarray": xr.DataArray(CLASSES, dims="sample"),
 }
 
 
@@ -85,7 +85,7 @@ def test_unlabelled_rows_by_any_mark_give_one_model(form):
 def test_a_mask_hides_labels(kind):
     values = {"int": CLASSES, "str": WORDS[CLASSES], "float": CLASSES.astype(float)}[kind]
     assert same(SupervisedPPCA(1).fit(X, values, labelled=LABELLED), SEMI)
-    as_xarray = xr.DataArray(LABELLED, dims="instance")
+    as_xarray = xr.DataArray(LABELLED, dims="sample")
     assert same(SupervisedPPCA(1).fit(X, values, labelled=as_xarray), SEMI)
 
 
@@ -118,7 +118,7 @@ def test_minus_one_is_a_number_for_regression():
     y = np.round(Y[:, 0])
     y[:5] = -1
     found = SupervisedPPCA(2, target_type="regression").fit(X, y)
-    assert found._fitted.outcome.view_instances == (N, N)
+    assert found._fitted.outcome.view_samples == (N, N)
     assert found.predict(X).dtype == np.float64
 
 
@@ -139,7 +139,7 @@ def test_multilabel_targets():
     accuracy = (expected.predict(X) == labels).mean()
     assert accuracy > 0.7
     semi = SupervisedPPCA(1).fit(X, labels, labelled=LABELLED)
-    assert semi._fitted.outcome.view_instances == (N, LABELLED.sum())
+    assert semi._fitted.outcome.view_samples == (N, LABELLED.sum())
 
 
 def test_predictions_are_better_than_the_most_frequent_class():

@@ -78,7 +78,7 @@ def test_scikit_learn_has_the_same_subspace_of_digits_where_ties_go_to_the_small
     np.testing.assert_allclose(model.reconstruction_error_, peer.reconstruction_error_, rtol=1e-4)
 
 
-def test_scikit_learn_places_new_instances_alike():
+def test_scikit_learn_places_new_samples_alike():
     x, new = s_curve(), s_curve(50, 1)
     peer = Peer(n_neighbors=8, eigen_solver="dense").fit(x)
     signs = np.sign((single().fit(x).embedding_ * peer.embedding_).sum(axis=0))
@@ -153,7 +153,7 @@ def test_names_are_kept():
     found = model.transform(data)
     assert found.dims == ("row", "component")
     assert found["row"].values.tolist() == rows
-    assert model.result_["embedding"].dims == ("instance", "component")
+    assert model.result_["embedding"].dims == ("sample", "component")
 
 
 def test_views_by_shared_labels_are_those_by_pairs():
@@ -168,7 +168,7 @@ def test_views_by_shared_labels_are_those_by_pairs():
 
 
 def test_a_reconstruction_comes_near_what_it_stands_for():
-    """Two views of one sheet, 80 of 300 instances in correspondence; the other 220 of one view from the other."""
+    """Two views of one sheet, 80 of 300 samples in correspondence; the other 220 of one view from the other."""
     x = s_curve(300)
     other = np.column_stack([x[:, 0] * x[:, 1], x[:, 1], x[:, 2], x[:, 0]])
     pairs = np.repeat(np.arange(80)[:, None], 2, axis=1)
@@ -183,14 +183,14 @@ def test_a_reconstruction_comes_near_what_it_stands_for():
 def test_self_correspondence_keeps_the_order_of_the_data():
     x = s_curve(300)
     model = self_correspondence(x, parts=3, overlap=0.4, n_neighbors=10)
-    counts = (model.instances_ >= 0).sum(axis=1)
+    counts = (model.samples_ >= 0).sum(axis=1)
     assert ((counts == 3).sum(), (counts == 1).sum()) == (120, 180)
     for part in range(3):
-        own = np.flatnonzero(model.instances_[:, part] >= 0)
+        own = np.flatnonzero(model.samples_[:, part] >= 0)
         np.testing.assert_array_equal(model.embedding_of(part), model.embedding_[own])
 
 
-def test_subsets_that_share_all_instances_are_the_data():
+def test_subsets_that_share_all_samples_are_the_data():
     x = s_curve(300)
     model = self_correspondence(x, overlap=0.999, n_neighbors=10)
     assert distance(model.embedding_, LocallyLinearEmbedding(n_neighbors=10).fit(x).embedding_) < 1e-6
@@ -198,7 +198,7 @@ def test_subsets_that_share_all_instances_are_the_data():
 
 def test_graphs_that_fall_apart_are_refused_or_told():
     x = np.concatenate([s_curve(100), s_curve(60) + 100.0])
-    with pytest.raises(DataError, match=r"2 sets of instances .*\(of 100, 60; the last holds row 100, row 101"):
+    with pytest.raises(DataError, match=r"2 sets of samples .*\(of 100, 60; the last holds row 100, row 101"):
         single().fit(x)
     with pytest.warns(DataWarning, match="raise n_neighbors"):
         model = single(disconnected="keep").fit(x)
@@ -206,7 +206,7 @@ def test_graphs_that_fall_apart_are_refused_or_told():
     alone = np.concatenate([VIEWS["right"], s_curve(20) + 100.0])
     with pytest.raises(DataError, match=r"the last holds row 60 of 'right'.* or give correspondences"):
         double().fit({**VIEWS, "right": alone}, correspondence=PAIRS)
-    with pytest.raises(DataError, match="shares no instance"):
+    with pytest.raises(DataError, match="shares no sample"):
         double().fit(VIEWS, correspondence=np.empty((0, 2), dtype=int))
 
 
@@ -236,7 +236,7 @@ def test_refusals():
     for name, value in (("n_neighbors", 0), ("n_components", True), ("reg", 0.0), ("eigen_solver", "arpack")):
         with pytest.raises(DataError, match=f"{name} is"):
             single().set_params(**{name: value}).fit(s_curve())
-    with pytest.raises(DataError, match="300 instances allow at most 298"):
+    with pytest.raises(DataError, match="300 samples allow at most 298"):
         single(n_components=299).fit(s_curve())
     model = single().fit(s_curve())
     with pytest.raises(DataError, match="features"):

@@ -19,13 +19,13 @@ import scipy.sparse as sp
 import zarr
 from distributed import Client, LocalCluster
 
-from dlatent import PPCA, CorrespondencePPCA, KernelPPCA, RelationalPPCA, Watch
+from dlatent import PPCA, Callback, CorrespondencePPCA, KernelPPCA, RelationalPPCA
 from dlatent.arrays import DataSource
 from dlatent.engine.order import ENOUGH_GROUPS
 from dlatent.engine.session import Session
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.links import ingest_links
+from dlatent.stores.graph import ingest_graph
 from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
 
@@ -68,7 +68,7 @@ def sparse(path: Path) -> Path:
     return path
 
 
-def away_after(passes: int, path: Path) -> Watch:
+def away_after(passes: int, path: Path) -> Callback:
     """What renames the store after so many passes; a later pass then finds nothing."""
     done = []
 
@@ -79,17 +79,17 @@ def away_after(passes: int, path: Path) -> Watch:
             (found,) = path.parent.glob(f"*{path.name}*")
             found.rename(path.with_name("away"))
 
-    return Watch(on_pass=count)
+    return Callback(on_pass=count)
 
 
 def fit_dense(folder: Path) -> tuple[Path, Callable[..., Any]]:
     path = dense(folder / "x.zarr")
-    return path, partial(PPCA(3, route="krylov").fit, path)
+    return path, partial(PPCA(3, solver="krylov").fit, path)
 
 
 def fit_sparse(folder: Path) -> tuple[Path, Callable[..., Any]]:
     path = sparse(folder / "x.zarr")
-    return path, partial(PPCA(3, route="krylov").fit, path)
+    return path, partial(PPCA(3, solver="krylov").fit, path)
 
 
 def fit_rows(folder: Path) -> tuple[Path, Callable[..., Any]]:
@@ -100,22 +100,22 @@ def fit_rows(folder: Path) -> tuple[Path, Callable[..., Any]]:
 def fit_views(folder: Path) -> tuple[Path, Callable[..., Any]]:
     path, other = dense(folder / "x.zarr"), dense(folder / "b.zarr", X[:, :20], (40, 20))
     pairs = np.stack([np.arange(400)] * 2, axis=1)
-    return path, partial(CorrespondencePPCA(3, route="krylov").fit, {"a": path, "b": other}, correspondence=pairs)
+    return path, partial(CorrespondencePPCA(3, solver="krylov").fit, {"a": path, "b": other}, correspondence=pairs)
 
 
-def fit_links(folder: Path) -> tuple[Path, Callable[..., Any]]:
-    """The links go away, the data stay."""
-    path, data = folder / "links.zarr", dense(folder / "x.zarr")
-    ingest_links(np.stack([np.arange(399), np.arange(1, 400)], axis=1), path, instances=400, direction="undirected")
-    return path, partial(RelationalPPCA(3, route="krylov").fit, data, links=path)
+def fit_graph(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    """The edges go away, the data stay."""
+    path, data = folder / "edges.zarr", dense(folder / "x.zarr")
+    ingest_graph(np.stack([np.arange(399), np.arange(1, 400)], axis=1), path, samples=400, direction="undirected")
+    return path, partial(RelationalPPCA(3, solver="krylov").fit, data, graph=path)
 
 
 def fit_kernel(folder: Path) -> tuple[Path, Callable[..., Any]]:
     path = folder / "k.zarr"
-    return path, partial(KernelPPCA(3, route="stored", kernel_store=str(path)).fit, dense(folder / "x.zarr"))
+    return path, partial(KernelPPCA(3, solver="stored", kernel_store=str(path)).fit, dense(folder / "x.zarr"))
 
 
-FITS = {"dense": fit_dense, "sparse": fit_sparse, "rows": fit_rows, "views": fit_views, "links": fit_links}
+FITS = {"dense": fit_dense, "sparse": fit_sparse, "rows": fit_rows, "views": fit_views, "graph": fit_graph}
 FITS |= {"kernel": fit_kernel}
 
 
@@ -123,14 +123,14 @@ FITS |= {"kernel": fit_kernel}
 def test_a_store_that_goes_away_between_passes(kind: str, client: Any, tmp_path: Path) -> None:
     path, fit = FITS[kind](tmp_path)
     with pytest.raises(StoreError, match=rf"{path.name}.* is not there any more"):
-        fit(client=client, watch=away_after(4 if kind == "kernel" else 2, path))
+        fit(client=client, callbacks=[away_after(4 if kind == "kernel" else 2, path)])
 
 
 def test_foreign_stores_with_chunks_along_columns(client: Any, tmp_path: Path) -> None:
     path = dense(tmp_path / "x.zarr")
     (path / "c" / "7" / "2").unlink()
     with pytest.raises(StoreError, match=r"rows \d+:\d+: the chunk c/7/2 of .*x\.zarr is not there; .*missing_chunks"):
-        PPCA(3, route="moments").fit(path, client=client)
+        PPCA(3, solver="covariance").fit(path, client=client)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_worker_that_sees_another_store(scattered: Client, tmp_path: Path) -> 
     sparse(tmp_path / "here" / "x.zarr")
     sparse(tmp_path / "there" / "x.zarr")
     with pytest.raises(StoreError, match=r"has the digest \w{16} for process .*but had \w{16} when .*mount the same"):
-        PPCA(3, route="krylov").fit(seen(), client=scattered)
+        PPCA(3, solver="krylov").fit(seen(), client=scattered)
 
 
 class _Forgetful(http.server.SimpleHTTPRequestHandler):

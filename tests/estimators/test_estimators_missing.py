@@ -88,7 +88,7 @@ def test_textbook_em_ends_at_the_same_height(make):
 def test_results_are_conditional_gaussians(model):
     means, filled, variances = model.transform(X), model.impute(X), model.impute_variance(X)
     spreads = model.posterior(X)["covariance"]
-    assert spreads.dims == ("instance", "component", "component_2")
+    assert spreads.dims == ("sample", "component", "component_2")
     for i in range(0, N, 17):
         latent, gone = oracles.latent_given(dense(model), X[i]), GONE[i]
         np.testing.assert_allclose(means[i], latent.mean, atol=1e-9)
@@ -247,7 +247,7 @@ class TestOddData:
         with pytest.warns(DataWarning) as caught:
             model = PPCA(K, missing="nan").fit(x)
         texts = [str(one.message) for one in caught]
-        assert any("3 of 153 instances have no observed entry" in text for text in texts)
+        assert any("3 of 153 samples have no observed entry" in text for text in texts)
         assert any("1 of 9 features were never observed (the first is column 8)" in text for text in texts)
         assert model.log_likelihood_ == pytest.approx(PPCA(K, missing="nan").fit(X).log_likelihood_, rel=1e-9)
         assert np.isnan(model.mean_[8])
@@ -288,7 +288,7 @@ class TestOddData:
         x = np.where(MISSING[how](data, part, np.random.default_rng(1)), np.nan, data)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            model = make(2, missing="nan", suspect_data="keep").fit(x)
+            model = make(2, missing="nan", zero_rows="keep").fit(x)
         kinds = {one.category for one in said}
         assert kinds <= {DataWarning, dlatent.ConvergenceWarning, dlatent.NoiseFloorWarning}
         assert model.converged_ or dlatent.ConvergenceWarning in kinds
@@ -334,7 +334,7 @@ class TestOddData:
         with pytest.raises(DataError, match=r"row 3, column 1 .* is infinite"):
             PPCA(K, missing="nan").fit(np.where((np.arange(N) == 3)[:, None] & (np.arange(D) == 1), np.inf, X))
         with pytest.raises(dlatent.PlanError, match="'moments' is none for this model"):
-            PPCA(K, missing="nan", route="moments").fit(X)
+            PPCA(K, missing="nan", solver="covariance").fit(X)
         with pytest.raises(DataError, match="sparse data are too many"):
             PPCA(K, missing="unstored").fit(stored(X)).impute(stored(X))
 
@@ -362,5 +362,5 @@ class TestOddData:
 
     def test_a_plan_names_the_route(self):
         plan = PPCA(K, missing="nan").plan(X)
-        assert plan.route == "rows"
+        assert plan.solver == "accelerated_em"
         assert "missing" in str(plan)

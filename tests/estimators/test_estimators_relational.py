@@ -12,27 +12,28 @@ from scipy.stats import multivariate_normal
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
 from dlatent.engine import exchange
 from dlatent.errors import DataError
-from dlatent.estimators import linked
-from dlatent.stores.links import open_links
+from dlatent.estimators import graph_model
+from dlatent.stores.graph import open_graph
 from dlatent.testing.conformance import plain_features
 from dlatent.testing.graphs import power_law_graph
+from tests.routes import only_route
 
 X = plain_features(60, 6)
-LINKS = power_law_graph(60, 150, random_state=4)
+GRAPH = power_law_graph(60, 150, random_state=4)
 Y = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((60, 2))
-ROUTES = ["moments", "krylov"]
+ROUTES = ["covariance", "krylov"]
 
 
-def precision_of(links, alpha, gamma):
-    inner = alpha * np.eye(links.shape[0]) + links.toarray()
+def precision_of(graph, alpha, gamma):
+    inner = alpha * np.eye(graph.shape[0]) + graph.toarray()
     return gamma * np.eye(len(inner)) + inner @ inner
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_without_links_it_is_ppca(route):
-    options = {"n_components": 2, "route": route, "tol": 1e-13}
+@pytest.mark.parametrize("solver", ROUTES)
+def test_without_edges_it_is_ppca(solver):
+    options = {"n_components": 2, "solver": solver, "tol": 1e-13}
     none = sp.csr_array((60, 60))
-    found, plain = RelationalPPCA(alpha=0.0, gamma=1.0, **options).fit(X, links=none), PPCA(**options).fit(X)
+    found, plain = RelationalPPCA(alpha=0.0, gamma=1.0, **options).fit(X, graph=none), PPCA(**options).fit(X)
     np.testing.assert_allclose(found.components_, plain.components_, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(found.mean_, plain.mean_, rtol=1e-12)
     np.testing.assert_allclose(
@@ -42,20 +43,20 @@ def test_without_links_it_is_ppca(route):
     np.testing.assert_allclose(found.log_likelihood(X, none).value, plain.log_likelihood_, rtol=1e-12)
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_the_supervised_maximum_is_that_of_weighted_data(route):
-    """With R₁ᵀR₁ = Δ and the mean taken off, the rows R₁(T − 1μᵀ) are ordinary instances of the supervised model."""
-    links = 0.4 * LINKS
-    delta = precision_of(links, 1.0, 0.5)
+@pytest.mark.parametrize("solver", ROUTES)
+def test_the_supervised_maximum_is_that_of_weighted_data(solver):
+    """With R₁ᵀR₁ = Δ and the mean taken off, the rows R₁(T − 1μᵀ) are ordinary samples of the supervised model."""
+    graph = 0.4 * GRAPH
+    delta = precision_of(graph, 1.0, 0.5)
     weights = delta.sum(axis=0) / delta.sum()
     root = np.linalg.cholesky(delta).T
     both = np.hstack([X, Y])
     rows = root @ (both - weights @ both)
-    # Every row beside its negative has mean zero; twice the instances, twice the log-likelihood.
+    # Every row beside its negative has mean zero; twice the samples, twice the log-likelihood.
     twice = np.vstack([rows, -rows])
-    options = {"n_components": 2, "tol": 1e-13, "route": route, "target_type": "regression"}
+    options = {"n_components": 2, "tol": 1e-13, "solver": solver, "target_type": "regression"}
     plain = SupervisedPPCA(**options).fit(twice[:, :6], twice[:, 6:])
-    found = RelationalSupervisedPPCA(gamma=0.5, **options).fit(X, Y, links=links)
+    found = RelationalSupervisedPPCA(gamma=0.5, **options).fit(X, Y, graph=graph)
     np.testing.assert_allclose(found.log_likelihood_, plain.log_likelihood_ / 2, rtol=1e-8)
     np.testing.assert_allclose(found.components_.T @ found.target_components_, cross(plain), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found.noise_variance_, plain.noise_variance_, rtol=1e-5)
@@ -67,8 +68,8 @@ def cross(model):
     return model.components_.T @ model.target_components_
 
 
-def test_posterior_and_likelihood_of_instances_without_links():
-    model = RelationalPPCA(2, alpha=0.7, gamma=0.2).fit(X, links=LINKS)
+def test_posterior_and_likelihood_of_samples_without_edges():
+    model = RelationalPPCA(2, alpha=0.7, gamma=0.2).fit(X, graph=GRAPH)
     covariance = model.get_covariance() / (0.7**2 + 0.2)
     np.testing.assert_allclose(
         model.score_samples(X), multivariate_normal(model.mean_, covariance).logpdf(X), rtol=1e-9
@@ -78,31 +79,31 @@ def test_posterior_and_likelihood_of_instances_without_links():
     np.testing.assert_allclose(posterior["scores"].values, (X - model.mean_) @ gain.T, rtol=1e-8, atol=1e-9)
     each = np.eye(2) - gain @ model.components_.T
     np.testing.assert_allclose(posterior["covariance"].values, each, atol=1e-10)
-    np.testing.assert_allclose(posterior["instance_variance"].values, 1 / (0.7**2 + 0.2))
+    np.testing.assert_allclose(posterior["node_variance"].values, 1 / (0.7**2 + 0.2))
     drawn = model.sample(20_000, random_state=0)
     np.testing.assert_allclose(np.cov(drawn.T), covariance, rtol=0.2, atol=0.05 * covariance.max())
 
 
-def test_posterior_of_linked_instances_has_a_variance_each():
-    model = RelationalPPCA(2, gamma=0.1).fit(X, links=LINKS)
-    expected = np.diag(np.linalg.inv(precision_of(LINKS, 1.0, 0.1)))
-    np.testing.assert_allclose(model.posterior(X, links=LINKS)["instance_variance"].values, expected, rtol=1e-8)
-    np.testing.assert_allclose(model.instance_variance(LINKS, [3, 7]), expected[[3, 7]], rtol=1e-8)
-    with pytest.raises(DataError, match="join 60 instances, but 50"):
-        model.posterior(X[:50], links=LINKS)
+def test_posterior_of_graph_samples_has_a_variance_each():
+    model = RelationalPPCA(2, gamma=0.1).fit(X, graph=GRAPH)
+    expected = np.diag(np.linalg.inv(precision_of(GRAPH, 1.0, 0.1)))
+    np.testing.assert_allclose(model.posterior(X, graph=GRAPH)["node_variance"].values, expected, rtol=1e-8)
+    np.testing.assert_allclose(model.node_variance(GRAPH, [3, 7]), expected[[3, 7]], rtol=1e-8)
+    with pytest.raises(DataError, match="join 60 samples, but 50"):
+        model.posterior(X[:50], graph=GRAPH)
 
 
-def test_gamma_zero_has_the_rank_in_the_place_of_the_instances():
+def test_gamma_zero_has_the_rank_in_the_place_of_the_samples():
     pairs = sp.block_diag([np.array([[0, 1], [1, 0.0]])] * 5 + [np.zeros((50, 50))], format="csr")
-    model = RelationalPPCA(2, gamma=0.0).fit(X, links=pairs)
+    model = RelationalPPCA(2, gamma=0.0).fit(X, graph=pairs)
     assert (model.precision_rank_, model.n_samples_) == (55, 60)
-    near = RelationalPPCA(2, gamma=1e-9).fit(X, links=pairs)
+    near = RelationalPPCA(2, gamma=1e-9).fit(X, graph=pairs)
     np.testing.assert_allclose(near.noise_variance_ * 60 / 55, model.noise_variance_, rtol=1e-5)
     angle = np.linalg.svd(*[_basis(near).T @ _basis(model)], compute_uv=False).min()
     assert angle > 1 - 1e-9
     assert model.log_determinant(pairs).value == pytest.approx(5 * 2 * np.log(2))
     with pytest.raises(DataError, match="gamma > 0"):
-        model.instance_variance(pairs)
+        model.node_variance(pairs)
 
 
 def _basis(model):
@@ -112,16 +113,17 @@ def _basis(model):
 @pytest.mark.filterwarnings("ignore:the noise variance")  # 1e-6 is below the floor of these data
 def test_the_papers_em_begins_at_pca():
     """PRPCA's setting: one step from PCA with σ² = 1e-6 changes the loadings, many reach the closed form."""
-    start = RelationalPPCA(2, solver="em", start="pca", start_noise=1e-6, max_iter=1, route="krylov")
-    best = RelationalPPCA(2, tol=1e-12).fit(X, links=LINKS)
-    with pytest.warns(match="stopped after 1 iteration"):
-        start.fit(X, links=LINKS)
+    start = RelationalPPCA(2, solver="em", start="pca", start_noise=1e-6, max_iter=1)
+    best = RelationalPPCA(2, tol=1e-12).fit(X, graph=GRAPH)
+    with only_route("krylov"), pytest.warns(match="stopped after 1 iteration"):
+        start.fit(X, graph=GRAPH)
     plain = PPCA(2).fit(X)
     np.testing.assert_allclose(_span(start), _span(plain), atol=1e-6)
     assert start.noise_variance_ == pytest.approx(1e-6)
-    for route in ROUTES:
-        long = RelationalPPCA(2, solver="em", start="pca", start_noise=1e-6, tol=1e-14, max_iter=20_000, route=route)
-        long.fit(X, links=LINKS)
+    for solver in ROUTES:
+        long = RelationalPPCA(2, solver="em", start="pca", start_noise=1e-6, tol=1e-14, max_iter=20_000)
+        with only_route(solver):
+            long.fit(X, graph=GRAPH)
         np.testing.assert_allclose(_span(long), _span(best), atol=1e-4)
         assert long.log_likelihood_ == pytest.approx(best.log_likelihood_, rel=1e-8)
 
@@ -131,15 +133,15 @@ def _span(model):
     return basis @ basis.T
 
 
-def test_few_columns_at_a_time_and_many_slabs_change_rounding_only(monkeypatch):
-    expected = RelationalPPCA(2, route="krylov", tol=1e-12).fit(X, links=LINKS)
+def test_few_columns_at_a_time_and_many_column_blocks_change_rounding_only(monkeypatch):
+    expected = RelationalPPCA(2, solver="krylov", tol=1e-12).fit(X, graph=GRAPH)
     monkeypatch.setattr("dlatent.fitting.routes.krylov.exchange_room", lambda machine, held: 3000)
     for data in (X, sp.csr_array(X)):
-        model = RelationalPPCA(2, route="krylov", tol=1e-12)
-        plan = model.plan(data, links=LINKS)
+        model = RelationalPPCA(2, solver="krylov", tol=1e-12)
+        plan = model.plan(data, graph=GRAPH)
         assert plan.columns_at_once < 3
-        assert plan.slabs > 1
-        model.fit(data, links=LINKS)
+        assert plan.column_blocks > 1
+        model.fit(data, graph=GRAPH)
         assert model.n_passes_ > expected.n_passes_ + 3
         np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-7, atol=1e-7)
         assert model.noise_variance_ == pytest.approx(expected.noise_variance_, rel=1e-9)
@@ -147,37 +149,37 @@ def test_few_columns_at_a_time_and_many_slabs_change_rounding_only(monkeypatch):
 
 def test_saved_relations_remember_their_numbers(tmp_path):
     pairs = sp.block_diag([np.array([[0, 1], [1, 0.0]])] * 5 + [np.zeros((50, 50))], format="csr")
-    model = RelationalPPCA(2, alpha=1.0, gamma=0.0).fit(X, links=pairs)
+    model = RelationalPPCA(2, alpha=1.0, gamma=0.0).fit(X, graph=pairs)
     model.save(tmp_path / "m.zarr")
     again = load(tmp_path / "m.zarr")
     assert (again.alpha, again.gamma, again.precision_rank_) == (1.0, 0.0, 55)
-    assert again._fitted.plan.problem.links == 10
+    assert again._fitted.plan.problem.graph_entries == 10
 
 
-def test_labels_of_instances_name_the_ends_of_links():
+def test_labels_of_samples_name_the_ends_of_edges():
     names = [f"paper {i}" for i in range(60)]
-    graph = nx.from_scipy_sparse_array(LINKS)
+    graph = nx.from_scipy_sparse_array(GRAPH)
     graph = nx.relabel_nodes(graph, dict(enumerate(names)))
     data = xr.DataArray(X, dims=("paper", "word"), coords={"paper": names})
-    expected = RelationalPPCA(2).fit(X, links=LINKS)
-    np.testing.assert_array_equal(RelationalPPCA(2).fit(data, links=graph).components_, expected.components_)
+    expected = RelationalPPCA(2).fit(X, graph=GRAPH)
+    np.testing.assert_array_equal(RelationalPPCA(2).fit(data, graph=graph).components_, expected.components_)
     wrong = nx.relabel_nodes(graph, {"paper 3": "paper x"})
     with pytest.raises(DataError, match="paper x"):
-        RelationalPPCA(2).fit(data, links=wrong)
+        RelationalPPCA(2).fit(data, graph=wrong)
 
 
 def test_a_hub_is_fitted_without_its_neighbours_meeting_one_by_one():
     """A star of 20,000: A² would have 4·10⁸ entries."""
     n = 20_000
     star = sp.coo_array((np.ones(n - 1), (np.zeros(n - 1, dtype=int), np.arange(1, n))), shape=(n, n))
-    links = sp.csr_array(star + star.T)
+    graph = sp.csr_array(star + star.T)
     x = np.random.default_rng(0).standard_normal((n, 5)) + 1.0
-    model = RelationalPPCA(2).fit(x, links=links)
+    model = RelationalPPCA(2).fit(x, graph=graph)
     centred = x - model.mean_
     met = np.vstack([centred.sum(axis=0), centred[1:] + centred[0]])
     h = (met.T @ met + 1e-6 * centred.T @ centred) / n
     np.testing.assert_allclose(np.sort(np.linalg.eigvalsh(h))[::-1][:2], model.explained_variance_, rtol=1e-9)
-    assert model.log_determinant(links).standard_error == 0
+    assert model.log_determinant(graph).standard_error == 0
 
 
 def test_stochastic_determinants_come_with_their_error(monkeypatch):
@@ -185,8 +187,8 @@ def test_stochastic_determinants_come_with_their_error(monkeypatch):
     model = RelationalPPCA(2, gamma=0.01)
     exact = model.log_determinant(graph).value
     for held in (10**6, 0):
-        monkeypatch.setattr(linked, "HELD_ENTRIES", held)
-        monkeypatch.setattr(linked, "LINK_BLOCK_ENTRIES", 1000)
+        monkeypatch.setattr(graph_model, "HELD_ENTRIES", held)
+        monkeypatch.setattr(graph_model, "GRAPH_BLOCK_ENTRIES", 1000)
         found = model.log_determinant(graph, method="lanczos")
         assert abs(found.value - exact) < 4 * found.standard_error < 0.2 * abs(exact)
     with pytest.raises(DataError, match="'auto', 'exact' or 'lanczos'"):
@@ -196,46 +198,46 @@ def test_stochastic_determinants_come_with_their_error(monkeypatch):
 
 
 BAD = [
-    ({"alpha": -1.0}, LINKS, "alpha is -1.0"),
-    ({"gamma": np.nan}, LINKS, "gamma is nan"),
-    ({"start": "middle"}, LINKS, "start is 'middle'"),
-    ({"start_noise": 0.0}, LINKS, "start_noise is 0.0"),
-    ({"start_noise": 1e-6}, LINKS, "belongs to start='pca'"),
-    ({}, None, "links are missing"),
-    ({}, LINKS[:50][:, :50], "50 instances|60"),
-    ({}, sp.triu(LINKS), "direction"),
+    ({"alpha": -1.0}, GRAPH, "alpha is -1.0"),
+    ({"gamma": np.nan}, GRAPH, "gamma is nan"),
+    ({"start": "middle"}, GRAPH, "start is 'middle'"),
+    ({"start_noise": 0.0}, GRAPH, "start_noise is 0.0"),
+    ({"start_noise": 1e-6}, GRAPH, "belongs to start='pca'"),
+    ({}, None, "edges are missing"),
+    ({}, GRAPH[:50][:, :50], "50 samples|60"),
+    ({}, sp.triu(GRAPH), "direction"),
     ({"alpha": 0.0, "gamma": 0.0}, sp.csr_array((60, 60)), "Δ is zero"),
-    ({}, LINKS * -1.0, "-1"),
-    ({}, LINKS * np.nan, "nan"),
+    ({}, GRAPH * -1.0, "-1"),
+    ({}, GRAPH * np.nan, "nan"),
 ]
 
 
-@pytest.mark.parametrize(("options", "links", "words"), BAD)
-def test_what_cannot_be_fitted_is_refused(options, links, words):
+@pytest.mark.parametrize(("options", "graph", "words"), BAD)
+def test_what_cannot_be_fitted_is_refused(options, graph, words):
     with pytest.raises(DataError, match=words):
-        RelationalPPCA(2, **options).fit(X, links=links)
+        RelationalPPCA(2, **options).fit(X, graph=graph)
 
 
-def test_instances_without_targets_are_refused():
+def test_samples_without_targets_are_refused():
     y = Y.copy()
     y[5] = np.nan
     with pytest.raises(DataError, match="relational supervised PPCA needs all"):
-        RelationalSupervisedPPCA(2).fit(X, y, links=LINKS)
+        RelationalSupervisedPPCA(2).fit(X, y, graph=GRAPH)
 
 
-def test_open_links_are_taken_as_they_are():
-    opened = open_links(LINKS)
-    first, second = RelationalPPCA(2).fit(X, links=opened), RelationalPPCA(2).fit(X, links=LINKS)
+def test_open_edges_are_taken_as_they_are():
+    opened = open_graph(GRAPH)
+    first, second = RelationalPPCA(2).fit(X, graph=opened), RelationalPPCA(2).fit(X, graph=GRAPH)
     np.testing.assert_array_equal(first.components_, second.components_)
 
 
-def test_links_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):
+def test_edges_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):
     """And not again in every hop of every pass."""
     random = np.random.default_rng(3)
-    X, links = random.normal(size=(400, 12)), power_law_graph(400, 900, random_state=3)
+    X, graph = random.normal(size=(400, 12)), power_law_graph(400, 900, random_state=3)
     cut = []
     split = exchange.split_columns
-    monkeypatch.setattr(exchange, "split_columns", lambda rows, edges: cut.append(edges) or split(rows, edges))
-    model = RelationalPPCA(2, route="krylov").fit(X, links=links, client="serial")
+    monkeypatch.setattr(exchange, "split_columns", lambda rows, bounds: cut.append(bounds) or split(rows, bounds))
+    model = RelationalPPCA(2, solver="krylov").fit(X, graph=graph, client="serial")
     assert len(cut) == len(cut[0]) - 1, "of each group"
     assert model.n_passes_ > 1

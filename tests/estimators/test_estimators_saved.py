@@ -115,7 +115,7 @@ def test_result_is_documented_and_complete():
     assert {"loadings", "mean", "noise_variance", "target_loadings", "target_mean"} <= set(found.variables)
     assert found.attrs["model"] == "SupervisedPPCA"
     assert found.sizes["feature"] == D
-    assert found["view_instances"].values.tolist() == [N, int(LABELLED.sum())]
+    assert found["view_samples"].values.tolist() == [N, int(LABELLED.sum())]
     assert found["view"].values.tolist() == ["features", "targets"]
 
 

@@ -17,7 +17,7 @@ from dlatent.testing.simulators import hide
 
 SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 REST = hide(OUTPUTS, np.arange(len(X)) % 3 == 0)
-ROUTED = [(preset, route) for preset in PRESETS for route in preset.routes]
+ROUTED = [(preset, solver) for preset in PRESETS for solver in preset.routes]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -33,23 +33,23 @@ def assert_other_units(found, expected, factor, cells):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("preset", "route"), ROUTED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("preset", "solver"), ROUTED, ids=lambda value: str(value))
 @SOME
 @given(power=st.sampled_from([-100, -60, -34, 34, 60, 100]))
-def test_powers_of_two_scale_the_model(preset, route, power):
+def test_powers_of_two_scale_the_model(preset, solver, power):
     """Loadings are multiplied, scores stay, and the log-likelihood changes by cells · k · log 2."""
-    factor, model = 2.0**power, preset.fit(route=route)
-    scaled = preset.fit(preset.features * factor, route=route)
+    factor, model = 2.0**power, preset.fit(solver=solver)
+    scaled = preset.fit(preset.features * factor, solver=solver)
     assert_other_units(preset.values(scaled), preset.values(model), factor, preset.cells)
     own, moved = (np.asarray(p) for p in (preset.transform(model), preset.transform(scaled, preset.features * factor)))
     np.testing.assert_allclose(moved, own, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("power", [-300, 300])
-@pytest.mark.parametrize("route", ["krylov", "dual"])
-def test_products_of_which_the_squares_are_no_numbers_still_lead_on(route, power):
+@pytest.mark.parametrize("solver", ["krylov", "gram"])
+def test_products_of_which_the_squares_are_no_numbers_still_lead_on(solver, power):
     rows = np.random.default_rng(0).normal(size=(20, 60)) * np.linspace(1.0, 3.0, 60)
-    one, other = (PPCA(3, route=route).fit(x, client="serial") for x in (rows, rows * 2.0**power))
+    one, other = (PPCA(3, solver=solver).fit(x, client="serial") for x in (rows, rows * 2.0**power))
     np.testing.assert_allclose(other.components_ / 2.0**power, one.components_, rtol=1e-4, atol=1e-4)
 
 
@@ -57,10 +57,10 @@ def test_products_of_which_the_squares_are_no_numbers_still_lead_on(route, power
     "make",
     [
         partial(PPCA, 2),
-        partial(PPCA, 2, route="krylov"),
+        partial(PPCA, 2, solver="krylov"),
         partial(FactorAnalysis, 2),
         partial(SupervisedPPCA, 2),
-        partial(SupervisedPPCA, 2, route="krylov"),
+        partial(SupervisedPPCA, 2, solver="krylov"),
     ],
 )
 @pytest.mark.parametrize("power", [-100, -34, 60, 83, 100])
@@ -82,13 +82,13 @@ def test_a_small_feature_of_float32_beside_large_ones_is_not_constant():
 
 
 @pytest.mark.parametrize("labels", [OUTPUTS, REST], ids=["complete", "some"])
-@pytest.mark.parametrize("route", ["moments", "krylov"])
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
 @SOME
 @given(features=st.sampled_from([-100, 0, 34, 100]), targets=st.sampled_from([-100, -34, 0, 34, 100]))
-def test_features_and_targets_of_different_sizes(labels, route, features, targets):
-    model = SupervisedPPCA(2, tol=1e-12, route=route).fit(X, labels, client="serial")
+def test_features_and_targets_of_different_sizes(labels, solver, features, targets):
+    model = SupervisedPPCA(2, tol=1e-12, solver=solver).fit(X, labels, client="serial")
     one, other = 2.0**features, 2.0**targets
-    scaled = SupervisedPPCA(2, tol=1e-12, route=route).fit(X * one, labels * other, client="serial")
+    scaled = SupervisedPPCA(2, tol=1e-12, solver=solver).fit(X * one, labels * other, client="serial")
     np.testing.assert_allclose(scaled.components_ / one, model.components_, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(scaled.target_components_ / other, model.target_components_, rtol=1e-4, atol=1e-5)
     cells = X.size * features + np.isfinite(labels).sum() * targets
@@ -118,17 +118,17 @@ def degenerate():
 
 
 MAKERS = {
-    "ppca": lambda x: PPCA(3, suspect_data="keep").fit(x, client="serial"),
-    "krylov": lambda x: PPCA(3, route="krylov", suspect_data="keep").fit(x, client="serial"),
-    "em": lambda x: PPCA(3, solver="em", suspect_data="keep").fit(x, client="serial"),
-    "missing": lambda x: PPCA(3, missing="nan", suspect_data="keep").fit(x, client="serial"),
-    "factors": lambda x: FactorAnalysis(3, suspect_data="keep").fit(x, client="serial"),
-    "supervised": lambda x: SupervisedPPCA(3, suspect_data="keep").fit(x, targets_of(x), client="serial"),
-    "some labels": lambda x: SupervisedPPCA(3, suspect_data="keep").fit(x, targets_of(x, 3), client="serial"),
-    "some labels, krylov": lambda x: SupervisedPPCA(3, route="krylov", suspect_data="keep").fit(
+    "ppca": lambda x: PPCA(3, zero_rows="keep").fit(x, client="serial"),
+    "krylov": lambda x: PPCA(3, solver="krylov", zero_rows="keep").fit(x, client="serial"),
+    "em": lambda x: PPCA(3, solver="em", zero_rows="keep").fit(x, client="serial"),
+    "missing": lambda x: PPCA(3, missing="nan", zero_rows="keep").fit(x, client="serial"),
+    "factors": lambda x: FactorAnalysis(3, zero_rows="keep").fit(x, client="serial"),
+    "supervised": lambda x: SupervisedPPCA(3, zero_rows="keep").fit(x, targets_of(x), client="serial"),
+    "some labels": lambda x: SupervisedPPCA(3, zero_rows="keep").fit(x, targets_of(x, 3), client="serial"),
+    "some labels, krylov": lambda x: SupervisedPPCA(3, solver="krylov", zero_rows="keep").fit(
         x, targets_of(x, 3), client="serial"
     ),
-    "views": lambda x: CorrespondencePPCA(3, suspect_data="keep").fit(
+    "views": lambda x: CorrespondencePPCA(3, zero_rows="keep").fit(
         [x[:, :4], x[len(x) // 3 :, 4:]], correspondence=pairs_of(x), client="serial"
     ),
 }
@@ -162,7 +162,7 @@ def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr("dlatent.fitting.routes.moments.MomentsRoute.fit", fail)
+    monkeypatch.setattr("dlatent.fitting.routes.covariance.CovarianceRoute.fit", fail)
     monkeypatch.setattr("dlatent.estimators.local_linear.embed", fail)
     with pytest.raises(DlatentError, match="like scales"):
         make().fit(X, client="serial")

@@ -116,6 +116,6 @@ def test_a_second_fit_forgets_the_first():
 
 
 def test_public_names():
-    assert set(dlatent.__all__) >= {"PPCA", "SupervisedPPCA", "load", "Watch", "DataError"}
+    assert set(dlatent.__all__) >= {"PPCA", "SupervisedPPCA", "load", "Callback", "DataError"}
     for name in dlatent.__all__:
         assert getattr(dlatent, name) is not None

@@ -19,15 +19,15 @@ from dlatent.cli.main import main
 from dlatent.stores.results import load as load_stored
 from dlatent.testing.graphs import power_law_graph
 
-LINKS = power_law_graph(60, 150, random_state=4)
+GRAPH = power_law_graph(60, 150, random_state=4)
 PAIRS = np.column_stack([np.arange(10, 50), np.arange(40)])
 VIEWS = {"a": X[:50, :5], "b": X[10:, 5:]}
 CHANGES = int(os.environ.get("DLATENT_CHANGES", "10"))
 """Seeded changes of each model; more of them are tried by hand."""
 
 KINDS = MODELS | {
-    "relational": lambda: dlatent.RelationalPPCA(2).fit(X, links=LINKS),
-    "relational_supervised": lambda: dlatent.RelationalSupervisedPPCA(2).fit(X, X[:, :2], links=LINKS),
+    "relational": lambda: dlatent.RelationalPPCA(2).fit(X, graph=GRAPH),
+    "relational_supervised": lambda: dlatent.RelationalSupervisedPPCA(2).fit(X, X[:, :2], graph=GRAPH),
     "views": lambda: dlatent.CorrespondencePPCA(1).fit(VIEWS, correspondence=PAIRS),
     "view_factors": lambda: dlatent.CorrespondenceFactorAnalysis(1).fit(VIEWS, correspondence=PAIRS),
     "kernel": lambda: dlatent.KernelPPCA(2, gamma=0.1).fit(X),

@@ -17,6 +17,7 @@ from dlatent import (
     CorrespondenceLLE,
     CorrespondencePPCA,
     DataError,
+    DataWarning,
     FactorAnalysis,
     KernelPPCA,
     KernelSupervisedPPCA,
@@ -27,7 +28,7 @@ from dlatent import (
 )
 
 RING = sp.csr_array((np.ones(N), (np.arange(N), (np.arange(N) + 1) % N)), shape=(N, N))
-LINKS = sp.csr_array(RING + RING.T)
+GRAPH = sp.csr_array(RING + RING.T)
 PAIRS = np.column_stack([np.arange(40), np.arange(40)])
 OTHER = np.column_stack([X[:, 0] + 0.3 * X[:, 1], X[:, 2] - X[:, 3], X[:, 4]]) + 0.1 * Y[:, :1]
 ROW, COLUMN = 47, 5
@@ -38,8 +39,8 @@ MODELS = {
     "PPCA": PPCA(2).fit(X),
     "FactorAnalysis": FactorAnalysis(2).fit(X),
     "SupervisedPPCA": SupervisedPPCA(2).fit(X, Y),
-    "RelationalPPCA": RelationalPPCA(2).fit(X, links=LINKS),
-    "RelationalSupervisedPPCA": RelationalSupervisedPPCA(2).fit(X, Y, links=LINKS),
+    "RelationalPPCA": RelationalPPCA(2).fit(X, graph=GRAPH),
+    "RelationalSupervisedPPCA": RelationalSupervisedPPCA(2).fit(X, Y, graph=GRAPH),
     "KernelSupervisedPPCA": KernelSupervisedPPCA(2).fit(X, Y),
     "LocallyLinearEmbedding": LocallyLinearEmbedding(n_neighbors=8).fit(X),
     **{f"KernelPPCA {kernel}": KernelPPCA(2, kernel=kernel).fit(X) for kernel in KERNELS},
@@ -52,7 +53,7 @@ METHODS = {
     "predict": lambda m, x: m.predict(x),
     "decision_function": lambda m, x: m.decision_function(x),
     "bartlett": lambda m, x: m.transform(x, scores="bartlett"),
-    "log_likelihood": lambda m, x: m.log_likelihood(x, LINKS),
+    "log_likelihood": lambda m, x: m.log_likelihood(x, GRAPH),
 }
 
 
@@ -201,25 +202,25 @@ def test_large_values_whose_sum_overflows_are_numbers():
 
 
 FITS = {
-    "PPCA moments": lambda x: PPCA(2, route="moments").fit(x),
-    "PPCA krylov": lambda x: PPCA(2, route="krylov").fit(x),
-    "PPCA dual": lambda x: PPCA(2, route="dual").fit(np.hstack([x] * 10)),
-    "PPCA EM": lambda x: PPCA(2, solver="em", route="krylov").fit(x),
-    "FactorAnalysis moments": lambda x: FactorAnalysis(2, route="moments").fit(x),
-    "FactorAnalysis rows": lambda x: FactorAnalysis(2, route="rows").fit(x),
-    "FactorAnalysis rows EM": lambda x: FactorAnalysis(2, route="rows", solver="em").fit(x),
-    "RelationalPPCA moments": lambda x: RelationalPPCA(2, route="moments").fit(x, links=LINKS),
-    "RelationalPPCA krylov": lambda x: RelationalPPCA(2, route="krylov").fit(x, links=LINKS),
+    "PPCA covariance": lambda x: PPCA(2, solver="covariance").fit(x),
+    "PPCA krylov": lambda x: PPCA(2, solver="krylov").fit(x),
+    "PPCA gram": lambda x: PPCA(2, solver="gram").fit(np.hstack([x] * 10)),
+    "PPCA EM": lambda x: PPCA(2, solver="em").fit(x),
+    "FactorAnalysis covariance": lambda x: FactorAnalysis(2, solver="covariance").fit(x),
+    "FactorAnalysis accelerated EM": lambda x: FactorAnalysis(2, solver="accelerated_em").fit(x),
+    "FactorAnalysis EM": lambda x: FactorAnalysis(2, solver="em").fit(x),
+    "RelationalPPCA covariance": lambda x: RelationalPPCA(2, solver="covariance").fit(x, graph=GRAPH),
+    "RelationalPPCA krylov": lambda x: RelationalPPCA(2, solver="krylov").fit(x, graph=GRAPH),
     **{
-        f"KernelPPCA {kernel} {route}": lambda x, kernel=kernel, route=route: KernelPPCA(
-            2, kernel=kernel, route=route
+        f"KernelPPCA {kernel} {solver}": lambda x, kernel=kernel, solver=solver: KernelPPCA(
+            2, kernel=kernel, solver=solver
         ).fit(x)
         for kernel in KERNELS
-        for route in ("memory", "recomputed")
+        for solver in ("memory", "recomputed")
     },
     "KernelPPCA landmarks": lambda x: KernelPPCA(2, landmarks=20).fit(x),
     "LocallyLinearEmbedding": lambda x: LocallyLinearEmbedding(n_neighbors=8).fit(x),
-    "CorrespondenceFactorAnalysis": lambda x: CorrespondenceFactorAnalysis(2, route="rows").fit(
+    "CorrespondenceFactorAnalysis": lambda x: CorrespondenceFactorAnalysis(2, solver="accelerated_em").fit(
         {"left": OTHER, "right": x}, correspondence=PAIRS
     ),
 }
@@ -238,8 +239,9 @@ def test_factor_analysis_by_rows_refuses_rows_of_zeros_as_other_routes_do():
     x = X.copy()
     x[ROW] = 0.0
     with pytest.raises(DataError, match=rf"row {ROW} .* is all zeros"):
-        FactorAnalysis(2, route="rows").fit(x)
-    assert FactorAnalysis(2, route="rows", suspect_data="keep").fit(x).n_samples_ == N
+        FactorAnalysis(2, solver="accelerated_em", zero_rows="raise").fit(x)
+    with pytest.warns(DataWarning, match="^1 rows are all zeros"):
+        assert FactorAnalysis(2, solver="accelerated_em").fit(x).n_samples_ == N
 
 
 def test_errors_of_dask_stay_errors_of_the_library():

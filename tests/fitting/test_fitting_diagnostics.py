@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dlatent.fitting.diagnostics import advise
-from dlatent.fitting.outcome import Options, Progress
+from dlatent.fitting.outcome import Iteration, Options
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 
 OPTIONS = Options(1e-9, 60, 0, (1e-6, 1e-6), 100, 1e-16)
-HISTORY = (Progress(1, -10.0, float("nan"), 0.0, 2),)
+HISTORY = (Iteration(1, -10.0, float("nan"), 0.0, 2),)
 ALONE = ((0,), (1,), (0, 1))
 
 

@@ -38,43 +38,43 @@ def problem(n, d, *, k=10, targets=0, itemsize=8, nnz=None, patterns=1, block=32
 
 
 CHOICES = {
-    "tall": (problem(2_000_000, 100), "moments"),
-    "tall, float32": (problem(5_000_000, 500, itemsize=4), "moments"),
-    "tall with labels": (problem(1_000_000, 200, targets=5, patterns=2), "moments"),
+    "tall": (problem(2_000_000, 100), "covariance"),
+    "tall, float32": (problem(5_000_000, 500, itemsize=4), "covariance"),
+    "tall with labels": (problem(1_000_000, 200, targets=5, patterns=2), "covariance"),
     "wide": (problem(20_000, 50_000), "krylov"),
-    "images": (problem(500, 10_000, itemsize=4), "dual"),
+    "images": (problem(500, 10_000, itemsize=4), "gram"),
     "text": (problem(18_000, 26_000, nnz=2_000_000), "krylov"),
     "text with labels": (problem(18_000, 26_000, nnz=2_000_000, targets=19, patterns=2), "krylov"),
     "RCV1": (problem(800_000, 47_000, nnz=60_000_000, targets=50, patterns=2), "krylov"),
-    "8 GB of 1,024 features": (problem(2_000_000, 1024, itemsize=4), "moments"),
-    "a toy": (problem(150, 4, k=2), "moments"),
+    "8 GB of 1,024 features": (problem(2_000_000, 1024, itemsize=4), "covariance"),
+    "a toy": (problem(150, 4, k=2), "covariance"),
 }
 
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_choices(name):
-    given, route = CHOICES[name]
+    given, solver = CHOICES[name]
     plan = make_plan(given, Host())
-    assert plan.route == route
-    assert plan.passes == {"moments": 1, "dual": 2, "krylov": EXPECTED_PASSES}[route]
+    assert plan.solver == solver
+    assert plan.passes == {"covariance": 1, "gram": 2, "krylov": EXPECTED_PASSES}[solver]
     assert "estimated cost" in plan.reason or "does not fit" in plan.reason
     assert plan.bytes_per_pass == given.nbytes
     assert plan.tasks_per_pass == given.tasks
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name not in ("wide", "RCV1")])
-@pytest.mark.parametrize("route", ["moments", "krylov"])
-def test_a_route_that_is_asked_for_is_taken(name, route):
-    plan = make_plan(CHOICES[name][0], Host(worker_memory=128 * GIB, driver_memory=128 * GIB), route=route)
-    assert (plan.route, plan.reason) == (route, "asked for")
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+def test_a_route_that_is_asked_for_is_taken(name, solver):
+    plan = make_plan(CHOICES[name][0], Host(worker_memory=128 * GIB, driver_memory=128 * GIB), solver=solver)
+    assert (plan.solver, plan.reason) == (solver, "asked for")
 
 
 def test_a_gram_matrix_that_does_not_fit_leaves_the_other_route():
     wide = problem(10_000_000, 20_000, block=8 * MIB)
     plan = make_plan(wide, Host(worker_memory=2 * GIB))
-    assert plan.route == "krylov"
-    with pytest.raises(PlanError, match=r"route moments needs .*GiB of a worker's 2\.0 GiB.*Ways out"):
-        make_plan(wide, Host(worker_memory=2 * GIB), route="moments")
+    assert plan.solver == "krylov"
+    with pytest.raises(PlanError, match=r"solver covariance needs .*GiB of a worker's 2\.0 GiB.*Ways out"):
+        make_plan(wide, Host(worker_memory=2 * GIB), solver="covariance")
 
 
 REFUSALS = {
@@ -106,21 +106,21 @@ def test_refusals_name_the_numbers_and_the_ways_out(name):
     with pytest.raises(PlanError) as caught:
         make_plan(given, host)
     text = str(caught.value)
-    assert f"store of {given.instances:,} × {given.features:,} does not fit" in text
+    assert f"store of {given.samples:,} × {given.features:,} does not fit" in text
     assert "Ways out: " in text
     for part in words:
         assert part in text
 
 
 def test_more_of_anything_needs_no_less_memory():
-    base = make_plan(problem(100_000, 2_000), Host(), route="krylov")
+    base = make_plan(problem(100_000, 2_000), Host(), solver="krylov")
     for other in (
         problem(100_000, 4_000),
         problem(100_000, 2_000, k=20),
         problem(100_000, 2_000, targets=20, patterns=2),
     ):
-        plan = make_plan(other, Host(cache_bytes=0), route="krylov")
-        smaller = make_plan(base.problem, Host(cache_bytes=0), route="krylov")
+        plan = make_plan(other, Host(cache_bytes=0), solver="krylov")
+        smaller = make_plan(base.problem, Host(cache_bytes=0), solver="krylov")
         assert plan.worker_memory > smaller.worker_memory
         assert plan.driver_memory >= smaller.driver_memory
 
@@ -133,27 +133,27 @@ def test_projections_stay_below_the_limits_cache_included():
 
 
 def test_small_data_stay_in_the_workers_and_are_read_once():
-    small = make_plan(problem(20_000, 5_000), Host(), route="krylov")
+    small = make_plan(problem(20_000, 5_000), Host(), solver="krylov")
     assert small.cached
     assert small.bytes_total == small.bytes_per_pass
-    large = make_plan(problem(2_000_000, 5_000), Host(), route="krylov")
+    large = make_plan(problem(2_000_000, 5_000), Host(), solver="krylov")
     assert not large.cached
     assert large.bytes_total == large.bytes_per_pass * large.passes
 
 
 def test_data_in_memory_are_not_read():
-    plan = make_plan(problem(20_000, 5_000, in_memory=True), Host(kind="threads", workers=1), route="krylov")
+    plan = make_plan(problem(20_000, 5_000, in_memory=True), Host(kind="threads", workers=1), solver="krylov")
     assert plan.bytes_total == 0
 
 
 def test_textbook_em_is_planned_with_its_iterations():
-    plan = make_plan(replace(problem(20_000, 5_000), em_passes=2001), Host(), route="krylov")
+    plan = make_plan(replace(problem(20_000, 5_000), em_passes=2001), Host(), solver="krylov")
     assert plan.passes == 2001
 
 
 def test_few_wide_rows_need_no_buffer_for_many():
     """A block of 32 MiB with a million features has four rows, and not the 2,048 that a buffer may hold."""
-    plan = make_plan(problem(10_000, 1_000_000), Host(threads=1), route="krylov")
+    plan = make_plan(problem(10_000, 1_000_000), Host(threads=1), solver="krylov")
     assert plan.worker_memory < 3 * GIB
 
 
@@ -173,7 +173,7 @@ def test_the_page_of_a_plan():
     for word in (
         "data ",
         "18,000 × 26,000 sparse",
-        "route     krylov",
+        "solver    krylov",
         "passes    about 12",
         "worker ",
         "driver ",
@@ -190,25 +190,25 @@ def lazy(shape, chunks):
 
 def test_a_plan_needs_no_data():
     plan = PPCA(10).plan(lazy((100_000_000, 200), (200_000, 200)))
-    assert plan.route == "moments"
+    assert plan.solver == "covariance"
     assert plan.bytes_per_pass == 100_000_000 * 200 * 8
     with pytest.raises(PlanError, match=r"does not fit.*Ways out"):
         PPCA(10).plan(lazy((1000, 100_000_000), (10, 100_000_000)))
 
 
-@pytest.mark.parametrize("route", ["moments", "krylov"])
-def test_a_fit_does_what_its_plan_says(route):
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+def test_a_fit_does_what_its_plan_says(solver):
     data = documents(400, 600, classes=5, random_state=3)
     labels = np.where(np.arange(400) < 100, data.labels, -1)
     x = da.from_array(data.features.toarray(), chunks=(20, 600))
-    for model in (PPCA(4, route=route), SupervisedPPCA(3, route=route)):
+    for model in (PPCA(4, solver=solver), SupervisedPPCA(3, solver=solver)):
         plan = model.plan(x, labels)
         model.fit(x, labels)
         passes = model.history_
-        assert plan.route == route
-        real = passes["pass_name"].values != "pilot"
+        assert plan.solver == solver
+        real = passes["pass_name"].values != "initial mean"
         assert model.n_passes_ == real.sum()
-        if route == "moments":
+        if solver == "covariance":
             assert model.n_passes_ == plan.passes == 1
         else:
             assert model.n_passes_ <= 1.5 * plan.passes
@@ -240,16 +240,18 @@ class TestRows:
 
     def test_missing_entries_leave_one_route(self):
         plan = make_plan(replace(problem(200_000, 500), missing=True), Host())
-        assert (plan.route, plan.reason) == ("rows", "entries may be missing in any place")
+        assert (plan.solver, plan.reason) == ("accelerated_em", "entries may be missing in any place")
         assert plan.passes == EXPECTED_ROW_PASSES
-        assert "route     rows" in str(plan)
-        with pytest.raises(PlanError, match=r"'krylov' is none for .* these data: any entry may be missing; take rows"):
-            make_plan(replace(problem(200_000, 500), missing=True), Host(), route="krylov")
+        assert "solver    accelerated_em" in str(plan)
+        with pytest.raises(
+            PlanError, match=r"'krylov' is none for .* these data: any entry may be missing; take accelerated_em"
+        ):
+            make_plan(replace(problem(200_000, 500), missing=True), Host(), solver="krylov")
 
-    @pytest.mark.parametrize(("width", "expected"), [(200, "moments"), (30_000, "rows")])
+    @pytest.mark.parametrize(("width", "expected"), [(200, "covariance"), (30_000, "accelerated_em")])
     def test_factor_analysis_goes_by_rows_where_the_gram_matrix_is_too_large(self, width, expected):
         plan = make_plan(replace(problem(20_000, width), shared=False), Host())
-        assert plan.route == expected
+        assert plan.solver == expected
 
     def test_ratings_of_the_netflix_prize_fit_into_six_gibibytes(self):
         ratings = replace(problem(480_189, 17_770, itemsize=4, nnz=100_480_507), missing=True)

@@ -40,18 +40,18 @@ def test_a_subspace_grows_by_the_targets_once():
 @pytest.mark.parametrize("targets", [4, 20, 50])
 def test_workers_of_one_and_a_half_gibibytes_take_fifty_components(targets):
     plan = make_plan(replace(REUTERS, targets=targets), Host(worker_memory=int(1.5 * GIB), driver_memory=4 * GIB))
-    assert plan.route == "krylov"
+    assert plan.solver == "krylov"
 
 
 def test_a_driver_of_less_memory_holds_a_narrower_subspace_before_a_fit_is_refused():
     """The subspace may be thinned out: a fit with less room takes more passes."""
-    ample = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=24 * GIB), route="krylov")
+    ample = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=24 * GIB), solver="krylov")
     for limit in (2.0, 1.6):
-        plan = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=int(limit * GIB)), route="krylov")
+        plan = make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=int(limit * GIB)), solver="krylov")
         assert plan.max_rank < ample.max_rank
         assert plan.driver_memory <= limit * GIB
     with pytest.raises(PlanError, match="of the driver's"):
-        make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=1 * GIB), route="krylov")
+        make_plan(REUTERS, Host(worker_memory=4 * GIB, driver_memory=1 * GIB), solver="krylov")
 
 
 def test_threads_give_the_driver_its_room_before_they_cache():
@@ -100,13 +100,13 @@ def test_short_rows_count_for_what_a_task_makes_of_each():
 
 def test_a_graph_in_memory_is_packed_on_the_driver_where_it_travels():
     """400,000 rows and a graph of 100 MiB took 104 MiB more on the driver (measured)."""
-    given = replace(problem(400_000, 100), links=6_500_000, reach=400_000, links_in_memory=True)
-    stored = replace(given, links_in_memory=False)
+    given = replace(problem(400_000, 100), graph_entries=6_500_000, reach=400_000, graph_in_memory=True)
+    stored = replace(given, graph_in_memory=False)
     for host, packed in ((Host(), 1), (Host(kind="threads", workers=1), 0)):
-        more, less = (make_plan(p, replace(host, worker_memory=None), route="krylov") for p in (given, stored))
-        assert more.driver_memory - less.driver_memory == packed * 16 * given.links
-    links = sp.csr_array(sp.diags_array([np.ones(39)] * 2, offsets=[-1, 1]))
-    assert RelationalPPCA(2).plan(np.random.default_rng(0).normal(size=(40, 5)), links=links).problem.links_in_memory
+        more, less = (make_plan(p, replace(host, worker_memory=None), solver="krylov") for p in (given, stored))
+        assert more.driver_memory - less.driver_memory == packed * 16 * given.graph_entries
+    graph = sp.csr_array(sp.diags_array([np.ones(39)] * 2, offsets=[-1, 1]))
+    assert RelationalPPCA(2).plan(np.random.default_rng(0).normal(size=(40, 5)), graph=graph).problem.graph_in_memory
 
 
 def test_targets_count_where_they_lie(two_sets):
@@ -118,7 +118,7 @@ def test_targets_count_where_they_lie(two_sets):
     given = replace(problem(1_000_000, 100, targets=100), target_bytes=8 * 10**8)
     without = replace(given, target_bytes=0)
     for host, parts in ((Host(), (2, 1)), (Host(kind="threads", workers=1), (1, 1))):
-        more, less = (make_plan(p, replace(host, worker_memory=None), route="moments") for p in (given, without))
+        more, less = (make_plan(p, replace(host, worker_memory=None), solver="covariance") for p in (given, without))
         assert more.driver_memory - less.driver_memory == parts[0] * given.target_bytes
         assert more.worker_memory - less.worker_memory == pytest.approx(parts[1] * given.target_bytes)
 
@@ -186,7 +186,7 @@ from dlatent.stores.open import open
 
 source = open({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)
 ppca.open_input = lambda data: (source, None)
-model = PPCA(3, route="moments").fit("x", client="serial")
+model = PPCA(3, solver="covariance").fit("x", client="serial")
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
 """
@@ -196,8 +196,8 @@ print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]
 
 
 def test_inner_products_are_held_once_and_not_all_combinations():
-    """Of 5,000 instances a driver took 183 MiB beside its libraries, the N² numbers once; EM needs several such."""
+    """Of 5,000 samples a driver took 183 MiB beside its libraries, the N² numbers once; EM needs several such."""
     given = replace(problem(5_000, 20_000, nnz=1_000_000))
     square = 8 * 5_000**2
-    plan, textbook = (make_plan(replace(given, em_passes=most), Host(), route="dual") for most in (None, 2000))
+    plan, textbook = (make_plan(replace(given, em_passes=most), Host(), solver="gram") for most in (None, 2000))
     assert plan.driver_memory < 280 * MIB + 4 * square < textbook.driver_memory

@@ -67,7 +67,7 @@ def best_of_random_starts(rows, sizes, k, floors, starts=12):
 
 
 def two_views(seed, sizes=(4, 5), latent=3, noise=0.3):
-    """100 rows of each view of 160 instances, the middle 40 of which have both."""
+    """100 rows of each view of 160 samples, the middle 40 of which have both."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(160, latent))
     both = [z @ rng.normal(size=(latent, size)) + noise * rng.normal(size=(160, size)) for size in sizes]
@@ -243,9 +243,9 @@ def test_the_gradient_of_the_quasi_newton_search_is_that_of_dense_distributions(
     rows = rng.normal(size=(60, 9)) @ rng.normal(size=(9, 9))
     rows[:20, 3:], rows[20:40, :3], rows[40:50, 5:] = np.nan, np.nan, np.nan
     patterns, found = [], []
-    edges = np.cumsum([0, *sizes])
+    bounds = np.cumsum([0, *sizes])
     for at, part in grouped(rows):
-        patterns.append(tuple(view for view in range(3) if edges[view] in at))
+        patterns.append(tuple(view for view in range(3) if bounds[view] in at))
         found.append(PatternMoments(float(len(part)), part.sum(axis=0), part.T @ part))
     specification = Specification(tuple(View(str(n), s) for n, s in enumerate(sizes)), tuple(patterns), k)
     objective = _Objective(Moments(tuple(found), np.zeros(9), np.zeros(3), np.zeros(3)), specification)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlatent.arrays import Block
+from dlatent.fitting.accelerated_em import fit_rows
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.outcome import Options
-from dlatent.fitting.rows import fit_rows
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing.simulators import simulate
 
@@ -44,12 +44,12 @@ class Counted:
 def many_features(monkeypatch):
     """The features count as too many for second moments of all pairs, and for a sample of the rows."""
     monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
-    monkeypatch.setattr("dlatent.fitting.rows.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.fitting.accelerated_em.PAIRWISE", 0)
 
 
-def fit(x, *, shared=True, solver="auto", **changes):
+def fit(x, *, shared=True, textbook=False, **changes):
     run = Counted(x)
-    found = fit_rows(run, specification(shared), np.zeros(D), options(**changes), solver=solver)
+    found = fit_rows(run, specification(shared), np.zeros(D), options(**changes), textbook=textbook)
     return found, run.names
 
 
@@ -61,7 +61,7 @@ def test_few_passes_lead_to_the_height_of_long_plain_em(shared, start, seed, mon
         many_features(monkeypatch)
     x = rows(seed)
     fast, names = fit(x, shared=shared)
-    slow, _ = fit(x, shared=shared, solver="em", tolerance=1e-14, max_iterations=5000)
+    slow, _ = fit(x, shared=shared, textbook=True, tolerance=1e-14, max_iterations=5000)
     assert fast.converged
     assert fast.log_likelihood == pytest.approx(slow.log_likelihood, rel=1e-9)
     assert len(names) <= 25
@@ -101,8 +101,8 @@ def test_history_and_outcome_agree():
     assert tuple(seen) == found.history
     assert found.history[-1].log_likelihood == found.log_likelihood
     assert (np.diff([line.log_likelihood for line in seen]) > -1e-9).all()
-    assert found.instances == 300
-    assert found.view_instances == (300,)
+    assert found.samples == 300
+    assert found.view_samples == (300,)
 
 
 class Point(tuple):
@@ -157,12 +157,12 @@ def test_few_masks_take_two_passes(shared, monkeypatch):
     found, names = fit(x, shared=shared)
     assert names == ["sums", "patterns"]
     assert found.converged
-    monkeypatch.setattr("dlatent.fitting.rows.few_buckets", lambda counts, features: None)
+    monkeypatch.setattr("dlatent.fitting.accelerated_em.few_buckets", lambda counts, features: None)
     other, visits = fit(x, shared=shared, tolerance=1e-12)
     assert "entries" in visits
     assert found.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-11)
     np.testing.assert_allclose(found.parameters.loadings, other.parameters.loadings, atol=1e-4)
-    assert (found.instances, found.view_instances) == (other.instances, other.view_instances)
+    assert (found.samples, found.view_samples) == (other.samples, other.view_samples)
 
 
 def test_masks_that_share_a_bucket_are_noticed(monkeypatch):

@@ -13,8 +13,8 @@ import zarr
 from sklearn.datasets import dump_svmlight_file
 
 import dlatent
+from dlatent.stores.graph import ingest_graph
 from dlatent.stores.ingest import ingest
-from dlatent.stores.links import ingest_links
 
 ROWS, COLUMNS = 12, 7
 
@@ -34,7 +34,7 @@ def _graph() -> sp.csr_array:
 def write_seeds(folder: Path) -> dict[str, list[Path]]:
     """Write some good inputs of each format; returns their paths by format."""
     made: dict[str, list[Path]] = {}
-    for write in (_texts, _arrays, _tables, _stores, _labels, _links, _models):
+    for write in (_texts, _arrays, _tables, _stores, _labels, _graph, _models):
         for format, paths in write(folder).items():
             made.setdefault(format, []).extend(paths)
     return made
@@ -137,23 +137,23 @@ def _labels(folder: Path) -> dict[str, list[Path]]:
     return {"labels": paths}
 
 
-def _links(folder: Path) -> dict[str, list[Path]]:
+def _graph(folder: Path) -> dict[str, list[Path]]:
     upper = sp.triu(_graph()).tocoo()
     pairs = np.column_stack([upper.row, upper.col])
-    csv, parquet, edges, matrix, store = (
-        folder / name for name in ("links.csv", "links.parquet", "edges.npz", "matrix.npz", "links.zarr")
+    csv, parquet, bounds, matrix, store = (
+        folder / name for name in ("edges.csv", "edges.parquet", "edges.npz", "matrix.npz", "edges.zarr")
     )
     table = pd.DataFrame(pairs, columns=["from", "to"]).assign(weight=1.5)
     table.to_csv(csv, index=False)
     table.to_parquet(parquet)
-    np.savez(edges, edges=pairs, directed=np.array(False))
+    np.savez(bounds, edges=pairs, directed=np.array(False))
     sp.save_npz(matrix, _graph())
-    ingest_links(_graph(), store)
+    ingest_graph(_graph(), store)
     return {
-        "links csv": [csv],
-        "links parquet": [parquet],
-        "links npz": [edges, matrix],
-        "links zarr": [store],
+        "edges csv": [csv],
+        "edges parquet": [parquet],
+        "edges npz": [bounds, matrix],
+        "edges zarr": [store],
     }
 
 

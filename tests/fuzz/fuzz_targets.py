@@ -17,12 +17,12 @@ import zarr
 from sklearn.datasets import load_svmlight_file
 
 import dlatent
+from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.annotated import AnnotatedReader
 from dlatent.stores.ingest.apart import bounded, watch
 from dlatent.stores.ingest.limits import DEFAULT
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import ingest_links, open_links
 from dlatent.stores.open import open as open_store
 
 Rng = np.random.Generator
@@ -71,7 +71,7 @@ def _qrels(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
 
 def _table(path: Path, seeds: Path, folder: Path, rng: Rng) -> Any:
     labels = "label" if rng.random() < 0.7 else None
-    missing = "nan" if rng.random() < 0.3 else "refuse"
+    missing = "nan" if rng.random() < 0.3 else "raise"
     ids = "whole" if rng.random() < 0.2 else None
     features = [f"f{j}" for j in range(7)] if labels is None else None
     ingest(path, folder / "out.zarr", labels=labels, missing=missing, ids=ids, features=features)
@@ -123,16 +123,16 @@ def _labels(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
         ingest(seeds / "plain.npy", folder / "out.zarr", labels=path)
 
 
-def _links(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
-    options: dict[str, Any] = {} if rng.random() < 0.4 else {"instances": 12}
-    options["direction"] = [None, "undirected", "symmetrise", "co_links"][int(rng.integers(4))]
+def _graph(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
+    options: dict[str, Any] = {} if rng.random() < 0.4 else {"samples": 12}
+    options["direction"] = [None, "undirected", "symmetrise", "common_neighbours"][int(rng.integers(4))]
     if rng.random() < 0.3:
-        options["ids"], options["instances"] = [f"row{i}" for i in range(12)], 12
+        options["ids"], options["samples"] = [f"row{i}" for i in range(12)], 12
     if rng.random() < 0.5:
-        ingest_links(path, folder / "out.zarr", **options)
+        ingest_graph(path, folder / "out.zarr", **options)
     else:
-        links = open_links(path, **options)
-        links.rows.load(0, min(links.instances, 1000))
+        graph = open_graph(path, **options)
+        graph.rows.load(0, min(graph.samples, 1000))
 
 
 def _model(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
@@ -155,10 +155,10 @@ TARGETS: dict[str, Callable[[Path, Path, Path, Rng], Any]] = {
     "zarr anndata": _annotated,
     "labels": _labels,
     "qrels": _qrels,
-    "links csv": _links,
-    "links parquet": _links,
-    "links npz": _links,
-    "links zarr": _links,
+    "edges csv": _graph,
+    "edges parquet": _graph,
+    "edges npz": _graph,
+    "edges zarr": _graph,
     "model": _model,
 }
 

@@ -14,7 +14,7 @@ from dlatent.testing.simulators import documents, first_of_each, hide, simulate
 
 FITTED = ("components_", "mean_", "noise_variance_", "log_likelihood_")
 TARGETS = ("target_components_", "target_mean_", "target_noise_variance_")
-ROUTES = ("moments", "krylov")
+ROUTES = ("covariance", "krylov")
 
 
 def numbers(n=70, d=9, k=3, seed=0):
@@ -74,10 +74,10 @@ def assert_same_maximum(one: Any, other: Any) -> None:
 def as_dask(x: Any, rows: tuple[int, ...], columns: tuple[int, ...] | None = None) -> Any:
     """The features as a Dask array with these chunks; sparse features keep sparse chunks."""
     if sp.issparse(x):
-        edges = np.concatenate([[0], np.cumsum(rows)])
+        bounds = np.concatenate([[0], np.cumsum(rows)])
         parts = [
             da.from_array(_Rows(x[a:b]), chunks=-1, asarray=False, meta=sp.csr_array((0, 0)))
-            for a, b in pairwise(edges)
+            for a, b in pairwise(bounds)
         ]
         return da.concatenate(parts, axis=0)
     return da.from_array(x, chunks=(rows, columns or (x.shape[1],)))

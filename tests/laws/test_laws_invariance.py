@@ -31,40 +31,40 @@ FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck
 
 def pieces(total, cuts):
     """Chunk lengths from fractions in (0, 1); possibly one."""
-    edges = sorted({0, total, *(int(c * total) for c in cuts)})
-    return tuple(b - a for a, b in pairwise(edges))
+    bounds = sorted({0, total, *(int(c * total) for c in cuts)})
+    return tuple(b - a for a, b in pairwise(bounds))
 
 
-@pytest.fixture(scope="module", params=[(case, route) for case in CASES for route in ROUTES], ids=" ".join)
+@pytest.fixture(scope="module", params=[(case, solver) for case in CASES for solver in ROUTES], ids=" ".join)
 def whole(request):
-    case, route = request.param
-    return case, route, fit(case, X, Y, LABELLED, route=route)
+    case, solver = request.param
+    return case, solver, fit(case, X, Y, LABELLED, solver=solver)
 
 
 @FEW
 @given(rows=st.lists(st.floats(0, 1), max_size=12), columns=st.lists(st.floats(0, 1), max_size=3))
 def test_chunks_of_rows_and_features_do_not_matter(whole, rows, columns):
-    case, route, expected = whole
+    case, solver, expected = whole
     cut = as_dask(X, pieces(N, rows), pieces(D, columns))
-    assert_same_maximum(fit(case, cut, Y, LABELLED, route=route), expected)
+    assert_same_maximum(fit(case, cut, Y, LABELLED, solver=solver), expected)
 
 
 def test_a_chunk_of_one_row_each_does_not_matter(whole):
-    case, route, expected = whole
-    found = fit(case, as_dask(X, (1,) * N), Y, LABELLED, route=route)
+    case, solver, expected = whole
+    found = fit(case, as_dask(X, (1,) * N), Y, LABELLED, solver=solver)
     assert_same_maximum(found, expected)
 
 
 def test_order_of_the_rows_does_not_matter(whole):
-    case, route, expected = whole
+    case, solver, expected = whole
     order = np.random.default_rng(0).permutation(N)
-    assert_same_maximum(fit(case, X[order], Y[order], LABELLED[order], route=route), expected)
+    assert_same_maximum(fit(case, X[order], Y[order], LABELLED[order], solver=solver), expected)
 
 
 def test_order_of_the_features_moves_with_them(whole):
-    case, route, expected = whole
+    case, solver, expected = whole
     order = np.random.default_rng(1).permutation(D)
-    found = fit(case, X[:, order], Y, LABELLED, route=route)
+    found = fit(case, X[:, order], Y, LABELLED, solver=solver)
     # A column's sign belongs to its largest entry, which a permutation does not change.
     np.testing.assert_allclose(found.components_, expected.components_[:, order], rtol=1e-5, atol=1e-6)
     assert found.log_likelihood_ == pytest.approx(expected.log_likelihood_, rel=1e-9)
@@ -72,8 +72,8 @@ def test_order_of_the_features_moves_with_them(whole):
 
 @pytest.mark.parametrize("scale", [1e-3, 1e4])
 def test_units_of_the_features_scale_the_model(whole, scale):
-    case, route, expected = whole
-    found = fit(case, X * scale, Y, LABELLED, route=route)
+    case, solver, expected = whole
+    found = fit(case, X * scale, Y, LABELLED, solver=solver)
     np.testing.assert_allclose(found.components_, expected.components_ * scale, rtol=1e-5, atol=1e-6 * scale)
     np.testing.assert_allclose(found.mean_, expected.mean_ * scale, rtol=1e-6)
     assert found.noise_variance_ == pytest.approx(expected.noise_variance_ * scale**2, rel=1e-6)
@@ -83,9 +83,9 @@ def test_units_of_the_features_scale_the_model(whole, scale):
 
 @pytest.mark.parametrize("offset", [-3.0, 1e6])
 def test_a_mean_far_from_zero_costs_no_digits(whole, offset):
-    """Design, "Precision": a pilot shift; the data themselves keep 1e-10 of their spread at an offset of 1e6."""
-    case, route, expected = whole
-    found = fit(case, X + offset, Y, LABELLED, route=route)
+    """Design, "Precision": an initial mean; the data themselves keep 1e-10 of their spread at an offset of 1e6."""
+    case, solver, expected = whole
+    found = fit(case, X + offset, Y, LABELLED, solver=solver)
     np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(found.mean_ - offset, expected.mean_, rtol=1e-6, atol=1e-8)
     assert found.noise_variance_ == pytest.approx(expected.noise_variance_, rel=1e-7)
@@ -93,22 +93,22 @@ def test_a_mean_far_from_zero_costs_no_digits(whole, offset):
 
 
 def test_scores_at_an_offset_keep_their_digits(whole):
-    case, route, expected = whole
-    found = fit(case, X + 1e6, Y, LABELLED, route=route)
+    case, solver, expected = whole
+    found = fit(case, X + 1e6, Y, LABELLED, solver=solver)
     np.testing.assert_allclose(found.transform(X + 1e6), expected.transform(X), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(found.score_samples(X + 1e6), expected.score_samples(X), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("format", ["csr", "csc", "coo"])
 def test_sparse_and_dense_input_give_one_model(whole, format):
-    case, route, expected = whole
-    found = fit(case, sp.csr_array(X).asformat(format), Y, LABELLED, route=route)
+    case, solver, expected = whole
+    found = fit(case, sp.csr_array(X).asformat(format), Y, LABELLED, solver=solver)
     assert_same_maximum(found, expected)
 
 
 def test_float32_data_give_nearly_the_same_model(whole):
-    case, route, expected = whole
-    found = fit(case, X.astype(np.float32), Y, LABELLED, route=route)
+    case, solver, expected = whole
+    found = fit(case, X.astype(np.float32), Y, LABELLED, solver=solver)
     assert_close(found, expected, rtol=2e-4, atol=2e-4)
     assert found.components_.dtype == found.mean_.dtype == np.float64
 
@@ -123,7 +123,7 @@ def test_whole_numbers_are_data_too(dtype):
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_routes_give_one_model(case):
-    one, other = (fit(case, X, Y, LABELLED, route=route, tol=1e-13) for route in ROUTES)
+    one, other = (fit(case, X, Y, LABELLED, solver=solver, tol=1e-13) for solver in ROUTES)
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
     assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -133,20 +133,20 @@ def test_both_routes_give_one_model_of_documents(kind):
     """Sixty words, so that the subspace is a true one and grows."""
     x, labels = texts()
     data = x if kind == "sparse" else x.toarray()
-    one, other = (SupervisedPPCA(3, route=route, tol=1e-12).fit(data, labels) for route in ROUTES)
+    one, other = (SupervisedPPCA(3, solver=solver, tol=1e-12).fit(data, labels) for solver in ROUTES)
     assert other.history_["iteration_rank"].values[-1] < 60
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-8)
     np.testing.assert_allclose(one.components_, other.components_, rtol=1e-2, atol=2e-3)
-    unsupervised = [PPCA(3, route=route, tol=1e-12).fit(data).log_likelihood_ for route in ROUTES]
+    unsupervised = [PPCA(3, solver=solver, tol=1e-12).fit(data).log_likelihood_ for solver in ROUTES]
     assert unsupervised[0] == pytest.approx(unsupervised[1], rel=1e-9)
 
 
 @pytest.mark.parametrize("case", ["complete", "semi"])
-@pytest.mark.parametrize("route", ROUTES)
-def test_rotated_targets_give_the_rotated_model(case, route):
+@pytest.mark.parametrize("solver", ROUTES)
+def test_rotated_targets_give_the_rotated_model(case, solver):
     turn = np.linalg.qr(np.random.default_rng(3).standard_normal((2, 2)))[0]
-    one = fit(case, X, Y, LABELLED, route=route)
-    other = fit(case, X, Y @ turn, LABELLED, route=route)
+    one = fit(case, X, Y, LABELLED, solver=solver)
+    other = fit(case, X, Y @ turn, LABELLED, solver=solver)
     assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
     np.testing.assert_allclose(other.components_, one.components_, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(other.target_components_, one.target_components_ @ turn, rtol=1e-5, atol=1e-6)
@@ -166,14 +166,14 @@ def test_a_constant_output_beside_others_changes_nothing(case):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_seed_decides_nothing_but_rounding(seed):
-    one = fit("semi", X, Y, LABELLED, route="krylov", random_state=0)
-    other = fit("semi", X, Y, LABELLED, route="krylov", random_state=seed + 1)
+    one = fit("semi", X, Y, LABELLED, solver="krylov", random_state=0)
+    other = fit("semi", X, Y, LABELLED, solver="krylov", random_state=seed + 1)
     assert other.log_likelihood_ == pytest.approx(one.log_likelihood_, rel=1e-9)
 
 
 def test_the_same_call_gives_the_same_bits(whole):
-    case, route, expected = whole
-    assert same_bits(fit(case, X, Y, LABELLED, route=route), expected)
+    case, solver, expected = whole
+    assert same_bits(fit(case, X, Y, LABELLED, solver=solver), expected)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -191,22 +191,22 @@ def test_fitted_attributes_have_their_shapes(case):
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("solver", ROUTES)
 @pytest.mark.parametrize(("n", "d"), [(30, 6), (6, 30), (7, 7)])
-def test_as_many_components_as_the_data_allow(route, n, d):
+def test_as_many_components_as_the_data_allow(solver, n, d):
     x = numbers(n, d)[0]
-    model = PPCA(min(n, d) - 1, route=route, tol=1e-12).fit(x)
+    model = PPCA(min(n, d) - 1, solver=solver, tol=1e-12).fit(x)
     assert model.components_.shape == (min(n, d) - 1, d)
-    other = PPCA(min(n, d) - 1, route="moments", tol=1e-12).fit(x)
+    other = PPCA(min(n, d) - 1, solver="covariance", tol=1e-12).fit(x)
     assert model.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-8)
     assert np.isfinite(model.transform(x)).all()
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("solver", ROUTES)
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 @pytest.mark.parametrize("labels", ["complete", "semi"])
-def test_supervised_models_take_as_many_components_as_the_data_allow(route, labels):
+def test_supervised_models_take_as_many_components_as_the_data_allow(solver, labels):
     x, y, labelled = numbers(30, 6)
-    model = fit(labels, x, y, labelled, n_components=5, route=route)
+    model = fit(labels, x, y, labelled, n_components=5, solver=solver)
     assert model.components_.shape == (5, 6)
     assert np.isfinite(model.log_likelihood_)

@@ -14,11 +14,11 @@ DATA = simulate(50, (60, 2), 3, noise=(0.3, 0.4), random_state=0)
 X = DATA.features
 PARTLY = np.where(np.arange(50)[:, None] % 3 == 0, DATA.targets, np.nan)
 CASES = {
-    "dual": (PPCA(3, route="dual"), None),
-    "dual, semi-supervised": (SupervisedPPCA(2, route="dual"), PARTLY),
+    "gram": (PPCA(3, solver="gram"), None),
+    "dual, semi-supervised": (SupervisedPPCA(2, solver="gram"), PARTLY),
     "memory": (KernelPPCA(3), None),
-    "recomputed": (KernelSupervisedPPCA(2, route="recomputed"), PARTLY),
-    "stored": (KernelSupervisedPPCA(2, route="stored"), PARTLY),
+    "recomputed": (KernelSupervisedPPCA(2, solver="recomputed"), PARTLY),
+    "stored": (KernelSupervisedPPCA(2, solver="stored"), PARTLY),
     "landmarks": (KernelSupervisedPPCA(2, landmarks=20), PARTLY),
 }
 

@@ -63,8 +63,8 @@ def test_stored_ratings_give_the_same_bits(client, tmp_path):
 @given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
 @settings(max_examples=8, deadline=None, derandomize=True)
 def test_blocks_do_not_matter(case, cuts):
-    edges = [0, *sorted(cuts), 160]
-    found = CASES[case](as_dask(X, tuple(np.diff(edges).tolist())), client="serial")
+    bounds = [0, *sorted(cuts), 160]
+    found = CASES[case](as_dask(X, tuple(np.diff(bounds).tolist())), client="serial")
     assert_same_maximum(found, CASES[case](X, client="serial"))
 
 

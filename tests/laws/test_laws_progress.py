@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law_cases import CASES, ROUTES, fit, numbers, texts
 
-from dlatent import PPCA, ConvergenceWarning, SupervisedPPCA, Watch
+from dlatent import PPCA, Callback, ConvergenceWarning, SupervisedPPCA
 from dlatent.testing.simulators import documents
 
 FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -47,7 +47,7 @@ def test_no_em_run_beats_the_default_solver(seed, k, case):
 def test_larger_subspaces_never_lose_likelihood(model, k):
     data = documents(200, 400, classes=6, random_state=k)
     labels = np.where(np.arange(200) < 60, data.labels, -1)
-    fitted = model(k, route="krylov").fit(data.features, labels)
+    fitted = model(k, solver="krylov").fit(data.features, labels)
     values, ranks = lines(fitted), fitted.history_["iteration_rank"].values
     assert len(values) >= 3
     assert np.diff(values).min() >= -1e-10 * abs(values).max()
@@ -59,31 +59,31 @@ def test_larger_subspaces_never_lose_likelihood(model, k):
 def test_more_passes_never_end_lower(max_iter):
     data = documents(200, 400, classes=6, random_state=0)
     with pytest.warns(ConvergenceWarning):
-        short = PPCA(6, route="krylov", max_iter=max_iter).fit(data.features)
-    long = PPCA(6, route="krylov").fit(data.features)
+        short = PPCA(6, solver="krylov", max_iter=max_iter).fit(data.features)
+    long = PPCA(6, solver="krylov").fit(data.features)
     assert short.log_likelihood_ <= long.log_likelihood_ + 1e-9
     assert short.n_passes_ <= max_iter + 1
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_the_watcher_sees_the_history_as_it_is_made(route):
+@pytest.mark.parametrize("solver", ROUTES)
+def test_callbacks_see_the_history_as_it_is_made(solver):
     x, labels = texts()
     passes, iterations, groups = [], [], []
-    watch = Watch(on_pass=passes.append, on_iteration=iterations.append, on_group=lambda *a: groups.append(a))
-    model = SupervisedPPCA(2, route=route).fit(x, labels, watch=watch)
-    # The last line may be replaced by the thorough solve, which the watcher hears of with the outcome.
+    heard = Callback(on_pass=passes.append, on_iteration=iterations.append, on_task=lambda *a: groups.append(a))
+    model = SupervisedPPCA(2, solver=solver).fit(x, labels, callbacks=[heard])
+    # The last line may be replaced by the thorough solve, which callbacks hear of with the outcome.
     np.testing.assert_allclose([line.log_likelihood for line in iterations], lines(model), rtol=1e-6)
     assert [record.name for record in passes] == list(model.history_["pass_name"].values)
     assert model.n_passes_ == len(passes)
     assert max(done for done, _ in groups) == groups[-1][1]
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_the_independent_evaluation_agrees(route):
+@pytest.mark.parametrize("solver", ROUTES)
+def test_the_independent_evaluation_agrees(solver):
     """Route krylov ends with a pass that evaluates the likelihood on the data."""
     x, labels = texts()
-    model = SupervisedPPCA(2, route=route).fit(x, labels)
+    model = SupervisedPPCA(2, solver=solver).fit(x, labels)
     assert model.score_samples(x, labels).sum() == pytest.approx(model.log_likelihood_, rel=1e-9)
-    if route == "krylov":
+    if solver == "krylov":
         assert model.history_["pass_name"].values[-1] == "check"
         assert model._fitted.outcome.checked_log_likelihood == pytest.approx(model.log_likelihood_, rel=1e-9)

@@ -22,11 +22,11 @@ VIEWS["b"] = VIEWS["b"][np.argsort(PLACES)]
 TABLE = table_of(HAS)
 TABLE[:, 1] = np.where(TABLE[:, 1] >= 0, PLACES[TABLE[:, 1]], -1)
 WAYS = [
-    (CorrespondencePPCA, {"route": "moments"}),
-    (CorrespondencePPCA, {"route": "krylov"}),
-    (CorrespondencePPCA, {"route": "krylov", "noise": "zero"}),
-    (CorrespondenceFactorAnalysis, {"route": "moments"}),
-    (CorrespondenceFactorAnalysis, {"route": "rows"}),
+    (CorrespondencePPCA, {"solver": "covariance"}),
+    (CorrespondencePPCA, {"solver": "krylov"}),
+    (CorrespondencePPCA, {"solver": "krylov", "noise": "zero"}),
+    (CorrespondenceFactorAnalysis, {"solver": "covariance"}),
+    (CorrespondenceFactorAnalysis, {"solver": "accelerated_em"}),
 ]
 
 
@@ -71,8 +71,8 @@ def test_many_sparse_features_by_both_routes():
     has = some_views(300, 2, share=0.3, random_state=2)
     views = {"a": first[np.flatnonzero(has[:, 0])], "b": second[np.flatnonzero(has[:, 1])]}
     fits = [
-        CorrespondencePPCA(2, route=route, tol=1e-11).fit(views, correspondence=table_of(has))
-        for route in ("moments", "krylov")
+        CorrespondencePPCA(2, solver=solver, tol=1e-11).fit(views, correspondence=table_of(has))
+        for solver in ("covariance", "krylov")
     ]
     assert fits[1].n_passes_ > 3
     assert fits[0].log_likelihood_ == pytest.approx(fits[1].log_likelihood_, rel=1e-10)

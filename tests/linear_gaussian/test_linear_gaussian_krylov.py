@@ -156,7 +156,7 @@ def test_data_of_equal_variances_are_fitted(variances):
     spread = {"equal": np.ones(300), "equal but ten": np.r_[np.full(10, 10.0), np.ones(290)]}
     spread["equal in groups"] = np.repeat([3.0, 2.0, 1.0], 100)
     x = u * spread[variances]
-    model = PPCA(10, route="krylov").fit(x)
+    model = PPCA(10, solver="krylov").fit(x)
     values = np.linalg.eigvalsh(np.cov(x.T, bias=True))[::-1]
     noise = values[10:].mean()
     expected = -200.0 * (300 * np.log(2 * np.pi) + np.log(values[:10]).sum() + 290 * np.log(noise) + 300)

@@ -201,11 +201,11 @@ def test_neither_blocks_nor_chunks_nor_shared_masks_matter(part, repeats, cuts, 
         x[np.isnan(x[np.arange(80) % 3])] = np.nan
     asked = request(p, DIAGONAL)
     whole = block_entries(Block(0, 0, x), asked)
-    edges = [0, *sorted(set(cuts)), 80]
+    bounds = [0, *sorted(set(cuts)), 80]
     before, rooms.DENSE_CELLS = rooms.DENSE_CELLS, cells
     try:
         total = None
-        for a, b in itertools.pairwise(edges):
+        for a, b in itertools.pairwise(bounds):
             found = block_entries(Block(0, a, x[a:b]), asked)
             total = found if total is None else add(total, found)
     finally:
@@ -233,7 +233,7 @@ def test_sums_and_pilot_are_those_of_the_observed_entries():
     x = rows(0.4)
     shift = np.linspace(-1, 1, D + L)
     found = block_entry_sums(Block(0, 0, np.vstack([x, np.full((2, D + L), np.nan)])), shift)
-    assert (found.instances, found.empty) == (42.0, 2.0)
+    assert (found.samples, found.empty) == (42.0, 2.0)
     np.testing.assert_array_equal(found.counts, (~np.isnan(x)).sum(axis=0))
     np.testing.assert_allclose(found.total, np.nansum(x - shift, axis=0), atol=1e-12)
     np.testing.assert_allclose(found.energy, np.nansum((x - shift) ** 2, axis=0), rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Block statistics against direct sums over instances, and the steps of EM against the textbook."""
+"""Block statistics against direct sums over samples, and the steps of EM against the textbook."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_block_moments_are_the_direct_sums(data, labelled, kind):
     found = gathered(block_moments, MomentRequest(SHIFT, data.specification.patterns, False), data, labelled, kind=kind)
     moved = np.hstack([data.features - SHIFT, data.targets])
     for part, rows, width in zip(found, (moved[labelled], moved[~labelled]), (10, 7), strict=True):
-        assert part.instances == len(rows)
+        assert part.samples == len(rows)
         np.testing.assert_allclose(part.total, rows[:, :width].sum(axis=0), rtol=1e-12, atol=1e-12)
         expected = sum(np.outer(row, row) for row in rows[:, :width])
         np.testing.assert_allclose(part.gram, expected, rtol=1e-12, atol=1e-11)
@@ -99,7 +99,7 @@ def test_block_products_are_the_direct_sums(data, labelled, kind):
         sums = part.sums
         np.testing.assert_allclose(sums.total, stacked.sum(axis=0), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(sums.energy, [(views[view][rows] ** 2).sum() for view in pattern], rtol=1e-12)
-        assert sums.instances == rows.sum()
+        assert sums.samples == rows.sum()
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -108,7 +108,7 @@ def test_feature_sums_are_the_direct_sums(data, labelled, kind):
     found = gathered(block_feature_sums, request, data, labelled, kind=kind)
     moved = np.hstack([data.features - SHIFT, data.targets])
     for part, rows, width in zip(found, (moved[labelled], moved[~labelled]), (10, 7), strict=True):
-        assert part.instances == len(rows)
+        assert part.samples == len(rows)
         np.testing.assert_allclose(part.total, rows[:, :width].sum(axis=0), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(part.energy, (rows[:, :width] ** 2).sum(axis=0), rtol=1e-12, atol=1e-12)
 
@@ -120,7 +120,7 @@ def test_products_without_sums_hold_none(data, labelled):
 
 
 def direct_expectation(model, rows, shift):
-    """Σ E[z̃z̃ᵀ], Σ (x−s) E[z̃]ᵀ, Σ (x−s)² per feature, Σ log p, from dense conditionals of every instance."""
+    """Σ E[z̃z̃ᵀ], Σ (x−s) E[z̃]ᵀ, Σ (x−s)² per feature, Σ log p, from dense conditionals of every sample."""
     second, cross, squares = 0.0, 0.0, 0.0
     for row in rows:
         about = oracles.latent_given(model, row)
@@ -135,15 +135,15 @@ def direct_expectation(model, rows, shift):
     return second, cross, squares, oracles.log_densities(model, rows).sum()
 
 
-@pytest.mark.parametrize("route", ["rows", "sparse rows", "moments"])
-def test_expectation_is_the_sum_of_dense_conditionals(data, labelled, route):
+@pytest.mark.parametrize("solver", ["accelerated_em", "sparse rows", "covariance"])
+def test_expectation_is_the_sum_of_dense_conditionals(data, labelled, solver):
     parameters, specification = start(), data.specification
     shift = np.concatenate([SHIFT, np.zeros(SIZES[1])])
     relative = parameters._replace(mean=parameters.mean - shift)
-    if route == "moments":
+    if solver == "covariance":
         found = expect_moments(relative, exact_moments(data, labelled), specification)
     else:
-        kind = "sparse" if route.startswith("sparse") else "dense"
+        kind = "sparse" if solver.startswith("sparse") else "dense"
         found = gathered(
             block_expectation, ExpectationRequest(relative, specification, SHIFT), data, labelled, kind=kind
         )
@@ -152,8 +152,8 @@ def test_expectation_is_the_sum_of_dense_conditionals(data, labelled, route):
         second, cross, squares, value = direct_expectation(model, rows[chosen], shift)
         np.testing.assert_allclose(part.second, second, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(part.cross, cross, rtol=1e-9, atol=1e-9)
-        edges = [0, SIZES[0]] if len(squares) > SIZES[0] else [0]
-        np.testing.assert_allclose(part.energy, np.add.reduceat(squares, edges), rtol=1e-10)
+        bounds = [0, SIZES[0]] if len(squares) > SIZES[0] else [0]
+        np.testing.assert_allclose(part.energy, np.add.reduceat(squares, bounds), rtol=1e-10)
         assert part.log_likelihood == pytest.approx(value, rel=1e-10)
 
 
@@ -174,7 +174,7 @@ def test_the_slope_is_that_of_the_dense_likelihood(data, labelled, shared):
 
 @pytest.mark.parametrize("all_labelled", [False, True], ids=["semi-supervised", "complete"])
 def test_em_steps_are_those_of_the_textbook(data, labelled, all_labelled):
-    """Twenty iterations of SPPCA's Algorithms 1 and 2, with errata 7 and 11, against per-instance dense EM."""
+    """Twenty iterations of SPPCA's Algorithms 1 and 2, with errata 7 and 11, against per-sample dense EM."""
     if all_labelled:
         labelled = np.ones(N, dtype=bool)
     moments, rows = exact_moments(data, labelled), stacked_rows(data, labelled)
@@ -230,14 +230,14 @@ def test_without_its_factor_the_covariance_lowers_the_likelihood(data, labelled)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_block_log_likelihood_sums_the_instances(data, labelled, kind):
+def test_block_log_likelihood_sums_the_samples(data, labelled, kind):
     parameters = start()
     found = gathered(block_log_likelihood, LikelihoodRequest(parameters, data.specification), data, labelled, kind=kind)
     model = oracles.dense(parameters, SIZES)
     assert found == pytest.approx(oracles.log_densities(model, stacked_rows(data, labelled)).sum(), rel=1e-10)
 
 
-def test_centred_moments_are_about_the_means_of_the_observing_instances(data, labelled):
+def test_centred_moments_are_about_the_means_of_the_observing_samples(data, labelled):
     middle = centred(exact_moments(data, labelled), SIZES, data.specification.patterns)
     means = np.concatenate([data.features.mean(axis=0), data.targets[labelled].mean(axis=0)])
     np.testing.assert_allclose(middle.shift, means, rtol=1e-10, atol=1e-12)
@@ -248,7 +248,7 @@ def test_centred_moments_are_about_the_means_of_the_observing_instances(data, la
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, 1e8])
-def test_a_pilot_shift_keeps_the_moments_exact(offset):
+def test_a_initial_mean_keeps_the_moments_exact(offset):
     """Design, "Precision": raw moments at an offset of 1e8 spreads have a negative eigenvalue."""
     rng = np.random.default_rng(0)
     spread = np.round(rng.standard_normal((50, 4)) * 2**10) / 2**10

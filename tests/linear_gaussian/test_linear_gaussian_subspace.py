@@ -73,7 +73,7 @@ def test_likelihood_inside_is_the_likelihood_of_the_lifted_model(case):
 
 
 def test_gradient_block_comes_from_the_dense_conditionals(case):
-    """Σ (x_v−μ_v) E[z]ᵀ over the instances that have a view, without a look at the data."""
+    """Σ (x_v−μ_v) E[z]ᵀ over the samples that have a view, without a look at the data."""
     specification, block, rows = case
     space = grown_space(specification, block)
     _, point = reduced_point(space, specification)

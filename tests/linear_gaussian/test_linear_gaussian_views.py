@@ -1,4 +1,4 @@
-"""Statistics of joint instances, sorted by pattern: those of direct sums, for dense, sparse and mixed views."""
+"""Statistics of joint samples, sorted by pattern: those of direct sums, for dense, sparse and mixed views."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def places(pattern):
 
 @pytest.fixture(params=SPARSE, ids=lambda views: f"sparse {views}")
 def case(request):
-    """Blocks of joint instances, their arrangement, and the rows with NaN where a view is missing."""
+    """Blocks of joint samples, their arrangement, and the rows with NaN where a view is missing."""
     rng = np.random.default_rng(2)
     whole = rng.standard_normal((EDGES[-1], sum(SIZES))) * (rng.random((EDGES[-1], sum(SIZES))) < 0.7)
     arrangement = Arrangement(EDGES, SIZES, tuple(view not in request.param for view in range(3)))
@@ -63,7 +63,7 @@ def test_moments_and_feature_sums_are_the_direct_sums(case):
     features = summed(block_feature_sums, FeatureRequest(SHIFT, PATTERNS, False, arrangement), blocks)
     for number, (part, sums) in enumerate(zip(moments, features, strict=True)):
         moved = of_pattern(rows, number) - SHIFT[places(PATTERNS[number])]
-        assert part.instances == sums.instances == len(moved)
+        assert part.samples == sums.samples == len(moved)
         for found in (part.total, sums.total):
             np.testing.assert_allclose(found, moved.sum(axis=0), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(part.gram, sum(np.outer(x, x) for x in moved), rtol=1e-12, atol=1e-11)

@@ -35,7 +35,7 @@ def graph(x, k=K, regularisation=1e-3):
 
 
 def objective(x, neighbours, w, regularisation):
-    """What the weights of one instance minimise."""
+    """What the weights of one sample minimise."""
     spread = ((neighbours - x) ** 2).sum()
     return ((x - w @ neighbours) ** 2).sum() + regularisation * spread * (w**2).sum()
 
@@ -89,9 +89,9 @@ def definition(x, k=K):
     return (np.eye(len(x)) - w).T @ (np.eye(len(x)) - w)
 
 
-def joint(views, places, instances):
+def joint(views, places, samples):
     """B and, entry by entry, M' of several views."""
-    total = np.zeros((instances, instances))
+    total = np.zeros((samples, samples))
     matrices = []
     for x, place in zip(views, places, strict=True):
         own = definition(x)
@@ -99,26 +99,26 @@ def joint(views, places, instances):
             for b, j in enumerate(place):
                 total[i, j] += own[a, b]
         matrices.append(weight_matrix(*graph(x), len(x)))
-    return residual_matrix(matrices, places, instances), total
+    return residual_matrix(matrices, places, samples), total
 
 
 def two_views(shared=12):
-    """Two views of a sheet, 40 and 50 rows, of which some are the same instances."""
+    """Two views of a sheet, 40 and 50 rows, of which some are the same samples."""
     places = [np.arange(40), np.concatenate([np.arange(shared)[::-1], np.arange(40, 90 - shared)])]
     whole = sheet(90 - shared)
     other = np.column_stack([whole[:, 0] + whole[:, 2], whole[:, 1], whole[:, 2] ** 2])
     return [whole[places[0]], other[places[1]]], places, 90 - shared
 
 
-def test_instances_in_correspondence_are_one_unknown():
+def test_samples_in_correspondence_are_one_unknown():
     residual, expected = joint(*two_views())
     np.testing.assert_allclose((residual.T @ residual).toarray(), expected, atol=1e-12)
 
 
 def test_correspondences_leave_one_null_vector_and_their_lack_two():
     for shared, nullity in ((12, 1), (0, 2)):
-        views, places, instances = two_views(shared)
-        residual, expected = joint(views, places, instances)
+        views, places, samples = two_views(shared)
+        residual, expected = joint(views, places, samples)
         values = la.eigvalsh(expected)
         assert (values < 1e-12).sum() == nullity
         assert components(residual).max() + 1 == nullity
@@ -200,7 +200,7 @@ def test_null_vectors_beside_the_constant_are_found_where_sets_are_apart():
     np.testing.assert_allclose(abs(found.vectors[:, 0]), abs(apart) / np.linalg.norm(apart), rtol=1e-4)
 
 
-def test_instances_of_the_reference_are_interpolated_by_themselves():
+def test_samples_of_the_reference_are_interpolated_by_themselves():
     x = sheet(300)
     found = interpolated(x[:20], Reference(x, x, K, 1e-9))
     np.testing.assert_allclose(found, x[:20], atol=1e-3)

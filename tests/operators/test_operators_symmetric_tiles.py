@@ -17,8 +17,8 @@ from dlatent.operators.symmetric_tiles import SymmetricTiles
 def cut(sizes, seed=0):
     """A random symmetric matrix, and its tiles of these sizes."""
     raw = np.random.default_rng(seed).standard_normal((sum(sizes), sum(sizes)))
-    matrix, edges = raw + raw.T, np.cumsum([0, *sizes])
-    at = [slice(a, b) for a, b in pairwise(edges)]
+    matrix, bounds = raw + raw.T, np.cumsum([0, *sizes])
+    at = [slice(a, b) for a, b in pairwise(bounds)]
     return matrix, SymmetricTiles.of([matrix[a, b] for a, b in combinations_with_replacement(at, 2)])
 
 

@@ -31,7 +31,7 @@ def without_targets(data):
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_log_likelihood_of_each_instance(noise, kind):
+def test_log_likelihood_of_each_sample(noise, kind):
     data = drawn(noise=noise)
     x = data.features if kind == "dense" else sp.csr_array(data.features)
     model = dense(data.parameters, data.specification.sizes)

@@ -51,7 +51,7 @@ def test_no_other_way_ends_higher(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert found >= FactorAnalysis(k, solver="em").fit(x).log_likelihood_ - NEAR
-        assert found >= FactorAnalysis(k, route="rows").fit(x).log_likelihood_ - NEAR
+        assert found >= FactorAnalysis(k, solver="accelerated_em").fit(x).log_likelihood_ - NEAR
         other = OfSklearn(k, tol=1e-8, max_iter=3000).fit(x)
     assert found >= other.score(x) * len(x) - NEAR
 
@@ -62,4 +62,4 @@ def test_yeast_ends_in_the_better_of_its_maxima():
         pytest.skip("yeast_multilabel.npz is not there; set DLATENT_DATA to the folder that holds it")
     x = np.load(YEAST)["X"][:800].astype(float)
     assert FactorAnalysis(5).fit(x).log_likelihood_ == pytest.approx(87_017.296, abs=1e-2)
-    assert FactorAnalysis(5, route="rows").fit(x).log_likelihood_ == pytest.approx(87_017.296, abs=1e-2)
+    assert FactorAnalysis(5, solver="accelerated_em").fit(x).log_likelihood_ == pytest.approx(87_017.296, abs=1e-2)

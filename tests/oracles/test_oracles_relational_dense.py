@@ -22,13 +22,13 @@ from dlatent.testing.relational import (
 )
 
 
-def case(instances=7, features=4, k=2, *, alpha=1.0, gamma=0.3, noise=0.4, seed=0):
+def case(samples=7, features=4, k=2, *, alpha=1.0, gamma=0.3, noise=0.4, seed=0):
     rng = np.random.default_rng(seed)
-    links = power_law_graph(instances, instances // 2, random_state=seed).toarray()
+    graph = power_law_graph(samples, samples // 2, random_state=seed).toarray()
     model = RelationalModel(
-        rng.standard_normal((features, k)), rng.standard_normal(features), noise, precision_root(links, alpha, gamma)
+        rng.standard_normal((features, k)), rng.standard_normal(features), noise, precision_root(graph, alpha, gamma)
     )
-    return model, rng.standard_normal((instances, features)) + 2.0
+    return model, rng.standard_normal((samples, features)) + 2.0
 
 
 def covariance_of(model):
@@ -38,14 +38,14 @@ def covariance_of(model):
 
 
 def test_the_root_is_one_of_the_precision():
-    links = np.array([[0.0, 2.0, 0.0], [2.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    root = precision_root(links, alpha=0.5, gamma=0.1)
-    shifted = 0.5 * np.eye(3) + links
+    graph = np.array([[0.0, 2.0, 0.0], [2.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    root = precision_root(graph, alpha=0.5, gamma=0.1)
+    shifted = 0.5 * np.eye(3) + graph
     np.testing.assert_allclose(root.T @ root, 0.1 * np.eye(3) + shifted.T @ shifted, rtol=1e-14)
 
 
 def test_an_isolated_pair_is_negatively_correlated():
-    """Errata 18: under the model linked instances differ; Δ = [[γ + 2, 2], [2, γ + 2]] for α = 1."""
+    """Errata 18: under the model samples in a graph differ; Δ = [[γ + 2, 2], [2, γ + 2]] for α = 1."""
     root = precision_root([[0.0, 1.0], [1.0, 0.0]], gamma=1e-6)
     covariance = np.linalg.inv(root.T @ root)
     assert covariance[0, 1] / covariance[0, 0] == pytest.approx(-0.9999995, abs=1e-7)
@@ -59,7 +59,7 @@ def test_density_is_that_of_the_stacked_vector(noise):
 
 
 def test_posterior_is_the_conditional_of_the_joint_vector():
-    """(vec Z, vec T) is one Gaussian vector, with the covariance Δ⁻¹ ⊗ that of one independent instance."""
+    """(vec Z, vec T) is one Gaussian vector, with the covariance Δ⁻¹ ⊗ that of one independent sample."""
     model, rows = case()
     (n, width), k = rows.shape, model.loadings.shape[1]
     between = np.linalg.inv(model.root.T @ model.root)
@@ -80,7 +80,7 @@ def test_no_other_mean_is_better():
     assert log_density(best, rows) > log_density(model, rows) + 1.0
 
 
-def test_without_links_it_is_independent_rows():
+def test_without_edges_it_is_independent_rows():
     """A = 0, α = 0, γ = 1: density, posterior and EM step of `dlatent.testing.oracles`."""
     model, rows = case()
     model = model._replace(root=precision_root(np.zeros((len(rows), len(rows))), alpha=0.0, gamma=1.0))
@@ -96,14 +96,14 @@ def test_without_links_it_is_independent_rows():
 
 @settings(max_examples=20, deadline=None)
 @given(
-    instances=st.integers(4, 9),
+    samples=st.integers(4, 9),
     k=st.integers(1, 3),
     alpha=st.floats(0.0, 2.0),
     gamma=st.floats(1e-6, 2.0),
     seed=st.integers(0, 1000),
 )
-def test_em_never_loses_likelihood(instances, k, alpha, gamma, seed):
-    model, rows = case(instances, 4, k, alpha=alpha, gamma=gamma, seed=seed)
+def test_em_never_loses_likelihood(samples, k, alpha, gamma, seed):
+    model, rows = case(samples, 4, k, alpha=alpha, gamma=gamma, seed=seed)
     values = [log_density(model, rows)]
     for _ in range(4):
         model = em_step(model, rows)

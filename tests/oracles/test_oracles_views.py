@@ -1,4 +1,4 @@
-"""Correspondences against the stacked Gaussian of each instance, with the views that it lacks deleted."""
+"""Correspondences against the stacked Gaussian of each sample, with the views that it lacks deleted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dlatent.errors import ConvergenceWarning
 from dlatent.testing import oracles
 from dlatent.testing.simulators import simulate
 from dlatent.testing.views import some_views, split, stacked_rows, table_of
+from tests.routes import only_route
 
 SIZES, N = (6, 5, 4), 80
 WAYS = [
-    (CorrespondencePPCA, "moments"),
+    (CorrespondencePPCA, "covariance"),
     (CorrespondencePPCA, "krylov"),
-    (CorrespondenceFactorAnalysis, "moments"),
-    (CorrespondenceFactorAnalysis, "rows"),
+    (CorrespondenceFactorAnalysis, "covariance"),
+    (CorrespondenceFactorAnalysis, "accelerated_em"),
 ]
-IDS = [f"{model.__name__} by {route}" for model, route in WAYS]
+IDS = [f"{model.__name__} by {solver}" for model, solver in WAYS]
 
 
 def case(seed=0, views=3, n=N, noise=(0.3, 0.5, 0.4)):
@@ -36,10 +37,10 @@ def model_of(fitted):
 
 @pytest.fixture(scope="module", params=WAYS, ids=IDS)
 def fitted(request):
-    kind, route = request.param
+    kind, solver = request.param
     data, has, rows = case()
     views, table = split(data, SIZES, has), table_of(has)
-    return kind(2, route=route, tol=1e-13).fit(views, correspondence=table), views, table, rows
+    return kind(2, solver=solver, tol=1e-13).fit(views, correspondence=table), views, table, rows
 
 
 def test_log_likelihood_is_that_of_the_dense_model(fitted):
@@ -71,9 +72,9 @@ def test_posteriors_are_dense_conditionals(fitted):
 def test_reconstructions_are_dense_conditionals(fitted, one, other):
     """One view deleted but for `from_view`: mean and variance of `to_view` given it."""
     model, views, _, _ = fitted
-    edges = np.cumsum([0, *SIZES])
-    own = {name: slice(edges[i], edges[i + 1]) for i, name in enumerate("abc")}
-    rows = np.full((5, edges[-1]), np.nan)
+    bounds = np.cumsum([0, *SIZES])
+    own = {name: slice(bounds[i], bounds[i + 1]) for i, name in enumerate("abc")}
+    rows = np.full((5, bounds[-1]), np.nan)
     rows[:, own[one]] = views[one][:5]
     expected = [oracles.missing_given(model_of(model), row) for row in rows]
     places = np.flatnonzero(np.isnan(rows[0]))
@@ -98,8 +99,8 @@ def test_em_over_data_is_em_over_moments():
     views, table = split(data, SIZES, has), {"correspondence": table_of(has)}
     found = []
     for kind, route in WAYS:
-        with pytest.warns(ConvergenceWarning):
-            found.append(kind(2, solver="em", route=route, max_iter=20).fit(views, **table))
+        with only_route(route), pytest.warns(ConvergenceWarning):
+            found.append(kind(2, solver="em", max_iter=20).fit(views, **table))
     for one, other in ((found[0], found[1]), (found[2], found[3])):
         np.testing.assert_allclose(
             one.history_["iteration_log_likelihood"], other.history_["iteration_log_likelihood"], rtol=1e-8
@@ -117,7 +118,7 @@ def naive_em(rows, sizes, k, iterations):
     return model
 
 
-def test_the_fit_ends_where_instance_by_instance_em_ends():
+def test_the_fit_ends_where_sample_by_sample_em_ends():
     sizes = (3, 2)
     data = simulate(25, sizes, 1, noise=(0.4, 0.5), random_state=8).stacked
     has = some_views(25, 2, random_state=9)

@@ -30,4 +30,4 @@ def data() -> xr.DataArray:
 
 @pytest.fixture(scope="session")
 def model(data: xr.DataArray) -> dlatent.PPCA:
-    return dlatent.PPCA(3, route="krylov").fit(data)
+    return dlatent.PPCA(3, solver="krylov").fit(data)

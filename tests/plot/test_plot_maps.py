@@ -1,4 +1,4 @@
-"""Pictures of scores and loadings show the right instances, features, colours and names."""
+"""Pictures of scores and loadings show the right samples, features, colours and names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_bad_scores_and_labels_are_refused() -> None:
         plot.scores(np.ones((4, 2)), labels=["a"])
     with pytest.raises(ValueError, match="the scores have 2"):
         plot.scores(np.ones((4, 2)), components=(0, 2))
-    with pytest.raises(ValueError, match="instances × components"):
+    with pytest.raises(ValueError, match="samples × components"):
         plot.scores(np.ones(4))
 
 

@@ -10,10 +10,10 @@ from ingest_checks import matrix, names
 from dlatent import CorrespondencePPCA, RelationalPPCA, SupervisedPPCA
 from dlatent.cli.main import main
 from dlatent.errors import DataError
+from dlatent.stores.graph import ingest_graph, open_graph, reorder
 from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.labels import BEFORE
-from dlatent.stores.links import ingest_links, open_links, reorder
 from dlatent.stores.open import open as open_store
 
 ROWS, DROPPED = 60, np.array([2, 3, 17, 40])
@@ -36,32 +36,32 @@ def store(rows, tmp_path):
 
 
 @pytest.fixture
-def links():
-    """Links between kept rows, by their numbers in the file."""
+def graph():
+    """Edges between kept rows, by their numbers in the file."""
     return KEPT[np.column_stack([np.arange(len(KEPT) - 1), np.arange(1, len(KEPT))])]
 
 
 def dense(opened):
-    return opened.rows.load(0, opened.instances).toarray()
+    return opened.rows.load(0, opened.samples).toarray()
 
 
 CHAIN = sp.diags_array([np.ones(len(KEPT) - 1)] * 2, offsets=[-1, 1]).toarray()
 
 
-def list_of_links(kind, links, folder):
-    """The same links in each kind of list."""
-    path = folder / f"links.{kind}"
+def edge_list(kind, graph, folder):
+    """The same edges in each kind of list."""
+    path = folder / f"edges.{kind}"
     if kind == "npz":
-        np.savez(path, edges=links)
+        np.savez(path, edges=graph)
     elif kind == "npz-sized":
         path = folder / "sized.npz"
-        np.savez(path, edges=links, X_shape=np.array([ROWS, 6]))
+        np.savez(path, edges=graph, X_shape=np.array([ROWS, 6]))
     elif kind == "csv":
-        pd.DataFrame(links).to_csv(path, index=False, header=["from", "to"])
+        pd.DataFrame(graph).to_csv(path, index=False, header=["from", "to"])
     elif kind == "parquet":
-        pd.DataFrame(links, columns=["from", "to"]).to_parquet(path)
+        pd.DataFrame(graph, columns=["from", "to"]).to_parquet(path)
     else:
-        return links
+        return graph
     return path
 
 
@@ -69,15 +69,15 @@ KINDS = ["npz", "npz-sized", "csv", "parquet", "array"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_links_by_number_find_the_rows_that_had_these_numbers(store, links, tmp_path, kind):
-    given = list_of_links(kind, links, tmp_path)
-    ingest_links(given, tmp_path / "links.zarr", data=store, direction="undirected")
-    np.testing.assert_array_equal(dense(open_links(tmp_path / "links.zarr")), CHAIN)
+def test_edges_by_number_find_the_rows_that_had_these_numbers(store, graph, tmp_path, kind):
+    given = edge_list(kind, graph, tmp_path)
+    ingest_graph(given, tmp_path / "edges.zarr", data=store, direction="undirected")
+    np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
     source = open_store(store)
-    opened = open_links(
+    opened = open_graph(
         given,
-        instances=source.shape[0],
-        ids=source.labels.instances,
+        samples=source.shape[0],
+        ids=source.labels.samples,
         origin=source.labels.origin,
         direction="undirected",
     )
@@ -85,27 +85,27 @@ def test_links_by_number_find_the_rows_that_had_these_numbers(store, links, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_links_to_dropped_rows_are_refused_like_unknown_ones(store, links, tmp_path, kind):
-    links[7, 1] = DROPPED[1]
-    given = list_of_links(kind, links, tmp_path)
+def test_edges_to_dropped_rows_are_refused_like_unknown_ones(store, graph, tmp_path, kind):
+    graph[7, 1] = DROPPED[1]
+    given = edge_list(kind, graph, tmp_path)
     with pytest.raises(DataError, match=r"row [78] names '?3'?.*4 rows of zeros were dropped"):
-        ingest_links(given, tmp_path / "links.zarr", data=store, direction="undirected")
-    assert not (tmp_path / "links.zarr").exists()
+        ingest_graph(given, tmp_path / "edges.zarr", data=store, direction="undirected")
+    assert not (tmp_path / "edges.zarr").exists()
 
 
-def test_links_by_number_where_labels_are_too_many_to_be_read(store, links, tmp_path, monkeypatch):
+def test_edges_by_number_where_labels_are_too_many_to_be_read(store, graph, tmp_path, monkeypatch):
     monkeypatch.setattr("dlatent.stores.labels.MOST_LABELS", 3)
-    assert open_store(store).labels.instances is None
-    given = list_of_links("csv", links, tmp_path)
-    ingest_links(given, tmp_path / "links.zarr", data=store, direction="undirected")
-    np.testing.assert_array_equal(dense(open_links(tmp_path / "links.zarr")), CHAIN)
+    assert open_store(store).labels.samples is None
+    given = edge_list("csv", graph, tmp_path)
+    ingest_graph(given, tmp_path / "edges.zarr", data=store, direction="undirected")
+    np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
 
 
-def test_links_that_count_the_kept_rows_are_taken_as_they_are(store, tmp_path):
+def test_edges_that_count_the_kept_rows_are_taken_as_they_are(store, tmp_path):
     upper = sp.triu(sp.csr_array(CHAIN)).tocoo()
     np.savez(tmp_path / "now.npz", edges=np.column_stack([upper.row, upper.col]), X_shape=np.array([len(KEPT), 6]))
-    ingest_links(tmp_path / "now.npz", tmp_path / "links.zarr", data=store, direction="undirected")
-    np.testing.assert_array_equal(dense(open_links(tmp_path / "links.zarr")), CHAIN)
+    ingest_graph(tmp_path / "now.npz", tmp_path / "edges.zarr", data=store, direction="undirected")
+    np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
 
 
 def test_the_store_remembers_and_rows_keep_their_numbers(store, rows):
@@ -116,13 +116,13 @@ def test_the_store_remembers_and_rows_keep_their_numbers(store, rows):
     np.testing.assert_allclose(matrix(store), rows[KEPT] / np.linalg.norm(rows[KEPT], axis=1)[:, None])
 
 
-def test_names_of_rows_stay_and_so_do_numbers_in_npz_lists(links, rows, tmp_path):
+def test_names_of_rows_stay_and_so_do_numbers_in_npz_lists(graph, rows, tmp_path):
     ids = np.array([f"row{row}" for row in range(ROWS)])
-    np.savez(tmp_path / "rows.npz", X=rows, ids=ids, edges=links)
+    np.savez(tmp_path / "rows.npz", X=rows, ids=ids, edges=graph)
     ingest(tmp_path / "rows.npz", tmp_path / "rows.zarr", unit_norm=True, zero_rows="drop")
     assert names(tmp_path / "rows.zarr", "obs") == ids[KEPT].tolist()
-    ingest_links(tmp_path / "rows.npz", tmp_path / "links.zarr", data=tmp_path / "rows.zarr", direction="undirected")
-    np.testing.assert_array_equal(dense(open_links(tmp_path / "links.zarr")), CHAIN)
+    ingest_graph(tmp_path / "rows.npz", tmp_path / "edges.zarr", data=tmp_path / "rows.zarr", direction="undirected")
+    np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
 
 
 def test_stores_without_dropped_rows_have_no_origin(rows, tmp_path):
@@ -135,13 +135,13 @@ def test_stores_without_dropped_rows_have_no_origin(rows, tmp_path):
 def test_a_matrix_of_the_size_before_is_refused_with_the_reason(store, tmp_path):
     whole = sp.csr_array((ROWS, ROWS))
     sp.save_npz(tmp_path / "whole.npz", whole)
-    why = "60 instances, but the data have 56.*rows of zeros were dropped.*position_before"
+    why = "60 samples, but the data have 56.*rows of zeros were dropped.*position_before"
     with pytest.raises(DataError, match=why):
-        RelationalPPCA(2, alpha=1.0).fit(store, links=whole)
+        RelationalPPCA(2, alpha=1.0).fit(store, graph=whole)
     with pytest.raises(DataError, match=why):
-        ingest_links(tmp_path / "whole.npz", tmp_path / "links.zarr", data=store)
-    with pytest.raises(DataError, match="100 instances, but the data have 56") as caught:
-        RelationalPPCA(2, alpha=1.0).fit(store, links=sp.csr_array((100, 100)))
+        ingest_graph(tmp_path / "whole.npz", tmp_path / "edges.zarr", data=store)
+    with pytest.raises(DataError, match="100 samples, but the data have 56") as caught:
+        RelationalPPCA(2, alpha=1.0).fit(store, graph=sp.csr_array((100, 100)))
     assert "dropped" not in str(caught.value)
 
 
@@ -180,7 +180,7 @@ def test_correspondences_by_number_are_refused_for_views_that_lost_rows(store, r
 
 
 def scattered():
-    """A chain through the instances in no order."""
+    """A chain through the samples in no order."""
     order = np.random.default_rng(3).permutation(len(KEPT))
     pairs = np.column_stack([order[:-1], order[1:]])
     graph = sp.coo_array((np.ones(len(pairs)), pairs.T), (len(KEPT), len(KEPT))).tocsr()
@@ -192,9 +192,9 @@ def test_reordered_stores_still_know_the_numbers_in_the_file(store, tmp_path, ti
     listed, graph = scattered()
     data, order = store, KEPT
     for turn in range(times):
-        out, out_links = tmp_path / f"data{turn}.zarr", tmp_path / f"links{turn}.zarr"
-        reorder(data, graph, out, out_links)
-        graph, data = sp.csr_array(dense(open_links(out_links))), out
+        out, out_graph = tmp_path / f"data{turn}.zarr", tmp_path / f"edges{turn}.zarr"
+        reorder(data, graph, out, out_graph)
+        graph, data = sp.csr_array(dense(open_graph(out_graph))), out
         order = order[zarr.open_group(out, mode="r")["uns"]["original_position"][:]]
     origin = open_store(data).labels.origin
     assert origin.rows == ROWS
@@ -202,15 +202,15 @@ def test_reordered_stores_still_know_the_numbers_in_the_file(store, tmp_path, ti
     np.savez(tmp_path / "listed.npz", edges=listed)
     pd.DataFrame(listed, columns=["from", "to"]).to_csv(tmp_path / "listed.csv", index=False)
     for name in ("listed.npz", "listed.csv"):
-        ingest_links(tmp_path / name, tmp_path / "again.zarr", data=data, direction="undirected", overwrite=True)
-        np.testing.assert_array_equal(dense(open_links(tmp_path / "again.zarr")), graph.toarray())
+        ingest_graph(tmp_path / name, tmp_path / "again.zarr", data=data, direction="undirected", overwrite=True)
+        np.testing.assert_array_equal(dense(open_graph(tmp_path / "again.zarr")), graph.toarray())
 
 
 def test_files_of_labels_are_refused_for_reordered_rows(rows, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", rows)
     ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr")
     ring = sp.csr_array(np.eye(ROWS, k=1) + np.eye(ROWS, k=-1))
-    reorder(tmp_path / "rows.zarr", ring, tmp_path / "moved.zarr", tmp_path / "links.zarr")
+    reorder(tmp_path / "rows.zarr", ring, tmp_path / "moved.zarr", tmp_path / "edges.zarr")
     np.save(tmp_path / "labels.npy", np.arange(ROWS) % 2)
     command = ["fit", "supervised", str(tmp_path / "moved.zarr"), "-k", "1"]
     status = main([*command, "--labels", str(tmp_path / "labels.npy"), "-o", str(tmp_path / "m.zarr"), "--quiet"])

@@ -12,10 +12,10 @@ import zarr
 from ingest_checks import counts, matrix, names
 
 from dlatent.errors import DataError, StoreError
+from dlatent.stores.graph import open_graph
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest import apart, ingest
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import open_links
 from dlatent.stores.open import open as open_store
 
 CRASH = {
@@ -205,18 +205,18 @@ def test_names_that_are_none(tmp_path, key, wrong):
 @pytest.mark.parametrize(
     ("name", "content"), [("a.csv", b"\xff,1\n"), ("a.npz", b"PK\x03\x04" + bytes(200)), ("a.parquet", b"PAR1PAR1")]
 )
-def test_damaged_link_files(tmp_path, name, content):
+def test_damaged_edge_files(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=name.replace(".", r"\.")):
-        open_links(tmp_path / name)
+        open_graph(tmp_path / name)
 
 
-def test_a_matrix_of_links_with_indices_outside_is_refused(tmp_path):
+def test_a_matrix_of_edges_with_indices_outside_is_refused(tmp_path):
     matrix = sp.csr_array(np.eye(5, k=1) + np.eye(5, k=-1))
     matrix.indices[3] = 10**6
     sp.save_npz(tmp_path / "a.npz", matrix)
     with pytest.raises(DataError, match=r"a\.npz"):
-        open_links(tmp_path / "a.npz")
+        open_graph(tmp_path / "a.npz")
 
 
 def test_codes_of_no_class_are_refused(tmp_path):

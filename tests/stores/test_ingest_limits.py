@@ -16,10 +16,10 @@ import zarr
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import lacking_chunks, read_rows
+from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.limits import Limits
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import ingest_links, open_links
 from dlatent.stores.open import open as open_store
 
 FEW = {
@@ -121,7 +121,7 @@ def test_members_that_announce_more_than_they_have(tmp_path):
         read_labels(tmp_path / "a.npz")
     (tmp_path / "a.npz").write_bytes(bomb("edges", (10**12, 2), "<i8"))
     with pytest.raises(DataError, match="announces the shape"):
-        open_links(tmp_path / "a.npz")
+        open_graph(tmp_path / "a.npz")
 
 
 def test_members_that_unpack_to_far_more(tmp_path):
@@ -163,17 +163,17 @@ def test_tables_of_repeated_values(tmp_path):
     refused(tmp_path / "a.parquet", tmp_path, "unpacks to .* over 200 times")
 
 
-def test_positions_of_links_beyond_belief(tmp_path):
+def test_positions_of_edges_beyond_belief(tmp_path):
     pd.DataFrame([[0, 1], [1, 2_000_000_000]]).to_csv(tmp_path / "a.csv", index=False, header=["from", "to"])
     np.savez(tmp_path / "a.npz", edges=np.array([[0, 1]]), X_shape=np.array([10**12, 3]))
     for name, message in (
-        ("a.csv", "names position 2,000,000,000.*instances=2000000001"),
+        ("a.csv", "names position 2,000,000,000.*samples=2000000001"),
         ("a.npz", "announces 1,000"),
     ):
         with pytest.raises(DataError, match=message):
-            open_links(tmp_path / name, direction="undirected")
+            open_graph(tmp_path / name, direction="undirected")
         with pytest.raises(DataError, match=message):
-            ingest_links(tmp_path / name, tmp_path / "out.zarr", direction="undirected")
+            ingest_graph(tmp_path / name, tmp_path / "out.zarr", direction="undirected")
 
 
 @pytest.mark.parametrize("name", ["features", "line_bytes", "expansion"])
@@ -231,9 +231,9 @@ def test_values_of_no_length_of_which_there_are_many(tmp_path, name):
 def test_pointers_of_a_matrix_that_do_not_ascend(tmp_path, pointers):
     """scipy looks at them only where the last is positive."""
     parts = {"data": np.ones(0), "indices": np.zeros(0, np.int32), "indptr": np.array(pointers, np.int32)}
-    np.savez(tmp_path / "links.npz", format=np.array(b"csr"), shape=np.array([2, 2]), **parts)
+    np.savez(tmp_path / "edges.npz", format=np.array(b"csr"), shape=np.array([2, 2]), **parts)
     with pytest.raises(DataError, match="do not ascend from 0"):
-        open_links(tmp_path / "links.npz")
+        open_graph(tmp_path / "edges.npz")
 
 
 def test_more_chunks_than_a_store_has(tmp_path):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ingest_checks import matrix
 
 from dlatent.errors import DataError
+from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import ingest_links, open_links
 from dlatent.stores.numbers import inexact, numbers_of, real
 from dlatent.stores.open import open as open_store
 
@@ -170,12 +170,12 @@ def test_lines_of_labels_end_at_line_ends_only(tmp_path):
         (f"0,1,1\n1,2,{ODD}\n", f"row 2: the integer {ODD} is beyond 2⁵³"),
     ],
 )
-def test_lists_of_links(tmp_path, rows, message):
+def test_lists_of_edges(tmp_path, rows, message):
     (tmp_path / "a.csv").write_text(rows, encoding="utf-8")
     with pytest.raises(DataError, match=message):
-        open_links(tmp_path / "a.csv", instances=20, direction="undirected")
+        open_graph(tmp_path / "a.csv", samples=20, direction="undirected")
     with pytest.raises(DataError, match=message):
-        ingest_links(tmp_path / "a.csv", tmp_path / "out.zarr", instances=20, direction="undirected")
+        ingest_graph(tmp_path / "a.csv", tmp_path / "out.zarr", samples=20, direction="undirected")
 
 
 def test_topics_of_documents_are_not_mixed_up(tmp_path):

@@ -175,7 +175,7 @@ def test_what_killed_writers_of_other_stores_or_machines_left_stays(tmp_path: Pa
     assert names(tmp_path) == sorted([*others, "s.zarr"])
 
 
-def test_a_link_to_a_store_is_replaced_by_the_store_and_what_it_led_to_stays(tmp_path: Path) -> None:
+def test_a_edge_to_a_store_is_replaced_by_the_store_and_what_it_led_to_stays(tmp_path: Path) -> None:
     for exchange in (True, False):
         folder = tmp_path / str(exchange)
         folder.mkdir()

@@ -21,9 +21,9 @@ from zarr.codecs import numcodecs as zarr3
 
 import dlatent
 from dlatent.errors import StoreError
+from dlatent.stores.graph import ingest_graph, open_graph, reorder
 from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import ingest_links, open_links, reorder
 from dlatent.stores.open import open as open_data
 
 
@@ -72,7 +72,7 @@ def annotated(path: Path, *, sparse: bool) -> Path:
     made = anndata.AnnData(sp.csr_matrix(x) if sparse else x, obs)
     made.obsm["Y"] = rng.standard_normal((12, 2))
     ring = sp.csr_matrix(np.roll(np.eye(12), 1, axis=1) + np.roll(np.eye(12), -1, axis=1))
-    made.obsp["links"] = ring
+    made.obsp["graph"] = ring
     anndata.settings.zarr_write_format = 2
     made.write_zarr(path)
     return path
@@ -83,10 +83,10 @@ DOORS: dict[str, Callable[[Path, Path], Any]] = {
     "fit": lambda store, out: dlatent.PPCA(1).fit(store),
     "labels": lambda store, out: read_labels(store, "kind"),
     "targets": lambda store, out: read_labels(store, "Y"),
-    "links": lambda store, out: open_links(store / "obsp" / "links"),
+    "graph": lambda store, out: open_graph(store / "obsp" / "graph"),
     "ingest": lambda store, out: ingest(store, out, labels="kind"),
-    "ingest_links": lambda store, out: ingest_links(store / "obsp" / "links", out, data=store),
-    "reorder": lambda store, out: reorder(store, store / "obsp" / "links", out, out.with_suffix(".links")),
+    "ingest_graph": lambda store, out: ingest_graph(store / "obsp" / "graph", out, data=store),
+    "reorder": lambda store, out: reorder(store, store / "obsp" / "graph", out, out.with_suffix(".graph")),
 }
 READ_BY = {
     "X": ["open", "fit", "ingest", "reorder"],
@@ -98,9 +98,9 @@ READ_BY = {
     "obs/kind/codes": ["labels", "ingest", "reorder"],
     "obs/kind/categories": ["labels", "ingest", "reorder"],
     "obsm/Y": ["targets", "reorder"],
-    "obsp/links/data": ["links", "ingest_links", "reorder"],
-    "obsp/links/indices": ["links", "ingest_links", "reorder"],
-    "obsp/links/indptr": ["links", "ingest_links", "reorder"],
+    "obsp/graph/data": ["graph", "ingest_graph", "reorder"],
+    "obsp/graph/indices": ["graph", "ingest_graph", "reorder"],
+    "obsp/graph/indptr": ["graph", "ingest_graph", "reorder"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Joint instances: the rows that the table names, side by side, each loaded once a pass, from any kind of view."""
+"""Joint samples: the rows that the table names, side by side, each loaded once a pass, from any kind of view."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def matrices(seed=0):
 
 
 def table_of(seed=0):
-    """Some instances with three views, some with two, some with one, in no order."""
+    """Some samples with three views, some with two, some with one, in no order."""
     rng = np.random.default_rng(seed)
     lines, order = np.full((sum(LENGTHS.values()), 3), -1), {n: rng.permutation(k).tolist() for n, k in LENGTHS.items()}
     for line in range(len(lines)):
@@ -48,7 +48,7 @@ def assert_joined(source, views, table):
     assert source.blocks[0].start == 0
     assert source.blocks[-1].stop == len(table)
     for block in source.blocks:
-        pattern = source.patterns[np.searchsorted(source.edges, block.start, side="right") - 1]
+        pattern = source.patterns[np.searchsorted(source.bounds, block.start, side="right") - 1]
         rows = table[source.order[block.start : block.stop]]
         assert ((rows >= 0) == np.isin(range(3), pattern)).all()
         wanted = np.hstack([dense["abc"[view]][rows[:, view]] for view in pattern])
@@ -119,7 +119,7 @@ def test_each_row_of_each_view_is_loaded_once_a_pass(tmp_path):
 
 
 def test_views_in_the_same_order_are_read_once():
-    """Corresponding rows in the same order: no block of a view is loaded for two blocks of instances."""
+    """Corresponding rows in the same order: no block of a view is loaded for two blocks of samples."""
     x = np.arange(4000.0).reshape(1000, 4)
     sources = {name: open_data(x + 1, block_bytes=3200) for name in "ab"}
     table = np.column_stack([np.arange(1000)] * 2)

@@ -63,8 +63,8 @@ def test_a_place_that_is_taken_is_refused(tmp_path, matrix):
 
 
 @pytest.mark.parametrize(
-    ("edges", "columns"),
+    ("bounds", "columns"),
     [((0, 1500, 3000, 3100), 500), ((0, 7, 9000), 512), ((0, 4096, 8192, 9000), 512), ((0, 90), 512)],
 )
-def test_chunks_end_where_blocks_do(edges, columns):
-    assert chunk_columns(edges) == columns
+def test_chunks_end_where_blocks_do(bounds, columns):
+    assert chunk_columns(bounds) == columns

@@ -38,12 +38,12 @@ def test_xarray_stores_keep_names_and_coordinates(tmp_path: Path, version: Any) 
         data.to_dataset().to_zarr(tmp_path / "x", zarr_format=version)
     labels = open_data(tmp_path / "x").labels
     assert labels.dims == ("cell", "gene")
-    assert labels.instances is not None
+    assert labels.samples is not None
     assert labels.features is not None
-    assert labels.instances.tolist() == ROWS
+    assert labels.samples.tolist() == ROWS
     assert labels.features.tolist() == [0, 10, 20, 30, 40, 50, 60, 70]
     assert open_data(tmp_path / "x", dims=("row", "column")).labels.dims == ("row", "column")
-    np.testing.assert_array_equal(open_data(tmp_path / "x", dims=("row", "column")).labels.instances, ROWS)
+    np.testing.assert_array_equal(open_data(tmp_path / "x", dims=("row", "column")).labels.samples, ROWS)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -61,8 +61,8 @@ def test_anndata_stores_open(tmp_path: Path, version: Any, kind: str) -> None:
         assert source.dtype == np.float32
         assert source.sparse == (kind == "sparse")
         np.testing.assert_array_equal(gathered(place), expected)
-        assert source.labels.dims == ("instance", "feature")
-        np.testing.assert_array_equal(source.labels.instances, ROWS)
+        assert source.labels.dims == ("sample", "feature")
+        np.testing.assert_array_equal(source.labels.samples, ROWS)
         np.testing.assert_array_equal(source.labels.features, COLUMNS)
 
 
@@ -93,7 +93,7 @@ def test_a_sparse_group_has_coordinates_in_it_or_beside_it(tmp_path: Path) -> No
         root.create_array("feature", data=np.arange(3))
     labels = open_data(tmp_path / "c.zarr").labels
     assert labels.dims == ("document", "word")
-    np.testing.assert_array_equal(labels.instances, np.arange(30))
+    np.testing.assert_array_equal(labels.samples, np.arange(30))
     np.testing.assert_array_equal(labels.features, np.arange(8))
 
 

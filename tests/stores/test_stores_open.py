@@ -33,12 +33,12 @@ DENSE = MATRIX.toarray()
 
 def gathered(source: DataSource, *, travelled: bool = True) -> np.ndarray[Any, Any]:
     """The whole matrix, after checking what holds of every source."""
-    edges = [0]
+    bounds = [0]
     parts = []
     for block in source.blocks:
         assert isinstance(block, BlockSource)
         rows = (pickle.loads(pickle.dumps(block)) if travelled else block).load()
-        assert block.start == edges[-1]
+        assert block.start == bounds[-1]
         assert rows.shape == (block.stop - block.start, source.shape[1])
         assert rows.dtype == source.dtype
         assert sp.issparse(rows) == source.sparse
@@ -46,9 +46,9 @@ def gathered(source: DataSource, *, travelled: bool = True) -> np.ndarray[Any, A
             assert rows.has_canonical_format
         else:
             assert rows.nbytes == block.nbytes
-        edges.append(block.stop)
+        bounds.append(block.stop)
         parts.append(rows.toarray() if sp.issparse(rows) else rows)
-    assert edges[-1] == source.shape[0]
+    assert bounds[-1] == source.shape[0]
     return np.concatenate(parts)
 
 

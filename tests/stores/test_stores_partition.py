@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlatent.errors import StoreError
-from dlatent.stores.partition import BLOCK_BYTES, STRETCH, dense_edges, sparse_bytes, sparse_edges, wanted_bytes
+from dlatent.stores.partition import BLOCK_BYTES, STRETCH, dense_bounds, sparse_bounds, sparse_bytes, wanted_bytes
 
 sizes = st.integers(1, 500)
 
@@ -32,8 +32,8 @@ def test_default_blocks_of_sparse_rows_leave_no_small_rest(row_entries: int, row
     pointers = np.arange(rows + 1) * row_entries
     total = sparse_bytes(rows, rows * row_entries, 12)
     wanted = wanted_bytes(None, total, 30_000)
-    edges = sparse_edges([pointers], entry_bytes=12, block_bytes=wanted, place="here", total=total)
-    sizes = np.diff(edges.rows)
+    bounds = sparse_bounds([pointers], entry_bytes=12, block_bytes=wanted, place="here", total=total)
+    sizes = np.diff(bounds.rows)
     assert len(sizes) in (1, 2, 4, 8, 12, 16)
     assert sizes.max() <= sizes.min() + 1
 
@@ -42,12 +42,12 @@ def test_default_blocks_of_sparse_rows_leave_no_small_rest(row_entries: int, row
 def test_dense_blocks_are_whole_chunks_unless_those_are_far_too_large(
     rows: int, row_bytes: int, chunk: int, block: int
 ) -> None:
-    found = dense_edges(rows, row_bytes, chunk, block)
-    assert found.edges[0] == 0
-    assert found.edges[-1] == rows
+    found = dense_bounds(rows, row_bytes, chunk, block)
+    assert found.bounds[0] == 0
+    assert found.bounds[-1] == rows
     assert all(a < b for a, b in found.pairs())
     largest = max(b - a for a, b in found.pairs()) * row_bytes
-    inner = found.edges[1:-1]
+    inner = found.bounds[1:-1]
     if found.rereads == 1:
         assert all(edge % min(chunk, rows) == 0 for edge in inner)
         assert largest <= max(block, STRETCH * block, row_bytes)
@@ -66,8 +66,8 @@ def test_dense_blocks_are_whole_chunks_unless_those_are_far_too_large(
 def test_sparse_blocks_do_not_depend_on_how_indptr_is_read(counts: list[int], block: int, piece: int) -> None:
     indptr = np.concatenate([[0], np.cumsum(counts)])
     pieces = [indptr[s : s + piece + 1] for s in range(0, len(counts), piece)]
-    streamed = sparse_edges(pieces, entry_bytes=12, block_bytes=block, place="test")
-    assert streamed == sparse_edges([indptr], entry_bytes=12, block_bytes=block, place="test")
+    streamed = sparse_bounds(pieces, entry_bytes=12, block_bytes=block, place="test")
+    assert streamed == sparse_bounds([indptr], entry_bytes=12, block_bytes=block, place="test")
     assert streamed.rows[0] == 0
     assert streamed.rows[-1] == len(counts)
     for start, stop, first, last in streamed.blocks():
@@ -86,8 +86,8 @@ def test_sparse_blocks_are_as_equal_as_rows_allow(counts: list[int], block: int,
     indptr = np.concatenate([[0], np.cumsum(counts)])
     total, heaviest = sparse_bytes(len(counts), sum(counts), 12), 12 * max(counts) + 4
     pieces = [indptr[at : at + cut + 1] for at in range(0, len(counts), cut)]
-    found = sparse_edges(pieces, entry_bytes=12, block_bytes=block, place="test", total=total)
-    assert found == sparse_edges([indptr], entry_bytes=12, block_bytes=block, place="test", total=total)
+    found = sparse_bounds(pieces, entry_bytes=12, block_bytes=block, place="test", total=total)
+    assert found == sparse_bounds([indptr], entry_bytes=12, block_bytes=block, place="test", total=total)
     assert found.rows[-1] == len(counts)
     number = -(-total // block)
     costs = [sparse_bytes(stop - start, last - first, 12) for start, stop, first, last in found.blocks()]
@@ -104,4 +104,4 @@ def test_sparse_blocks_are_as_equal_as_rows_allow(counts: list[int], block: int,
 )
 def test_damaged_pointers_are_named(indptr: list[int], words: str) -> None:
     with pytest.raises(StoreError, match=words):
-        sparse_edges([np.array(indptr)], entry_bytes=8, block_bytes=100, place="test")
+        sparse_bounds([np.array(indptr)], entry_bytes=8, block_bytes=100, place="test")

@@ -33,11 +33,17 @@ VARIABLES = {
     "eigenvalues": Variable(("component",), np.zeros(3)),
     "classes": Variable(("class",), np.array([3, -1, 2**62])),
     "class_counts": Variable(("class",), np.array([1, 2, 3], dtype=np.uint16)),
-    "instance": Variable(("instance",), np.array(["2020-01-01", "NaT"], dtype="datetime64[ns]")),
+    "sample": Variable(("sample",), np.array(["2020-01-01", "NaT"], dtype="datetime64[ns]")),
     "pass_name": Variable(("pass",), np.array([], dtype="U1")),
     "pass_seconds": Variable(("pass",), np.array([])),
 }
-ATTRIBUTES = {"n_components": 3, "tol": 0.1 + 0.2, "route": "krylov", "nothing": None, "deep": {"list": [1, True, "ü"]}}
+ATTRIBUTES = {
+    "n_components": 3,
+    "tol": 0.1 + 0.2,
+    "solver": "krylov",
+    "nothing": None,
+    "deep": {"list": [1, True, "ü"]},
+}
 
 
 def same_bits(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:

@@ -36,13 +36,13 @@ def test_ragged_blocks_in_any_order_and_twice(
     sizes: list[int], columns: int, smallest: int, seed: int, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(seed)
-    edges = [0, *np.cumsum(sizes).tolist()]
-    values = rng.normal(size=(edges[-1], columns))
+    bounds = [0, *np.cumsum(sizes).tolist()]
+    values = rng.normal(size=(bounds[-1], columns))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sink_module, "SMALLEST_CHUNK", smallest)
         patch.setattr(sink_module, "CHUNK_BYTES", 2 * smallest)
-        sink = RowSink.create(tmp_path / "s.zarr", values.shape, starts=edges[:-1], overwrite=True)
-    blocks = list(pairwise(edges))
+        sink = RowSink.create(tmp_path / "s.zarr", values.shape, starts=bounds[:-1], overwrite=True)
+    blocks = list(pairwise(bounds))
     for at in [*rng.permutation(len(blocks)), 0]:
         start, stop = blocks[at]
         assert pickle.loads(pickle.dumps(sink)).write(start, values[start:stop]) == stop - start
@@ -51,11 +51,11 @@ def test_ragged_blocks_in_any_order_and_twice(
 
 
 def test_concurrent_writers(tmp_path: Path) -> None:
-    edges = np.unique([0, 1000, *np.random.default_rng(0).integers(1, 1000, 40)]).tolist()
+    bounds = np.unique([0, 1000, *np.random.default_rng(0).integers(1, 1000, 40)]).tolist()
     values = np.random.default_rng(1).normal(size=(1000, 4))
-    sink = RowSink.create(tmp_path / "s.zarr", values.shape, starts=edges[:-1])
+    sink = RowSink.create(tmp_path / "s.zarr", values.shape, starts=bounds[:-1])
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(lambda span: sink.write(span[0], values[span[0] : span[1]]), pairwise(edges)))
+        done = list(pool.map(lambda span: sink.write(span[0], values[span[0] : span[1]]), pairwise(bounds)))
     assert sum(done) == 1000
     sink.finish()
     np.testing.assert_array_equal(values_of(tmp_path / "s.zarr"), values)

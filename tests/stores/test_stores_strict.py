@@ -22,10 +22,10 @@ from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
 from dlatent.stores.chunked import process_local
+from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.links import ingest_links, open_links
 from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
 from dlatent.stores.sink import RowSink
@@ -101,7 +101,7 @@ def test_fill_does_not_hide_what_is_lost_of_a_store_of_this_library(tmp_path: Pa
 def test_zeros_are_written_as_chunks(tmp_path: Path) -> None:
     """What this library writes never needs the option, whatever the values are."""
     sink = RowSink.create(
-        tmp_path / "s.zarr", (50, 3), starts=[0, 20], coordinates={"instance": np.zeros(50), "component": ["", "", ""]}
+        tmp_path / "s.zarr", (50, 3), starts=[0, 20], coordinates={"sample": np.zeros(50), "component": ["", "", ""]}
     )  # fmt: skip
     sink.write(0, np.zeros((20, 3)))
     sink.write(20, np.zeros((30, 3)))
@@ -123,8 +123,8 @@ def test_zeros_are_written_as_chunks(tmp_path: Path) -> None:
 
 
 def graph(path: Path) -> Callable[[], Any]:
-    ingest_links(np.stack([np.arange(59), np.arange(1, 60)], axis=1), path, instances=60, direction="undirected")
-    rows = open_links(path).rows
+    ingest_graph(np.stack([np.arange(59), np.arange(1, 60)], axis=1), path, samples=60, direction="undirected")
+    rows = open_graph(path).rows
     return lambda: rows.load(0, 60)
 
 

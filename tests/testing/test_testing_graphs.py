@@ -1,4 +1,4 @@
-"""Simulated graphs and documents have the sizes, the degrees and the likeness along links that they are asked for."""
+"""Simulated graphs and documents have the sizes, the degrees and the likeness along edges that they are asked for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def same_group(graph, groups):
     return (groups[entries.row] == groups[entries.col]).mean()
 
 
-@pytest.mark.parametrize(("instances", "links"), [(4, 3), (30, 100), (20_000, 60_000)])
-def test_a_graph_has_as_many_links_as_asked_for(instances, links):
-    graph = power_law_graph(instances, links)
-    assert graph.shape == (instances, instances)
-    assert graph.nnz == 2 * links
+@pytest.mark.parametrize(("samples", "edges"), [(4, 3), (30, 100), (20_000, 60_000)])
+def test_a_graph_has_as_many_edges_as_asked_for(samples, edges):
+    graph = power_law_graph(samples, edges)
+    assert graph.shape == (samples, samples)
+    assert graph.nnz == 2 * edges
     assert (graph.data == 1.0).all()
     assert not graph.diagonal().any()
     assert abs(graph - graph.T).nnz == 0
@@ -41,15 +41,15 @@ def test_degrees_follow_their_power_law(exponent):
     assert degrees.max() > 50 * degrees.mean()
 
 
-def test_links_keep_to_groups_as_often_as_asked():
+def test_edges_keep_to_groups_as_often_as_asked():
     groups = np.random.default_rng(0).integers(10, size=5000)
     for within, expected in ((0.0, 0.1), (0.5, 0.55), (1.0, 1.0)):
         graph = power_law_graph(5000, 20_000, groups=groups, within=within)
         assert same_group(graph, groups) == pytest.approx(expected, abs=0.03)
 
 
-def test_more_links_than_there_is_room_for_are_refused():
-    with pytest.raises(DataError, match="30 links are more than half of all pairs of 10 instances"):
+def test_more_edges_than_there_is_room_for_are_refused():
+    with pytest.raises(DataError, match="30 edges are more than half of all pairs of 10 samples"):
         power_law_graph(10, 30)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dlatent.fitting.route import Route
-from dlatent.fitting.routes.dual import DualRoute
+from dlatent.fitting.routes.accelerated_em import AcceleratedEMRoute
+from dlatent.fitting.routes.covariance import CovarianceRoute
+from dlatent.fitting.routes.gram import GramRoute
 from dlatent.fitting.routes.krylov import KrylovRoute
-from dlatent.fitting.routes.moments import MomentsRoute
-from dlatent.fitting.routes.rows import RowsRoute
 
-ROUTES: tuple[Route, ...] = (MomentsRoute(), KrylovRoute(), DualRoute(), RowsRoute())
+ROUTES: tuple[Route, ...] = (CovarianceRoute(), KrylovRoute(), GramRoute(), AcceleratedEMRoute())

@@ -13,18 +13,18 @@ from dlatent.fitting.costs import (
     HOPS,
     SPARSE_RATE,
     cache_room,
+    column_block_count,
     driver_base,
     exchange_columns,
     exchange_memory,
     exchange_room,
     fresh_directions,
-    link_memory,
-    linked_seconds,
-    links_bytes,
+    graph_bytes,
+    graph_memory,
+    graph_seconds,
     pass_seconds,
     placed,
     shares_driver,
-    slab_count,
     space_memory,
     stays,
     subspace_bound,
@@ -57,36 +57,36 @@ class KrylovRoute:
         columns = min(fresh + problem.targets, problem.features)
         own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
         statistic = 8 * (own * columns + 2 * sum(problem.widths))
-        flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.instances * problem.features)
+        flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.samples * problem.features)
         rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
         held = worker_memory(problem, machine, statistic, 16 * problem.features * columns, columns)
-        exchanged, at_once, slabs, slabbed = columns + problem.targets + 1, 0, 0, 0
-        if problem.links is not None:
-            held += link_memory(problem, machine)
+        exchanged, at_once, column_blocks, summing = columns + problem.targets + 1, 0, 0, 0
+        if problem.graph_entries is not None:
+            held += graph_memory(problem, machine)
             room = exchange_room(machine, held)
             at_once = exchange_columns(problem, machine, exchanged, room)
-            kept = min(links_bytes(problem) // machine.workers, room // 2)
-            slabs, slab = slab_count(problem, machine, room - kept)
-            slabbed = held + kept + slab
+            kept = min(graph_bytes(problem) // machine.workers, room // 2)
+            column_blocks, one = column_block_count(problem, machine, room - kept)
+            summing = held + kept + one
             held += exchange_memory(problem, machine, at_once)
         driver, rank = _krylov_driver(problem, machine, statistic, held)
         cache = cache_room(problem, machine, held, driver)
         first = pass_seconds(problem, machine, flops, rate, decode=True)
         later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
         seconds = first + (EXPECTED_PASSES - 1) * later
-        if problem.links is not None:
-            seconds += EXPECTED_PASSES * linked_seconds(problem, machine, exchanged, HOPS) + slabs * first
+        if problem.graph_entries is not None:
+            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, HOPS) + column_blocks * first
             seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
         passes = problem.em_passes or EXPECTED_PASSES
-        cost = placed("krylov", passes, seconds, cache, max(held + cache, slabbed), driver, machine)
+        cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine)
         moved = 8 * problem.travelling * min(fresh, problem.features) * HOPS
-        return replace(cost, columns_at_once=at_once, slabs=slabs, max_rank=rank, exchange_bytes=moved)
+        return replace(cost, columns_at_once=at_once, column_blocks=column_blocks, max_rank=rank, neighbour_bytes=moved)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
-        """The maximum in a subspace; with solver "em" plain EM with one pass an iteration."""
+        """The maximum in a subspace; with textbook EM plain EM with one pass an iteration."""
         options, specification = task.settled_options(plan), task.specification
         samples = samples_of(task, plan, shift, run)
-        if task.solver == "em":
+        if task.textbook:
             return samples.concluded(samples.em(start_of_em(self, task, plan, shift, run), options, report))
         whole = stacked_shift(shift, specification)
         state, converged = climb(samples.products, specification, whole, options, report, growing=task.growing)

@@ -35,7 +35,7 @@ from dlatent.operators.batched import inverted, packed_squares, triangle, unpack
 
 
 class Entries(NamedTuple):
-    """Sufficient statistics at given parameters, additive over instances, with z̃ = (z, 1) and r about the current mean.
+    """Sufficient statistics at given parameters, additive over samples, with z̃ = (z, 1) and r about the current mean.
 
     For each feature over the rows that observe it: `second` packed Σ E[z̃z̃ᵀ] ((K+1)(K+2)/2, D), `cross` Σ r E[z̃]
     (K+1, D), `energy` Σ r² (D,).  `latent` is the packed Σ E[z̃z̃ᵀ] of all rows that observe something, and
@@ -181,10 +181,10 @@ def gradient(found: Entries, parameters: Parameters, specification: Specificatio
 
 
 class EntrySums(NamedTuple):
-    """Sums of a first pass: instances, those that observe nothing, and for each feature (D,) over its observed entries
+    """Sums of a first pass: samples, those that observe nothing, and for each feature (D,) over its observed entries
     Σ 1, Σ (x−s) and Σ (x−s)²; `buckets` counts rows by a hash of their masks (see `patterns`), None for sparse rows."""
 
-    instances: float
+    samples: float
     empty: float
     counts: Array
     total: Array
@@ -230,7 +230,7 @@ def block_complete_sums(block: Block, request: CompleteRequest) -> EntrySums:
 
 
 def block_observed_mean(block: Block, request: None) -> Array:
-    """Mean of the observed entries of each feature of a block (D,), 0 where there are none: a pilot shift."""
+    """Mean of the observed entries of each feature of a block (D,), 0 where there are none: an initial mean."""
     width = rows_of(block).shape[1]
     found = block_entry_sums(block, np.zeros(width))
     return found.total / np.maximum(found.counts, 1.0)
@@ -244,7 +244,7 @@ class PairRequest(NamedTuple):
 
 
 class PairSums(NamedTuple):
-    """For each pair of features Σ u_j u_k and Σ 1 (D, D) over the rows that observe both, additive over instances."""
+    """For each pair of features Σ u_j u_k and Σ 1 (D, D) over the rows that observe both, additive over samples."""
 
     gram: Array
     counts: Array

@@ -37,7 +37,7 @@ class PatternSums(NamedTuple):
     """Sums over the rows of each bucket, additive: Σ 1 (P,), of the masks (P, D), of u (P, D) and u uᵀ (P, D, D), with
     u zero where missing."""
 
-    instances: Array
+    samples: Array
     masks: Array
     total: Array
     gram: Array
@@ -63,7 +63,7 @@ def block_patterns(block: Block, request: PatternRequest) -> PatternSums:
         rows = observed(features[at], request.shift, request.scale).residuals
         for number, bucket in enumerate(request.buckets):
             own = np.asarray(rows[places == bucket])
-            found.instances[number] += len(own)
+            found.samples[number] += len(own)
             found.masks[number] += (~np.isnan(features[at][places == bucket])).sum(axis=0)
             found.total[number] += own.sum(axis=0)
             found.gram[number] += own.T @ own
@@ -72,7 +72,7 @@ def block_patterns(block: Block, request: PatternRequest) -> PatternSums:
 
 def distinct(sums: PatternSums) -> bool:
     """Whether each bucket has rows of one mask only."""
-    return bool(((sums.masks == 0) | (sums.masks == sums.instances[:, None])).all())
+    return bool(((sums.masks == 0) | (sums.masks == sums.samples[:, None])).all())
 
 
 def entries_of_patterns(sums: PatternSums, request: EntryRequest) -> Entries:
@@ -108,4 +108,4 @@ def entries_of_patterns(sums: PatternSums, request: EntryRequest) -> Entries:
 def pairs_of_patterns(sums: PatternSums) -> PairSums:
     """The sums of pairs of features over all rows."""
     seen = (sums.masks > 0).astype(np.float64)
-    return PairSums(sums.gram.sum(axis=0), (seen * sums.instances[:, None]).T @ seen)
+    return PairSums(sums.gram.sum(axis=0), (seen * sums.samples[:, None]).T @ seen)

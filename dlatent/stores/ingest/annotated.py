@@ -181,7 +181,7 @@ def plain_values(values: Any) -> Values:
 
 def _dense(stored: Any, description: str, alive: Callable[[], None]) -> tuple[tuple[int, int], BatchFunction]:
     if len(stored.shape) != 2:
-        raise DataError(f"{description}: X has {len(stored.shape)} dimension(s), expected instances × features")
+        raise DataError(f"{description}: X has {len(stored.shape)} dimension(s), expected samples × features")
     shape = (int(stored.shape[0]), int(stored.shape[1]))
     chunk = (stored.chunks or (1,))[0]
 

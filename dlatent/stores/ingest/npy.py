@@ -26,7 +26,7 @@ class NpyReader(Reader):
         self._path = path
         mapped = self._map()
         if mapped.ndim != 2:
-            raise DataError(f"{location} has {mapped.ndim} dimension(s), expected instances × features")
+            raise DataError(f"{location} has {mapped.ndim} dimension(s), expected samples × features")
         self.columns = mapped.shape[1]
         self._shape = (mapped.shape[0], mapped.shape[1])
         self._dtype = mapped.dtype

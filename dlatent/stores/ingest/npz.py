@@ -97,7 +97,7 @@ class NpzReader(Reader):
     def _dense(self) -> tuple[int, BatchFunction]:
         with self._open("X") as member:
             if len(member.shape) != 2:
-                raise DataError(f"{self.description}: X has shape {member.shape}, expected instances × features")
+                raise DataError(f"{self.description}: X has shape {member.shape}, expected samples × features")
             shape, dtype, by_columns = (member.shape[0], member.shape[1]), member.dtype, member.fortran_order
         self.columns = shape[1]
         unpacked: list[ColumnMajor] = []

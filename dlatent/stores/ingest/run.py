@@ -64,7 +64,7 @@ def ingest(
     features: str | os.PathLike[str] | Sequence[str] | int | None = None,
     ids: str | None = None,
     index_base: IndexBase = "auto",
-    missing: Literal["refuse", "nan"] = "refuse",
+    missing: Literal["raise", "nan"] = "raise",
     missing_chunks: MissingChunks = "raise",
     max_features: int = DEFAULT.features,
     max_line_bytes: int = DEFAULT.line_bytes,
@@ -164,7 +164,7 @@ def _check_options(
         ("zero_rows", zero_rows, ("error", "keep", "drop")),
         ("dtype", dtype, (None, "float32", "float64")),
         ("index_base", index_base, ("auto", 0, 1)),
-        ("missing", missing, ("refuse", "nan")),
+        ("missing", missing, ("raise", "nan")),
     )
     for name, value, accepted in choices:
         if value not in accepted:

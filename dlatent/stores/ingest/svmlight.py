@@ -74,7 +74,7 @@ class SvmlightReader(Reader):
 
 def parse_fast(text: bytes, base: int) -> tuple[Any, LabelSets]:
     """Whole lines by scikit-learn's compiled parser; ValueError where a line needs `parse_strict`."""
-    from sklearn.datasets import load_svmlight_file  # a second of imports that opening links, say, has no need of
+    from sklearn.datasets import load_svmlight_file  # a second of imports that opening edges, say, has no need of
 
     if b"_" in text or not text.isascii():
         raise ValueError("Python reads some of this as numbers that are none")

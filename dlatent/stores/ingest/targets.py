@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Several outputs per row: a dense or CSR matrix with rows as instances, and the names of its columns."""
+    """Several outputs per row: a dense or CSR matrix with rows as samples, and the names of its columns."""
 
     matrix: Any
     names: Values | None

@@ -1,0 +1,218 @@
+"""What estimators for samples in a graph share: opening the graph, Δ, its determinant, and samples without edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, DataSource, Features, Graph, GraphRows
+from dlatent.engine.connect import connect
+from dlatent.errors import DataError
+from dlatent.estimators.base import Fitted
+from dlatent.estimators.ppca import PPCA, likelihood_rows
+from dlatent.fitting.task import Relation, Task
+from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators import graph_precision
+from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate, Precision
+from dlatent.passes import Pass
+from dlatent.stores.graph import open_graph
+
+GRAPH_BLOCK_ENTRIES = 4_000_000
+"""Stored edges that the multiplication with a graph beyond memory reads at a time."""
+HELD_ENTRIES = 50_000_000
+"""Up to this many stored edges (600 MB) a task keeps the graph in memory between multiplications."""
+PROBES_A_TASK = 4
+
+
+class GraphModel(PPCA):
+    """The common part of the estimators for samples in a graph; see RelationalPPCA."""
+
+    alpha: float
+    gamma: float
+    start: str
+    start_noise: float | None
+
+    @property
+    def precision(self) -> Precision:
+        """The numbers of Δ = γI + (αI + A)²."""
+        return Precision(float(self.alpha), float(self.gamma))
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        for name, value in (("alpha", self.alpha), ("gamma", self.gamma)):
+            if not isinstance(value, (int, float, np.number)) or not 0 <= value < np.inf:
+                raise DataError(f"{name} is {value!r}; expected a finite number, not negative")
+        if self.start not in ("random", "pca"):
+            raise DataError(f"start is {self.start!r}; expected 'random' or 'pca'")
+        if self.start_noise is not None and not self.start_noise > 0:
+            raise DataError(f"start_noise is {self.start_noise!r}; expected a positive variance, or None")
+        if self.start_noise is not None and self.start != "pca":
+            raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
+
+    def _open_graph(self, graph: Any, source: DataSource) -> Graph:
+        if graph is None:
+            raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
+        found = open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+        if not found.entries and not self.alpha and not self.gamma:
+            raise DataError("alpha and gamma are 0 and there is no edge, so that Δ is zero; give alpha > 0")
+        return found
+
+    def _relation(self, specification: Specification, graph: Graph | None) -> Relation:
+        assert graph is not None
+        rank = graph.samples
+        if self.gamma == 0:
+            rank = graph_precision.rank(whole(graph), self.precision)
+        if self.n_components >= min(rank, specification.sizes[0]):
+            raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
+        return Relation(self.precision, rank, self.start, self.start_noise)
+
+    def _keep(self, fitted: Fitted, task: Task) -> None:
+        super()._keep(fitted, task)
+        assert task.relation is not None
+        self.precision_rank_ = task.relation.rank
+
+    def log_determinant(
+        self, graph: Any, *, method: str = "auto", probes: int = 32, steps: int = 100, client: Any = None
+    ) -> Estimate:
+        """log|Δ| = Σ log(γ + (α + λ)²) over the eigenvalues λ of the adjacency matrix, which no fit needs.
+
+        Parameters: `graph` as in `fit`; `method` "exact" (a sparse factorisation; for γ = 0 over the non-zero
+        eigenvalues), "lanczos" (stochastic Lanczos quadrature with `probes` random vectors and `steps` steps), or
+        "auto", which is exact up to 20,000 samples; `client` as in `fit`.
+        Returns: the value in nats, and its standard error (0 where it is exact).
+        Errors: DataError for other methods, or where γ = 0 and the graph is too large for its eigenvalues.
+        """
+        if method not in ("auto", "exact", "lanczos"):
+            raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
+        opened = open_graph(graph)
+        exact = method == "exact" or (method == "auto" and opened.samples <= EXACT_SAMPLES)
+        if exact or self.gamma == 0:
+            return Estimate(graph_precision.log_determinant(whole(opened), self.precision), 0.0)
+        if probes < 2 or steps < 2:
+            raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
+        request = ProbeRequest(opened.rows, _row_edges(opened), opened.entries <= HELD_ENTRIES, self.precision, steps)
+        with connect(_probes(opened.samples, probes), client=client, cache_bytes=0) as session:
+            values, changes = session.run(Pass(probe_block, request, combine=joined_probes, name="log determinant"))
+        return graph_precision.estimated(values, changes)
+
+    def node_variance(self, graph: Any, rows: Any = None) -> Array:
+        """(Δ⁻¹)_ii of samples in a graph, by which the posterior covariance of each is multiplied.
+
+        Parameters: `graph` as in `fit`; `rows` (n,) positions of samples, None for all.
+        Returns: (n,). Errors: DataError for γ = 0, or for a graph of more than 20,000 samples.
+        """
+        opened = open_graph(graph)
+        if opened.samples > EXACT_SAMPLES:
+            raise DataError(
+                f"the graph has {opened.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
+            )
+        chosen = np.arange(opened.samples) if rows is None else np.asarray(rows)
+        return graph_precision.inverse_diagonal(whole(opened), self.precision, chosen)
+
+    def _likelihood_function(self) -> Any:
+        return partial(self._rows(isolated_likelihood_rows), precision=self._alone())
+
+    def _alone(self) -> float:
+        """Precision of a sample without edges."""
+        value = graph_precision.isolated_precision(self.precision)
+        if value == 0.0:
+            raise DataError("with alpha = 0 and gamma = 0 a sample without edges has no distribution")
+        return value
+
+
+def whole(graph: Graph) -> sp.csr_array:
+    """The adjacency matrix in memory, for what factorises it."""
+    return graph.rows.load(0, graph.samples)
+
+
+def _row_edges(graph: Graph) -> tuple[int, ...]:
+    pieces = max(1, -(-graph.entries // GRAPH_BLOCK_ENTRIES))
+    return tuple(np.linspace(0, graph.samples, pieces + 1).astype(int).tolist())
+
+
+@dataclass(eq=False)
+class ProbeRows:
+    """The numbers of some random probes, as a block source: a task for each."""
+
+    start: int
+    stop: int
+    nbytes: int
+
+    @property
+    def collection(self) -> None:
+        """None: nothing is computed by Dask."""
+        return
+
+    def load(self) -> Features:
+        """The numbers of the probes (n, 1)."""
+        return np.arange(self.start, self.stop, dtype=np.float64)[:, None]
+
+    def assemble(self, parts: Sequence[Any]) -> Features:
+        """The block itself."""
+        (part,) = parts
+        return cast(Features, part)
+
+
+def _probes(samples: int, probes: int) -> DataSource:
+    edges = [*range(0, probes, PROBES_A_TASK), probes]
+    # Their size in bytes is that of the vectors that they become, so that each block is a task of its own.
+    blocks = tuple(ProbeRows(a, b, 8 * samples * (b - a)) for a, b in pairwise(edges))
+    return DataSource((probes, 1), np.dtype(np.float64), blocks, uuid4().hex, description="probes", in_memory=False)
+
+
+class ProbeRequest(NamedTuple):
+    """The graph by rows, where they are cut, whether it stays in memory, Δ, and the Lanczos steps."""
+
+    rows: GraphRows
+    edges: tuple[int, ...]
+    held: bool
+    precision: Precision
+    steps: int
+
+
+def probe_block(block: Block, request: ProbeRequest) -> tuple[Array, Array]:
+    """Estimates of log|Δ| from the probes of a block, and what their last steps changed."""
+    numbers = np.asarray(block.features)[:, 0].astype(int)
+    samples, cuts = request.edges[-1], list(pairwise(request.edges))
+    signs = [np.random.default_rng([1, number]).integers(0, 2, samples) for number in numbers.tolist()]
+    held = [request.rows.load(a, b) for a, b in cuts] if request.held else None
+
+    def multiply(vectors: Array) -> Array:
+        pieces = held if held is not None else (request.rows.load(a, b) for a, b in cuts)
+        product: Array = np.concatenate([np.asarray(piece @ vectors) for piece in pieces])
+        return product
+
+    vectors = np.stack(signs, axis=1).astype(np.float64) * 2.0 - 1.0
+    return graph_precision.probe_log_determinants(multiply, vectors, request.precision, request.steps)
+
+
+def joined_probes(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Probes of both, one after the other."""
+    return np.concatenate([left[0], right[0]]), np.concatenate([left[1], right[1]])
+
+
+def isolated_likelihood_rows(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, precision: float
+) -> Array:
+    """Log-likelihood of rows without edges (n,): C/δ in the place of C, δ = γ + α²."""
+    values = likelihood_rows(x, y, parameters, specification)
+    if precision == 1.0:
+        return values
+    labelled = np.zeros(len(values), dtype=bool) if y is None else ~np.isnan(y[:, 0])
+    for pattern, at in (((0,), ~labelled), ((0, 1), labelled)):
+        if not at.any():
+            continue
+        size = sum(specification.sizes[view] for view in pattern)
+        log_determinant = pattern_projection(parameters, specification, pattern).log_determinant
+        distance = -2.0 * values[at] - size * LOG_2PI - log_determinant
+        values[at] += 0.5 * size * np.log(precision) - 0.5 * (precision - 1.0) * distance
+    return values

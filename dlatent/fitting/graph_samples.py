@@ -1,0 +1,165 @@
+"""Samples in a graph: NH takes the place of the scatter matrix.
+
+Every product with the data is a pass with neighbour sums (see `linear_gaussian.graph_statistics`); the loops are those
+of all routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.diagnostics import noise_floors
+from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.subspace import require_variation
+from dlatent.fitting.task import Task
+from dlatent.fitting.textbook import em_start, plain_em, stacked_shift
+from dlatent.linear_gaussian.graph_statistics import (
+    CentredSums,
+    GraphProducts,
+    GraphRequest,
+    GraphSums,
+    centred_product,
+    energy_rows,
+    expect_graph,
+    fold_energy,
+    fold_moments,
+    fold_products,
+    graph_moments,
+    graph_sums,
+    moment_rows,
+    own_share,
+    pattern_products,
+    product_rows,
+    sums_about,
+)
+from dlatent.linear_gaussian.maximisation import maximise
+from dlatent.linear_gaussian.moments import Moments, counts_alone
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import PatternProducts
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.passes import Run, neighbour_pass
+
+
+class GraphSamples:
+    """Samples in a graph: products a few columns at a time, as the plan says (see `fitting.samples.Samples`)."""
+
+    def __init__(self, task: Task, plan: Plan, shift: Array, run: Run) -> None:
+        assert task.relation is not None
+        self._task, self._relation, self._plan, self._run = task, task.relation, plan, run
+        self._shift, self._refuse = shift, task.options.refuse_zero_rows
+        self._sums: GraphSums | None = None
+
+    @property
+    def known(self) -> GraphSums:
+        """The sums of the first pass."""
+        assert self._sums is not None
+        return self._sums
+
+    def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        """NHV of each view, and where asked the sums about the weighted mean; the products of `subspace.climb`."""
+        product = self.product(directions[0], sums)
+        return (pattern_products(product, directions, self.known, sums=sums),)
+
+    def product(self, directions: Array, sums: bool) -> Array:
+        """NHV (D, b) of directions of the features; with `sums` those of the first pass are kept."""
+        product, first, energy = self._products(directions, sums)
+        if sums:
+            self._sums = graph_sums(first, energy, self._relation.rank)
+        return centred_product(product, directions, self.known)
+
+    def about(self, directions: Array, targets: Array) -> tuple[Array, CentredSums]:
+        """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
+        product, first, energy = self._products(directions, True)
+        return product, sums_about(first, energy, self._relation.rank, targets)
+
+    def moments(self) -> Moments:
+        """NH itself, where the features are few."""
+        gram: Array = self._run(
+            neighbour_pass(
+                moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
+            )
+        )
+        return graph_moments(gram, self._shift, self._relation.rank)
+
+    def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
+        """The log-likelihood of all samples at parameters about the weighted mean, without ½ D log|Δ|."""
+        product = self.product(parameters.loadings[: len(self._shift)], False)
+        return expect_graph(product, parameters, self.known.sums, specification).log_likelihood
+
+    def about_zero(self, parameters: Parameters) -> Parameters:
+        """The same parameters, whose mean was about the weighted one."""
+        return parameters._replace(mean=parameters.mean + self.known.offset)
+
+    def em(self, start: Parameters | None, options: Options, report: Report | None) -> Outcome:
+        """EM (PRPCA (19)–(22), with the new W in (22), errata 15), one pass over the data and edges per iteration."""
+        specification, width = self._task.specification, len(self._shift)
+        self.product(np.zeros((width, 0)), True)
+        sums, offset = self.known.sums, self.known.offset
+        energies = [sums.energy / (sums.samples * width)]
+        energies += [float(np.trace(sums.target_gram)) / (sums.samples * n) for n in specification.sizes[1:]]
+        variances = require_variation(np.array(energies), specification)
+        mean = offset + stacked_shift(self._shift, specification)
+        floored = specification.with_floors(noise_floors(specification, variances, mean, options))
+
+        def step(parameters: Parameters) -> tuple[Parameters, float]:
+            product = self.product(parameters.loadings[:width], False)
+            latent = expect_graph(product, parameters, sums, floored)
+            return maximise((latent,), floored, expand=False), latent.log_likelihood
+
+        begun = em_start(floored, variances, options) if start is None else start
+        last, history, converged = plain_em(step, begun, options, report)
+        counts = counts_alone((sums.samples,), len(specification.views))
+        final = last._replace(mean=mean)
+        return make_outcome(final, floored, history, options, variances, counts, converged=converged)
+
+    def concluded(self, outcome: Outcome) -> Outcome:
+        """The outcome of all samples, which the rank of Δ stands for in the sums."""
+        samples = self._task.problem.samples
+        return replace(outcome, samples=samples, view_samples=tuple(samples for _ in outcome.view_samples))
+
+    def _products(self, directions: Array, sums: bool) -> tuple[Array, GraphProducts, float]:
+        """(X−s)ᵀΔ(X−s)V, the first part of it, which has the sums where they are asked for, and their energy."""
+        # First, while there is no cache that would take the memory.
+        energy = self._energy() if sums else 0.0
+        parts = list[GraphProducts]()
+        for start, some in self._column_blocks(directions):
+            request = self._request(some, None, sums and not start)
+            own = neighbour_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
+            parts.append(self._run(own))
+        return np.hstack([part.product for part in parts]), parts[0], energy
+
+    def _column_blocks(self, directions: Array) -> Iterator[tuple[int, Array]]:
+        width = self._plan.columns_at_once or max(directions.shape[1], 1)
+        for start in range(0, max(directions.shape[1], 1), width):
+            yield start, directions[:, start : start + width]
+
+    def _energy(self) -> float:
+        """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace."""
+        column_blocks, total = max(self._plan.column_blocks, 1), 0.0
+        for first in range(column_blocks):
+            # Every block of columns has columns from everywhere: the frequent words of a vocabulary often come first.
+            request = self._request(None, slice(first, None, column_blocks), False)
+            total += self._run(
+                neighbour_pass(
+                    energy_rows, fold_energy, request, keep=own_share, hops=1, cached=column_blocks == 1, name="energy"
+                )
+            )
+        return total
+
+    def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
+        return GraphRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)
+
+
+def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Run) -> float:
+    """Log-likelihood of samples in a graph about the mean of the parameters, without ½ D log|Δ|, in nats."""
+    width = task.specification.sizes[0]
+    mean, targets = parameters.mean[:width], parameters.mean[width:]
+    data = GraphSamples(task, plan, mean, run)
+    product, sums = data.about(parameters.loadings[:width], targets)
+    return expect_graph(product, parameters, sums, task.specification).log_likelihood

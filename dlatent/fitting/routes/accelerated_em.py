@@ -1,0 +1,94 @@
+"""Row by row: accelerated EM, one pass an iteration, where rows have no statistics in common."""
+
+from __future__ import annotations
+
+from dlatent.arrays import Array
+from dlatent.fitting.accelerated_em import fit_rows
+from dlatent.fitting.costs import (
+    BASE_MEMORY,
+    EXPECTED_ROW_PASSES,
+    EXPECTED_VIEW_PASSES,
+    GEMM_RATE,
+    ROW_CHUNK_BYTES,
+    ROW_SOLVE,
+    SPARSE_RATE,
+    cache_room,
+    driver_base,
+    pass_seconds,
+    placed,
+    stays,
+    worker_memory,
+)
+from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.task import Task
+from dlatent.fitting.textbook import stacked_shift
+from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
+from dlatent.passes import Run
+
+MAX_PASSES = 300
+
+
+class AcceleratedEMRoute:
+    """About twenty passes, D · K² numbers."""
+
+    name, observed = "accelerated_em", True
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where rows have statistics in common, which another route reads in fewer passes."""
+        if problem.graph_entries is not None:
+            return "rows are joined by a graph"
+        if problem.missing:
+            return None
+        if problem.shared:
+            return "no entry is missing"
+        # What sparse rows do not store is zero: only their Gram matrix does without densifying them.
+        return "the data are sparse" if problem.nnz is not None and not problem.views else None
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """About twenty passes, statistics of D × K²/2 numbers: any entry may be missing, and noise may be per feature;
+        of joint samples, which lack whole views, only D × K for each pattern."""
+        if problem.views:
+            return _joint_rows_route(problem, machine)
+        k, width = problem.n_components, problem.features + problem.targets
+        packed = (k + 1) * (k + 2) // 2
+        statistic = 8 * max(width * (packed + k + 2), min(MOST * width**2, LARGEST))
+        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * width
+        rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+        flops = 4.0 * cells * (packed + k) + problem.samples * float(k) ** 3 * ROW_SOLVE
+        held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
+        # The points and images that the acceleration remembers, and a few statistics.
+        own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
+        cache = cache_room(problem, machine, held, own)
+        first = pass_seconds(problem, machine, flops, rate, decode=True)
+        later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
+        seconds = first + (EXPECTED_ROW_PASSES - 1) * later
+        return placed(
+            "accelerated_em", problem.em_passes or EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine
+        )
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum by accelerated EM, or by textbook EM."""
+        options, whole = task.settled_options(plan, MAX_PASSES), stacked_shift(shift, task.specification)
+        if task.arrangement is None:
+            return fit_rows(run, task.specification, whole, options, textbook=task.textbook, report=report)
+        data = begin(run, task.specification, whole, options, task.arrangement, report)
+        return em_on_data(data) if task.textbook else accelerated_em(data)
+
+
+def _joint_rows_route(problem: Problem, machine: Machine) -> Cost:
+    k = problem.n_components
+    statistic = 8 * sum(problem.widths) * (k + 3)
+    cells = float(problem.nnz) if problem.nnz is not None else problem.nbytes / problem.itemsize
+    rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+    held = worker_memory(problem, machine, statistic, 8 * problem.features * (k + 3))
+    own = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
+    cache = cache_room(problem, machine, held, own)
+    flops = 4.0 * cells * (k + 1)
+    first = pass_seconds(problem, machine, flops, rate, decode=True)
+    later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
+    seconds = first + (EXPECTED_VIEW_PASSES - 1) * later
+    return placed(
+        "accelerated_em", problem.em_passes or EXPECTED_VIEW_PASSES, seconds, cache, held + cache, own, machine
+    )

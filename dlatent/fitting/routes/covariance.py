@@ -1,0 +1,90 @@
+"""By moments: one pass for the Gram matrix of the features, then everything on the driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlatent.arrays import Array
+from dlatent.fitting.costs import (
+    FULL_EIGEN,
+    GEMM_RATE,
+    SPARSE_GRAM_RATE,
+    VIEW_STEPS,
+    driver_base,
+    exchange_memory,
+    graph_memory,
+    graph_seconds,
+    pass_seconds,
+    placed,
+    space_memory,
+    subspace_bound,
+    worker_memory,
+)
+from dlatent.fitting.moments import by_moments
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.samples import samples_of, start_of_em
+from dlatent.fitting.subspace import extra_directions
+from dlatent.fitting.task import Task
+from dlatent.fitting.textbook import em_on_moments
+from dlatent.passes import Run
+
+
+class CovarianceRoute:
+    """One pass, D² numbers."""
+
+    name, observed = "covariance", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where there is a matrix of numbers for each row."""
+        return "any entry may be missing" if problem.missing else None
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""
+        width = problem.features + problem.targets
+        square = 8 * width**2
+        statistic = sum(8 * own**2 for own in problem.widths)
+        rate = GEMM_RATE * (2 if problem.itemsize == 4 else 1)
+        flops = float(problem.samples) * max(problem.views, default=problem.features) ** 2
+        if problem.nnz is not None:
+            flops, rate = 2.0 * problem.nnz**2 / max(problem.samples, 1), SPARSE_GRAM_RATE
+        if width <= FULL_EIGEN:
+            driver = 4.0 * width**3 / GEMM_RATE
+        else:
+            driver = 4.0 * width**2 * (problem.n_components + extra_directions(problem.n_components)) * 20 / GEMM_RATE
+        if problem.views:
+            # Iterations on the Gram matrices of all patterns: on all features, or on subspaces of many shared ones.
+            shared = problem.shared and problem.features > FULL_EIGEN
+            steps = 20 if shared else VIEW_STEPS
+            driver = 4.0 * sum(own**2 for own in problem.widths) * problem.n_components * steps / GEMM_RATE
+        if problem.graph_entries is not None and problem.nnz is not None:
+            flops, rate = 2.0 * problem.samples * width**2, GEMM_RATE  # rows that meet their neighbours become dense
+        seconds = pass_seconds(problem, machine, flops, rate, decode=True) + driver
+        seconds += graph_seconds(problem, machine, width, 1)
+        worker = worker_memory(problem, machine, statistic, 8 * width)
+        if problem.graph_entries is not None:
+            worker += graph_memory(problem, machine) + exchange_memory(problem, machine, width + 1)
+        # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
+        own = (
+            driver_base(problem, machine)
+            + 3 * statistic
+            + 3 * square
+            + space_memory(problem, subspace_bound(problem, machine))
+        )
+        cost = placed("covariance", 1, seconds, 0, worker, own, machine)
+        if problem.graph_entries is None:
+            return cost
+        return replace(cost, columns_at_once=width + 1, neighbour_bytes=8 * problem.travelling * (width + 1))
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum from moments; with textbook EM the iterations do not touch the data either."""
+        problem = task.problem
+        options = task.settled_options(plan, single=problem.itemsize == 4 and problem.nnz is None)
+        samples = samples_of(task, plan, shift, run)
+        start = start_of_em(self, task, plan, shift, run)
+        moments = samples.moments()
+        if task.textbook:
+            found = em_on_moments(moments, task.specification, options, report, start=start)
+        else:
+            found = by_moments(moments, task.specification, options, report, growing=task.growing)
+        return samples.concluded(found)

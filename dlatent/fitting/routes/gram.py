@@ -1,0 +1,86 @@
+"""By inner products of samples: two passes, where there are fewer samples than features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlatent.arrays import Array
+from dlatent.fitting.costs import (
+    DECODE_RATE,
+    DUAL_PASSES,
+    EXPECTED_PASSES,
+    FULL_EIGEN,
+    GEMM_RATE,
+    SKEWNESS,
+    SPARSE_GRAM_RATE,
+    TASK_SECONDS,
+    cache_room,
+    driver_base,
+    group_number,
+    paired_memory,
+    pass_seconds,
+    placed,
+    shares_met,
+    stays,
+    tile_visits,
+    worker_memory,
+)
+from dlatent.fitting.gram import fit_linear
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.subspace import extra_directions
+from dlatent.fitting.task import Task
+from dlatent.passes import Run
+
+
+class GramRoute:
+    """Two passes, N² numbers."""
+
+    name, observed = "gram", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where rows are not compared as wholes, or are too many."""
+        if problem.missing:
+            return "any entry may be missing"
+        if not problem.shared:
+            return "each feature has a noise variance of its own"
+        if problem.views:
+            return "there are several views"
+        if problem.graph_entries is not None:
+            return "rows are joined by a graph"
+        return None if problem.samples < problem.features else "there are no fewer samples than features"
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """One pass for the inner products of all pairs of samples, one for the loadings; the driver holds N² numbers,
+        and where they are few, or for textbook EM, all combinations of the samples."""
+        count, k = problem.samples, problem.n_components
+        columns = k + extra_directions(k) + problem.targets
+        groups = group_number(problem)
+        flops, rate = float(count) ** 2 * problem.features, GEMM_RATE
+        if problem.nnz is not None:
+            flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1) / 2.0, SPARSE_GRAM_RATE
+        if not problem.targets and count <= FULL_EIGEN:
+            driver = 4.0 * count**3 / GEMM_RATE
+        else:
+            driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
+        square = 8 * count**2
+        held = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
+        # A worker holds its tiles of half of the products until the driver has them.
+        held += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
+        own = driver_base(problem, machine) + (8 if problem.em_passes or count <= FULL_EIGEN else 3) * square
+        cache = cache_room(problem, machine, held, own)
+        threads = machine.workers * machine.threads
+        visits = tile_visits(problem, machine, cache)
+        reading = visits * problem.nbytes / DECODE_RATE
+        seconds = driver + (flops / rate + reading) / threads + TASK_SECONDS * groups * shares_met(machine)
+        seconds += pass_seconds(
+            problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False
+        )
+        reads = visits + (not stays(problem, machine, cache))
+        return replace(placed("gram", DUAL_PASSES, seconds, cache, held + cache, own, machine), reads=reads)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum over combinations of samples."""
+        options = task.settled_options(plan)
+        targets = None if task.targets is None else task.targets(0, task.problem.samples)
+        return fit_linear(run, task.specification, shift, targets, options, textbook=task.textbook, report=report)

@@ -1,0 +1,251 @@
+"""Statistics of samples in a graph: what ordinary moments become when the samples have the precision Δ.
+
+    T ~ N(1μᵀ, Δ⁻¹, C),  C = WWᵀ + Ψ,  Δ = γI + (αI + A)²:
+    log p(T) = −½ [N D log 2π − D log|Δ| + N log|C| + N tr(C⁻¹H)],   H = (T − 1μᵀ)ᵀ Δ (T − 1μᵀ) / N,   μ = TᵀΔ1 / 1ᵀΔ1
+
+so that NH takes the place of the scatter matrix, and all that was written for independent samples holds.  Rows
+send thin rows R to their neighbours, R ← αR + AR, once for (αI + A)R and twice for ΔR; Δ and H are never formed.
+Source: PRPCA (15)–(18); rows are samples here, so matrices are the transposes of the paper's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, Block, Exchanged, Rows
+from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, joined, pattern_projection
+from dlatent.linear_gaussian.moments import Moments, PatternMoments, check_rows
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.products import PatternProducts, PatternSums, weighted_sums
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.graph_precision import Precision
+
+
+class GraphRequest(NamedTuple):
+    """Δ, the shift (D,), directions V (D, b) or None, columns of the features or None, whether sums are wanted too, and
+    whether all-zero rows are refused."""
+
+    precision: Precision
+    shift: Array
+    directions: Array | None
+    columns: slice | None
+    sums: bool
+    refuse_zero_rows: bool
+
+
+class GraphProducts(NamedTuple):
+    """(X−s)ᵀΔ(X−s)V (D, b), and where asked (X−s)ᵀΔ1, 1ᵀΔ1, YᵀΔ1, (X−s)ᵀΔY, YᵀΔY; additive over samples."""
+
+    product: Array
+    total: Array | None
+    weight: float
+    target_total: Array
+    cross: Array
+    target_gram: Array
+
+
+def own_share(own: Rows, request: GraphRequest) -> Rows:
+    """αR, what (αI + A)R has of a row itself."""
+    return own * request.precision.alpha
+
+
+def _targets(block: Block) -> Array:
+    return np.zeros((block.rows, 0)) if block.targets is None else block.targets
+
+
+def product_rows(block: Block, request: GraphRequest) -> Array:
+    """What the rows of a block send: (X−s)V (n, b), with sums [(X−s)V, Y, 1] (n, b + L + 1)."""
+    x, shift, directions = block.features, request.shift, request.directions
+    assert directions is not None
+    sparse = isinstance(x, sp.csr_array)
+    found: Array = np.asarray(x @ directions if sparse else (x - shift) @ directions)
+    if sparse and shift.any():
+        found -= shift @ directions
+    return np.hstack([found, _targets(block), np.ones((block.rows, 1))]) if request.sums else found
+
+
+def fold_products(block: Block, request: GraphRequest) -> GraphProducts:
+    """The products of a block after two hops; O(nnz b) or O(n D b). Raises DataError where sums find bad values."""
+    own, met = _dense(block.exchanged)
+    weighted = request.precision.gamma * own + met
+    y = _targets(block)
+    if not request.sums:
+        moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place], energies=False)
+        return GraphProducts(moved, None, 0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
+    width = own.shape[1] - y.shape[1] - 1
+    # The plain sum of the rows, in the last column, finds values that are not finite where they are.
+    plain = np.column_stack([weighted, np.ones(block.rows)])
+    moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: plain[place], energies=False)
+    check_rows(block, moved[:, -1], refuse_zero_rows=request.refuse_zero_rows)
+    return GraphProducts(
+        moved[:, :width],
+        moved[:, -2],
+        float(weighted[:, -1].sum()),
+        y.T @ weighted[:, -1],
+        moved[:, width:-2],
+        y.T @ weighted[:, width:-1],
+    )
+
+
+def _dense(exchanged: Exchanged | None) -> tuple[Array, Array]:
+    assert exchanged is not None
+    assert isinstance(exchanged.own, np.ndarray)
+    assert isinstance(exchanged.met, np.ndarray)
+    return exchanged.own, exchanged.met
+
+
+def energy_rows(block: Block, request: GraphRequest) -> Rows:
+    """Some columns of X−s; those of sparse features stay as they are and get, where s is not zero, a column of ones."""
+    assert request.columns is not None
+    part = block.features[:, request.columns]
+    if isinstance(part, sp.csr_array):
+        rows = part.astype(np.float64)
+        moved = request.shift[request.columns].any()
+        return sp.csr_array(sp.hstack([rows, sp.csr_array(np.ones((block.rows, 1)))], format="csr")) if moved else rows
+    return np.asarray(part - request.shift[request.columns])
+
+
+def fold_energy(block: Block, request: GraphRequest) -> float:
+    """Σ γ‖x_i−s‖² + ‖Σ_j (αI + A)_ij (x_j−s)‖² over the rows of a block and the columns asked for, after one hop."""
+    assert block.exchanged is not None
+    assert request.columns is not None
+    own, met = block.exchanged
+    shift = request.shift[request.columns]
+    return request.precision.gamma * _square(own, shift) + _square(met, shift)
+
+
+def _square(rows: Rows, shift: Array) -> float:
+    """Σ‖r_i − n_i s‖² of sparse rows [r, n] where s is not zero; Σ‖r_i‖² of all others."""
+    if not isinstance(rows, sp.csr_array):
+        return float(rows.ravel() @ rows.ravel())
+    if not shift.any():
+        return float(rows.data @ rows.data)
+    inner, weights = rows[:, :-1], rows[:, [-1]].toarray().ravel()
+    return float(inner.data @ inner.data - 2.0 * weights @ (inner @ shift) + (weights @ weights) * (shift @ shift))
+
+
+def moment_rows(block: Block, request: GraphRequest) -> Array:
+    """[X−s, Y, 1] (n, D + L + 1), for few features."""
+    x = block.features
+    check_rows(
+        block,
+        np.asarray(x.sum(axis=0, dtype=np.float64)).ravel(),
+        refuse_zero_rows=request.refuse_zero_rows,
+    )
+    dense = x.toarray() if isinstance(x, sp.csr_array) else x
+    return np.hstack([dense - request.shift, _targets(block), np.ones((block.rows, 1))])
+
+
+def fold_moments(block: Block, request: GraphRequest) -> Array:
+    """RᵀΔR (D + L + 1)² of the rows of a block after one hop: the Gram matrix of [√γ R ; (αI + A)R]."""
+    own, met = _dense(block.exchanged)
+    gram: Array = request.precision.gamma * (own.T @ own) + met.T @ met
+    return gram
+
+
+def graph_moments(gram: Array, shift: Array, samples: int) -> Moments:
+    """Moments about the weighted mean μ = TᵀΔ1 / 1ᵀΔ1 (PRPCA (16)), from RᵀΔR; `samples` is N, or rank Δ."""
+    weight, total = float(gram[-1, -1]), gram[:-1, -1]
+    inner = gram[:-1, :-1] - np.outer(total, total) / weight
+    targets = np.zeros(len(total) - len(shift))
+    found = PatternMoments(float(samples), np.zeros(len(total)), (inner + inner.T) / 2)
+    spare = np.zeros(1 + bool(len(targets)))
+    return Moments((found,), np.concatenate([shift, targets]) + total / weight, spare, spare)
+
+
+class CentredSums(NamedTuple):
+    """Sums of [X, Y] about a mean, weighted by Δ: N or rank Δ, tr XᵀΔX, XᵀΔY (D, L) and YᵀΔY (L, L)."""
+
+    samples: float
+    energy: float
+    cross: Array
+    target_gram: Array
+
+    @property
+    def pattern(self) -> PatternSums:
+        """The same as the sums of a pattern of views."""
+        views = [self.energy, float(np.trace(self.target_gram))][: 1 + bool(len(self.target_gram))]
+        return PatternSums(self.samples, np.zeros(sum(self.cross.shape)), np.array(views))
+
+
+class GraphSums(NamedTuple):
+    """What the first pass leaves: the sums of [X−s, Y] about their weighted mean, that mean relative to the shift, and
+    (X−s)ᵀΔ1 and 1ᵀΔ1, by which later products are centred."""
+
+    sums: CentredSums
+    offset: Array
+    total: Array
+    weight: float
+
+
+def graph_sums(found: GraphProducts, energy: float, samples: int) -> GraphSums:
+    """Sums about the weighted mean, from those of the first pass and tr (X−s)ᵀΔ(X−s); `samples` is N, or rank Δ."""
+    assert found.total is not None
+    total, weight, targets = found.total, found.weight, found.target_total
+    sums = CentredSums(
+        float(samples),
+        energy - float(total @ total) / weight,
+        found.cross - np.outer(total, targets) / weight,
+        found.target_gram - np.outer(targets, targets) / weight,
+    )
+    return GraphSums(sums, np.concatenate([total, targets]) / weight, total, weight)
+
+
+def sums_about(found: GraphProducts, energy: float, samples: int, targets: Array) -> CentredSums:
+    """The sums of [X−s, Y−t] for given t (L,), where the shift is the mean that is meant; see `graph_sums`."""
+    assert found.total is not None
+    moved = np.outer(found.target_total, targets)
+    gram = found.target_gram - moved - moved.T + found.weight * np.outer(targets, targets)
+    cross = found.cross - np.outer(found.total, targets)
+    return CentredSums(float(samples), energy, cross, gram)
+
+
+def pattern_products(product: Array, directions: tuple[Array, ...], known: GraphSums, *, sums: bool) -> PatternProducts:
+    """NHV of features and targets from that of the features (D, b), for directions of the features and, in the first
+    pass, the unit vectors of the targets."""
+    inner, first = known.sums, directions[0]
+    if len(directions) == 1:
+        return PatternProducts((product,), inner.pattern if sums else None)
+    whole = np.asfortranarray(np.vstack([product, inner.cross.T @ first]))
+    targets = np.vstack([inner.cross, inner.target_gram]) @ directions[1]
+    return PatternProducts((whole, np.asfortranarray(targets)), inner.pattern if sums else None)
+
+
+def centred_product(product: Array, directions: Array, known: GraphSums) -> Array:
+    """NHV (D, b) from (X−s)ᵀΔ(X−s)V: the mean is carried through as a rank-one term."""
+    centred: Array = product - np.outer(known.total, known.total @ directions) / known.weight
+    return centred
+
+
+def joint_product(product: Array, parameters: Parameters, sums: CentredSums, size: int) -> Array:
+    """NHΨ⁻¹W of features and targets (D + L, K), from NH_xx W_x and the sums."""
+    noise, own = parameters.noise_variance, parameters.loadings[size:]
+    upper: Array = product / noise[0]
+    if not len(own):
+        return upper
+    upper = upper + sums.cross @ own / noise[1]
+    lower = sums.cross.T @ parameters.loadings[:size] / noise[0] + sums.target_gram @ own / noise[1]
+    return np.vstack([upper, lower])
+
+
+def expect_graph(product: Array, parameters: Parameters, sums: CentredSums, specification: Specification) -> Latent:
+    """E-step of PRPCA (19), (20) from NH_xx W_x (D, K), for parameters whose mean is the weighted one (written as 0).
+
+    The log-likelihood in it is without ½ D log|Δ|, which does not depend on the parameters.
+    """
+    pattern = specification.patterns[0]
+    size, count = specification.sizes[0], sums.samples
+    coefficients, covariance, log_determinant = pattern_projection(parameters, specification, pattern)
+    scaled = joint_product(product, parameters, sums, size)
+    gram_b = scaled @ covariance
+    second = count * covariance + coefficients @ gram_b
+    cross = np.column_stack([gram_b, np.zeros(len(gram_b))])
+    energy = np.array([sums.energy, float(np.trace(sums.target_gram))])[: len(specification.views)]
+    noise = specification.per_feature(parameters.noise_variance)
+    trace = float((energy / parameters.noise_variance).sum())
+    trace -= float(np.sum(gram_b * (parameters.loadings / noise[:, None])))
+    value = -0.5 * (count * (len(noise) * LOG_2PI + log_determinant) + trace)
+    return Latent(joined(second, np.zeros(second.shape[0]), count), cross, energy, value)

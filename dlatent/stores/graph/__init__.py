@@ -1,0 +1,7 @@
+"""Graphs between samples: opened (`open_graph`), ingested (`ingest_graph`) and put into a near order (`reorder`)."""
+
+from dlatent.stores.graph.ingest import GraphReport, ingest_graph
+from dlatent.stores.graph.open import open_graph
+from dlatent.stores.graph.reorder import ReorderReport, reorder
+
+__all__ = ["GraphReport", "ReorderReport", "ingest_graph", "open_graph", "reorder"]

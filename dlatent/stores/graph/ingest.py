@@ -1,0 +1,235 @@
+"""Graphs of any size into stores of edges: sorted on disk, made symmetric, checked once and for all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import zarr
+
+from dlatent.arrays import AxisLabels, DataSource, Graph
+from dlatent.errors import masked
+from dlatent.stores.atomic import new_store, require_writable
+from dlatent.stores.csr import open_csr
+from dlatent.stores.graph.checks import check_samples, check_square, explained
+from dlatent.stores.graph.common_neighbours import Halves, common_neighbour_rows
+from dlatent.stores.graph.counts import Counts
+from dlatent.stores.graph.direction import Direction, check_direction, undirected
+from dlatent.stores.graph.edges import Placed, kept, resolve
+from dlatent.stores.graph.lookup import Lookup
+from dlatent.stores.graph.open import list_of, located, named
+from dlatent.stores.graph.rows import row_numbers
+from dlatent.stores.graph.stored import BLOCK_BYTES, CHECKED, adjacency_group
+from dlatent.stores.graph.symmetry import block_graph
+from dlatent.stores.guard import guarded, guarded_each
+from dlatent.stores.ingest.run import scratch
+from dlatent.stores.ingest.source import directory_size
+from dlatent.stores.ingest.spill import TripleSpill
+from dlatent.stores.lazy import is_dask_array, open_dask
+from dlatent.stores.memory import open_scipy
+from dlatent.stores.open import open
+from dlatent.stores.sparse import CsrWriter
+from dlatent.stores.strict import MissingChunks
+
+ROWS = 1 << 16
+"""Rows of a graph that are copied at once."""
+
+BATCH_BYTES = 1 << 24
+"""Bytes of edges that are sorted at one time; they take about ten times as much memory."""
+
+MOST_PAIRS = 10**9
+"""Pairs of samples that common neighbours may visit unless the caller says otherwise."""
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What was written: `edges` between `samples`, degrees, and what was dropped or merged on the way."""
+
+    destination: str
+    samples: int
+    edges: int
+    weighted: bool
+    self_loops_dropped: int
+    duplicates_merged: int
+    zeros_dropped: int
+    isolated: int
+    median_degree: float
+    largest_degree: int
+    bytes_written: int | None
+    seconds: float
+    notes: tuple[str, ...]
+
+
+def ingest_graph(
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    samples: int | None = None,
+    data: Any = None,
+    direction: Direction | None = None,
+    ids: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    most_pairs: int = MOST_PAIRS,
+    missing_chunks: MissingChunks = "raise",
+    overwrite: bool = False,
+) -> GraphReport:
+    """Write a graph of any size as a symmetric adjacency matrix in a Zarr store, which `open_graph` opens unchecked.
+
+    Edges are read in pieces, sorted by row in temporary files beside the destination (about 50 bytes an edge), merged
+    and written; memory holds one piece and about 50 bytes for each sample, and its label where there are labels.
+
+    Parameters
+    ----------
+    source, samples, direction, ids, weights, missing_chunks : as for `open_graph`.
+    out : path or fsspec URL of the new store.
+    data : the data that the graph belongs to, anything that can be fitted; says N and the labels of the samples.
+    most_pairs : common neighbours are refused where they would visit more pairs of samples than this,
+        Σ in-degree² + Σ out-degree², because a sample with many edges joins all its neighbours with each other.
+    overwrite : replace a store at the destination, once the new one is complete.
+
+    Returns: the report.
+    Errors: those of `open_graph`; StoreError where the destination cannot be written.
+    """
+    started = time.perf_counter()
+    check_direction(direction)
+    require_writable(out, overwrite=overwrite)
+    origin = None
+    if data is not None:
+        opened = open(data, missing_chunks=missing_chunks)
+        check_samples(opened.shape[0], samples, opened.description)
+        samples, ids = opened.shape[0], opened.labels.samples if ids is None else ids
+        origin = opened.labels.origin
+    with new_store(out, kind="graph", overwrite=overwrite) as root, scratch(out) as directory:
+        with guarded(named(source)), explained(origin):
+            given, counts = _given(source, Lookup(samples, ids, origin), weights, missing_chunks), Counts()
+        given = given._replace(placed=guarded_each(given.placed, given.place))
+        spill, weighted = _spilled(given, directory, counts)
+        halves = _halves(spill, given, weighted, counts)
+        if direction == "common_neighbours":
+            weighted = False
+            rows = common_neighbour_rows(halves, given.samples, most_pairs, directory, given.place)
+        else:
+            rule = None if given.one_order else direction
+            rows = (
+                undirected(half.forward, half.backward, rule, weighted=weighted, place=given.place, start=half.start)
+                for half in halves
+            )
+        degrees = write_graph(root, rows, given.samples, weighted=weighted)
+    counts.isolated = int(np.count_nonzero(degrees == 0))
+    return GraphReport(
+        destination=masked(os.fspath(out)),
+        samples=given.samples,
+        edges=int(degrees.sum()) // 2,
+        weighted=weighted,
+        self_loops_dropped=counts.self_loops,
+        duplicates_merged=counts.duplicates,
+        zeros_dropped=counts.zeros,
+        isolated=counts.isolated,
+        median_degree=float(np.median(degrees)),
+        largest_degree=int(degrees.max()),
+        bytes_written=directory_size(os.fspath(out)),
+        seconds=time.perf_counter() - started,
+        notes=(*given.notes, *counts.notes()),
+    )
+
+
+def write_graph(
+    group: zarr.Group, rows: Iterable[sp.csr_array], samples: int, *, weighted: bool
+) -> npt.NDArray[np.int64]:
+    """Write the rows of A, which are trusted, and leave word that they were checked; returns the degrees (N,)."""
+    writer = CsrWriter(group, columns=samples, dtype=np.float64 if weighted else np.float32)
+    degrees = []
+    for block in rows:
+        writer.append(block)
+        degrees.append(np.diff(block.indptr).astype(np.int64))
+    writer.close()
+    found = np.concatenate(degrees)
+    group.attrs[CHECKED] = {"entries": int(found.sum()), "isolated": int(np.count_nonzero(found == 0))}
+    return found
+
+
+class _Given(NamedTuple):
+    """Edges by position as they come: `weighted` None says that the weights are none where all are 1."""
+
+    place: str
+    samples: int
+    placed: Iterator[Placed]
+    weighted: bool | None
+    one_order: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None, missing_chunks: MissingChunks) -> _Given:
+    if isinstance(source, Graph):
+        check_samples(source.samples, lookup.samples, source.description)
+        return _Given(source.description, source.samples, _rows_of(source), None, one_order=True)
+    source = located(source, weights, missing_chunks)
+    if isinstance(source, zarr.Group | zarr.Array):
+        return _matrix(open_csr(adjacency_group(source), BLOCK_BYTES), lookup)
+    if sp.issparse(source):
+        return _matrix(open_scipy(source, BLOCK_BYTES, AxisLabels()), lookup)
+    if is_dask_array(source):
+        return _matrix(open_dask(source, AxisLabels()), lookup)
+    edges = list_of(source, lookup, weights)
+    lookup, notes = resolve(edges, lookup)
+    return _Given(edges.place, lookup.size, edges.placed(lookup), edges.weighted, edges.undirected, notes)
+
+
+def _matrix(source: DataSource, lookup: Lookup) -> _Given:
+    check_square(source.shape, source.dtype, source.description)
+    check_samples(source.shape[0], lookup.samples, source.description)
+    return _Given(source.description, source.shape[0], block_graph(source), None)
+
+
+def _rows_of(graph: Graph) -> Iterator[Placed]:
+    for start in range(0, graph.samples, ROWS):
+        rows = graph.rows.load(start, min(start + ROWS, graph.samples))
+        yield Placed(start + row_numbers(rows), rows.indices.astype(np.int64), rows.data)
+
+
+def _spilled(given: _Given, directory: Path, counts: Counts) -> tuple[TripleSpill, bool]:
+    """All edges, sorted on disk, and whether they are weighted.
+
+    Each edge lies there twice, in row i as column 2 j and in row j as column 2 i + 1, so that rows of D and of Dᵀ are
+    read together.
+    """
+    spill = TripleSpill(
+        directory, given.samples, 2 * given.samples, np.uint8 if given.weighted is False else np.float64
+    )
+    heavy = False
+    for placed in given.placed:
+        graph = kept(placed, counts)
+        heavy = heavy or bool(np.any(graph.weights != 1))
+        spill.add(graph.sources, 2 * graph.targets, graph.weights)
+        spill.add(graph.targets, 2 * graph.sources + 1, graph.weights)
+    return spill, heavy if given.weighted is None else given.weighted
+
+
+def _halves(spill: TripleSpill, given: _Given, weighted: bool, counts: Counts) -> Iterator[Halves]:
+    """Rows of D and of Dᵀ, block by block, with repeated edges merged; equal for edges without direction."""
+    for start, both in spill.batches(BATCH_BYTES):
+        forward, backward = _half(both, 0), _half(both, 1)
+        listed = len(forward.data)
+        for half in (forward, backward):
+            half.sum_duplicates()
+            half.data = half.data if weighted else np.ones_like(half.data)
+        counts.duplicates += listed - len(forward.data)
+        if given.one_order:
+            forward = backward = undirected(
+                forward, backward, "undirected", weighted=weighted, place=given.place, start=start
+            )
+        yield Halves(start, forward, backward)
+
+
+def _half(both: sp.csr_array, odd: int) -> sp.csr_array:
+    keep = (both.indices & 1) == odd
+    pointers = np.concatenate([[0], np.cumsum(keep)])[both.indptr]
+    shape = (both.shape[0], both.shape[1] // 2)
+    return sp.csr_array((both.data[keep].astype(np.float64), both.indices[keep] >> 1, pointers), shape)

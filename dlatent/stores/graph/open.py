@@ -1,0 +1,142 @@
+"""The door for graphs: one function that turns every accepted input into `Edges`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import zarr
+
+from dlatent.arrays import Graph, Origin
+from dlatent.errors import DataError
+from dlatent.stores.graph.checks import check_samples, explained
+from dlatent.stores.graph.direction import Direction, check_direction
+from dlatent.stores.graph.edges import EdgeList, edges_of_array, edges_of_networkx, is_networkx
+from dlatent.stores.graph.files import FILES, edges_of_file, is_matrix_archive, matrix_of_archive
+from dlatent.stores.graph.lookup import Lookup
+from dlatent.stores.graph.matrices import graph_of_list, graph_of_matrix
+from dlatent.stores.graph.stored import adjacency_group, graph_of_dask, graph_of_group
+from dlatent.stores.guard import guarded
+from dlatent.stores.ingest.source import plain_suffix
+from dlatent.stores.lazy import is_dask_array
+from dlatent.stores.location import local_path
+from dlatent.stores.open import open_node
+from dlatent.stores.strict import MissingChunks, StrictStore, strict
+
+ACCEPTED = (
+    "a scipy.sparse or Dask matrix (N × N), an array or table of edges, (m, 2) or (m, 3) with weights, a networkx "
+    "graph, the path or URL of a Zarr store with a csr_matrix, or a .npz, .csv, .tsv or .parquet file"
+)
+
+
+def open_graph(
+    graph: Any,
+    *,
+    samples: int | None = None,
+    direction: Direction | None = None,
+    weights: npt.ArrayLike | None = None,
+    ids: npt.ArrayLike | None = None,
+    missing_chunks: MissingChunks = "raise",
+    origin: Origin | None = None,
+) -> Graph:
+    """Open an undirected graph between samples, whose adjacency matrix A (N, N) any process can load by rows.
+
+    With D_ij the given weight of the edge from i to j, self-loops left out:
+    None: A = D = Dᵀ;  "symmetrise": A = D + Dᵀ;  "undirected": A = max(D, Dᵀ);
+    "common_neighbours": A = [D Dᵀ + Dᵀ D ≠ 0].
+
+    Parameters
+    ----------
+    graph : scipy.sparse matrix of any format or Dask array (N, N); array or pandas table of edges, (m, 2) or (m, 3)
+        with weights in the third column; networkx graph; Zarr group with a csr_matrix, or the path or URL of one (of an
+        AnnData store, the matrix in `obsp`); path of a .npz file (scipy.sparse, or an array `edges` of positions, and
+        `directed`), or of a .csv, .tsv or .parquet file (columns: from, to, weight); `Graph`, which passes through.
+    samples : N, the number of rows of the data.
+    direction : what becomes of the direction of edges.  None: each edge must be there both ways, with one weight;
+        undirected networkx graphs and npz files with `directed` false are taken as such.  "symmetrise": an edge
+        either way joins both, weights of both ways are added (1 for unweighted edges).  "common_neighbours": two
+        samples that point to a common third one, or to which one points, are joined with weight 1, and the edges
+        themselves are left out.  "undirected": each edge is there in one of its orders, or in both with one weight.
+    weights : (m,) weights of an array or table of edges.  A list without weights is unweighted: repeated edges count
+        once; weights of repeated edges are added.  A matrix is unweighted where all of its entries are 1.
+    ids : (N,) labels of the samples, by which lists and networkx graphs name them; without, they are named by
+        position from 0.  Rows of matrices and positions in npz files are taken as they are.
+    missing_chunks : of a Zarr store, as for `dlatent.stores.open.open`.
+    origin : where the samples lay before rows of the data were dropped or reordered (`source.labels.origin`);
+        positions in lists are then those before.
+
+    Returns: A, symmetric, finite and not negative, its diagonal zero; `notes` says what was dropped or merged.
+    Errors: DataError naming the row and value of an unknown sample, a weight that is no weight, an edge without its
+    counterpart, or N of the graph where it is not that of the data; StoreError for what is no readable store.
+    """
+    check_direction(direction)
+    if isinstance(graph, Graph):
+        return _opened_before(graph, samples, direction)
+    with guarded(named(graph)), explained(origin):
+        return _open(located(graph, weights, missing_chunks), Lookup(samples, ids, origin), direction, weights)
+
+
+def named(graph: Any) -> str:
+    """What edges are called in messages before they are open."""
+    return os.fspath(graph) if isinstance(graph, str | os.PathLike) else f"edges of type {type(graph).__qualname__}"
+
+
+def _open(graph: Any, lookup: Lookup, direction: Direction | None, weights: npt.ArrayLike | None) -> Graph:
+    samples = lookup.samples
+    if isinstance(graph, zarr.Group | zarr.Array):
+        return graph_of_group(adjacency_group(graph), samples, direction)
+    if sp.issparse(graph):
+        return graph_of_matrix(graph, samples, direction, f"scipy.sparse {cast(Any, graph).format} matrix")
+    if is_dask_array(graph):
+        return graph_of_dask(graph, samples, direction)
+    return graph_of_list(list_of(graph, lookup, weights), lookup, direction)
+
+
+def _opened_before(graph: Graph, samples: int | None, direction: Direction | None) -> Graph:
+    check_samples(graph.samples, samples, graph.description)
+    if direction is not None:
+        raise DataError(
+            f"{graph.description} is open already and has lost its direction; pass direction={direction!r} where it is "
+            "opened first"
+        )
+    return graph
+
+
+def located(graph: Any, weights: npt.ArrayLike | None, missing_chunks: MissingChunks = "raise") -> Any:
+    """What a path or URL names, if it is a matrix: a node of a Zarr store or a scipy.sparse matrix; else the input.
+
+    Nodes are read strictly, as those of `open_node`.
+
+    Errors: DataError where weights are given beside anything but an array or a table.
+    """
+    if weights is not None and not _is_table(graph):
+        raise DataError("weights= belongs to an array or table of edges; other kinds of edges carry their own weights")
+    if isinstance(graph, zarr.Group | zarr.Array):
+        return graph if isinstance(graph.store, StrictStore) else strict(graph, missing_chunks)
+    if not isinstance(graph, str | os.PathLike):
+        return graph
+    location = os.fspath(graph)
+    if plain_suffix(location) in FILES:
+        return matrix_of_archive(location) if is_matrix_archive(location) else location
+    path = local_path(location)
+    if path is not None and path.is_file():
+        raise DataError(f"{location}: edges are read from {', '.join(FILES)} files and from Zarr stores")
+    return open_node(location, missing_chunks)
+
+
+def _is_table(graph: Any) -> bool:
+    return isinstance(graph, np.ndarray | list | tuple) or (hasattr(graph, "columns") and hasattr(graph, "iloc"))
+
+
+def list_of(graph: Any, lookup: Lookup, weights: npt.ArrayLike | None = None) -> EdgeList:
+    """The list of edges that an array, a table, a networkx graph or the path of a file holds."""
+    if _is_table(graph):
+        return edges_of_array(graph, weights)
+    if is_networkx(graph):
+        return edges_of_networkx(graph)
+    if isinstance(graph, str):
+        return edges_of_file(graph, lookup)
+    raise DataError(f"cannot read edges of type {type(graph).__module__}.{type(graph).__qualname__}; give {ACCEPTED}")

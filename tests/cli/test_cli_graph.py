@@ -1,0 +1,185 @@
+"""`ingest-graph`, `reorder` and relational models do what the library does, show it, and write JSON where asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import dlatent
+from dlatent.cli.arguments import DIRECTIONS
+from dlatent.stores.graph import open_graph
+from dlatent.stores.graph.direction import Direction
+from dlatent.stores.graph.ingest import ingest_graph
+from dlatent.stores.open import open as open_data
+
+
+def graph_file(folder: Path) -> Path:
+    """A ring of the 120 rows of the store, one edge twice, one of a sample to itself."""
+    walk = np.random.default_rng(1).permutation(120)
+    rows = [f"{a},{b}" for a, b in zip(walk, np.roll(walk, 1), strict=True)]
+    (folder / "edges.csv").write_text("\n".join(["from,to", *rows, rows[0], "3,3"]) + "\n")
+    return folder / "edges.csv"
+
+
+def test_directions_are_those_of_the_library() -> None:
+    assert Direction.__args__ == DIRECTIONS  # type: ignore[attr-defined]
+
+
+def test_ingest_edges_reports(run, store: Path, tmp_path: Path) -> None:
+    words = ["ingest-graph", graph_file(tmp_path), tmp_path / "edges.zarr", "--data", store]
+    refused = run(*words)
+    assert refused.status == 3
+    assert "'symmetrise'" in refused.err
+    said = run(*words, "--direction", "undirected")
+    assert said.status == 0, said.err
+    for line in ("120, unweighted", "median 2, largest 2", "self-loops dropped  1", "duplicates merged   1"):
+        assert line in said.out
+    assert open_graph(tmp_path / "edges.zarr", samples=120).entries == 240
+    assert "already exists" in run(*words, "--direction", "undirected").err
+    for direction, graph in (("symmetrise", 120), ("common_neighbours", 0)):  # in a ring no two edge to the same third
+        found = run(*words, "--direction", direction, "--overwrite", "--json").json
+        assert (found["edges"], found["samples"], found["isolated"]) == (graph, 120, 120 - graph)
+        assert open_graph(tmp_path / "edges.zarr").entries == 2 * graph
+
+
+def test_ingest_edges_takes_limits(run, tmp_path: Path) -> None:
+    words = ["ingest-graph", graph_file(tmp_path), tmp_path / "edges.zarr"]
+    said = run(*words, "--samples", "100", "--direction", "symmetrise")
+    assert said.status == 3
+    assert "the positions of the 100 samples are 0 to 99" in said.err
+    said = run(*words, "--direction", "common_neighbours", "--most-pairs", "200")
+    assert said.status == 3
+    assert "240 pairs" in said.err
+    assert run(*words, "--samples", "100", "--data", "x.zarr").status == 2
+
+
+def test_reorder_brings_graph_rows_together(run, store: Path, tmp_path: Path) -> None:
+    words = ["reorder", store, graph_file(tmp_path), tmp_path / "near.zarr", tmp_path / "edges.zarr"]
+    said = run(*words, "--direction", "undirected")
+    assert said.status == 0, said.err
+    assert ", now 2\n" in said.out
+    order = zarr.open_group(tmp_path / "near.zarr", mode="r")["uns/original_position"][:]
+    (old,), (new,) = (open_data(path).blocks for path in (store, tmp_path / "near.zarr"))
+    np.testing.assert_array_equal(new.load(), old.load()[order])
+    assert "already exists" in run(*words, "--direction", "undirected").err
+    found = run(*words, "--direction", "undirected", "--overwrite", "--json").json
+    assert found["largest_distance"][1] == 2
+
+
+@pytest.fixture
+def graph(store: Path, tmp_path: Path) -> Path:
+    """The ring without five of its edges, as a store: four rows are alone, and αI + A is singular for α = 1."""
+    ring = graph_file(tmp_path).read_text().splitlines()[1:116]
+    (tmp_path / "ring.csv").write_text("\n".join(ring) + "\n")
+    ingest_graph(tmp_path / "ring.csv", tmp_path / "ring.zarr", data=store, direction="undirected")
+    return tmp_path / "ring.zarr"
+
+
+def test_plan_of_graph_rows_is_that_of_the_library(run, store: Path, graph: Path) -> None:
+    words = ["plan", "relational", store, "--graph", graph, "-k", "3", "--solver", "krylov"]
+    plan = dlatent.RelationalPPCA(3, solver="krylov").plan(store, graph=graph)
+    assert "115 edges move" in str(plan)
+    assert run(*words).out == f"{plan}\n"
+    assert run(*words, "--json").json["problem"]["graph_entries"] == 230
+
+
+def test_fit_of_graph_rows_saves_what_the_library_fits(run, store: Path, graph: Path, tmp_path: Path) -> None:
+    words = ["fit", "relational", store, "-k", "2", "--alpha", "0.5", "--gamma", "1e-3", "-o"]
+    said = run(*words, tmp_path / "m.zarr", "--graph", graph)
+    assert said.status == 0, said.err
+    fitted = dlatent.RelationalPPCA(2, alpha=0.5, gamma=1e-3).fit(store, graph=graph)
+    loaded = dlatent.load(tmp_path / "m.zarr")
+    assert loaded.get_params() == fitted.get_params()
+    np.testing.assert_array_equal(loaded.components_, fitted.components_)
+    assert "115; 4 samples have no edge; they are fitted like the others" in said.out
+    assert f"{fitted.log_likelihood_:.10g} nats without ½ D log|Δ| of the graph, converged" in said.out
+    listed = run(*words, tmp_path / "l.zarr", "--graph", tmp_path / "ring.csv", "--direction", "undirected", "--json")
+    assert listed.json["graph"] == {
+        "edges": 115,
+        "notes": ["4 samples have no edge; they are fitted like the others"],
+    }
+    np.testing.assert_array_equal(dlatent.load(tmp_path / "l.zarr").components_, fitted.components_)
+
+
+def test_fit_as_in_the_paper(run, store: Path, graph: Path, tmp_path: Path) -> None:
+    words = ["fit", "relational", store, "--graph", graph, "-k", "2", "-o", tmp_path / "m.zarr"]
+    said = run(*words, "--solver", "em", "--start", "pca", "--start-noise", "1e-6", "--max-iter", "5")
+    assert said.status == 6
+    fitted = dlatent.load(tmp_path / "m.zarr")
+    parameters = fitted.get_params()
+    assert (parameters["start"], parameters["start_noise"], fitted.n_iter_) == ("pca", 1e-6, 5)
+    for ignored, text in (
+        (["--start", "pca"], "--solver em"),
+        (["--start-noise", "1", "--solver", "em"], "--start pca"),
+    ):
+        said = run(*words, "--overwrite", *ignored)
+        assert said.status == 2
+        assert text in said.err
+
+
+def test_fit_of_graph_rows_with_labels(run, store: Path, graph: Path, tmp_path: Path) -> None:
+    kinds = np.array(["cat", "dog"])[np.arange(120) % 2]
+    np.save(tmp_path / "kinds.npy", kinds)
+    words = ["fit", "relational-supervised", store, "--graph", graph, "-k", "2", "-o", tmp_path / "m.zarr"]
+    refused = run(*words)
+    assert refused.status == 3
+    assert "some samples have no targets" in refused.err
+    said = run(*words, "--labels", tmp_path / "kinds.npy", "--json")
+    assert said.status == 0, said.err
+    assert said.json["kind"] == "RelationalSupervisedPPCA"
+    fitted = dlatent.RelationalSupervisedPPCA(2).fit(store, kinds, graph=graph)
+    np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, fitted.components_)
+    scored = run("transform", tmp_path / "m.zarr", store, "-o", tmp_path / "s.zarr", "--labels", tmp_path / "kinds.npy")
+    assert scored.status == 0, scored.err
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "s.zarr")["scores"][:], fitted.transform(store, kinds))
+
+
+def test_a_saved_model_of_graph_rows_is_used_and_shown_like_the_others(
+    run, store: Path, graph: Path, tmp_path: Path
+) -> None:
+    model, scores = tmp_path / "m.zarr", tmp_path / "s.zarr"
+    words = ["fit", "relational", store, "--graph", graph, "-k", "2", "--gamma", "0", "-o", model, "--quiet"]
+    assert run(*words).status == 0
+    loaded = dlatent.load(model)
+    assert run("transform", model, store, "-o", scores).status == 0
+    np.testing.assert_array_equal(zarr.open_group(scores)["scores"][:], loaded.transform(store))
+    about = run("inspect", model, "--json").json["graph"]
+    assert about == {"edges": 115, "alpha": 1.0, "gamma": 0.0, "rank": 119}
+    said = run("inspect", model).out
+    assert "a fitted RelationalPPCA" in said
+    assert "115, with α = 1 and γ = 0, rank of Δ 119" in said
+    assert "without ½ D log|Δ|" in said
+
+
+def test_inspect_says_that_a_store_of_edges_is_a_graph(run, store: Path, graph: Path, tmp_path: Path) -> None:
+    said = run("inspect", graph)
+    assert said.status == 0, said.err
+    for line in ("ring.zarr: a graph", "120", "115, unweighted", "median 2, largest 2", "isolated"):
+        assert line in said.out
+    assert "reordered" not in said.out
+    found = run("inspect", graph, "--json").json
+    assert (found["samples"], found["edges"], found["isolated"], found["weighted"]) == (120, 115, 4, False)
+    assert run("reorder", store, graph, tmp_path / "near.zarr", tmp_path / "edges.zarr").status == 0
+    assert "reordered" in run("inspect", tmp_path / "edges.zarr").out
+
+
+def test_edges_that_do_not_fit_the_data_leave_nothing(run, store: Path, graph: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.csv"
+    few.write_text("0,1\n1,0\n1,200\n")
+    model = tmp_path / "m.zarr"
+    before = sorted(tmp_path.iterdir())
+    for graph, text in (
+        (few, "few.csv row 3 names 200"),
+        (graph_file(tmp_path), "'symmetrise'"),
+        (store, "no csr_matrix"),
+        (tmp_path / "absent.zarr", "does not exist"),
+    ):
+        said = run("fit", "relational", store, "--graph", graph, "-k", "2", "-o", model)
+        assert said.status == 3, said.err
+        assert text in said.err
+        assert sorted(tmp_path.iterdir()) == before
+    for words in (["relational", store, "-k", "2"], ["ppca", store, "-k", "2", "--graph", graph]):
+        assert run("plan", *words).status == 2

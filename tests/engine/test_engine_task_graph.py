@@ -1,0 +1,171 @@
+"""The laws of task graphs, without running a block function: order, completeness, size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations_with_replacement, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlatent.engine import exchange, pairs, part
+from dlatent.engine.order import reduce_tree
+from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, pass_graph, rows_graph, survey_graph
+from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
+
+ALONE = Pass(max, None)
+
+
+def nothing(*_values):
+    """Stands for a function that is never called."""
+
+
+def graph(hops):
+    return neighbour_pass(nothing, nothing, None, keep=nothing, hops=hops)
+
+
+@st.composite
+def layouts(draw, most=40):
+    groups = draw(st.integers(1, most))
+    workers = [f"worker {number}" for number in range(draw(st.integers(1, 5)))]
+    homes = draw(st.lists(st.sampled_from(workers), min_size=groups, max_size=groups))
+    sizes = draw(st.lists(st.integers(1, BUNDLE_BYTES), min_size=groups, max_size=groups))
+    blocks = draw(st.lists(st.integers(1, 3), min_size=groups, max_size=groups))
+    threads = {worker: draw(st.integers(1, 3)) for worker in workers}
+    computed = draw(st.booleans())
+    bundled = not computed and draw(st.booleans())
+    return Layout(tuple(sizes), tuple(blocks), tuple(homes), threads, computed, bundled)
+
+
+def joined(texts):
+    return f"({' '.join(texts)})"
+
+
+def spelled(task_graph):
+    """The result of a pass over blocks alone, as a text that shows what met what in which order."""
+    made = []
+    for task in task_graph.tasks:
+        given = [made[ref.task] if ref.at is None else made[ref.task][ref.at] for ref in task.inputs]
+        if task.call is part.join:
+            made.append(joined(given))
+        elif task.call in (part.fold_block, part.run_part):
+            made.append(f"{task.groups[0]}")
+        else:
+            assert task.call is part.fold_parts
+            groups, nodes = list(task.groups), []
+            for size in task.values[0]:
+                own, groups = groups[:size], groups[size:]
+                nodes.append(reduce_tree(lambda at, own=own: f"{own[at]}", joined, size))
+            assert not groups
+            made.append(tuple(nodes))
+    ((last, at),) = task_graph.results
+    return made[last] if at is None else made[last][at]
+
+
+@given(layouts())
+@settings(max_examples=200, deadline=None)
+def test_the_order_of_a_sum_depends_on_the_number_of_groups_alone(layout):
+    assert spelled(pass_graph(ALONE, layout)) == reduce_tree(str, joined, layout.groups)
+
+
+@given(layouts(most=12), st.integers(1, 3), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hops, random):
+    needs = [sorted({random.randrange(layout.groups) for _ in range(3)}) for _ in range(layout.groups)]
+    for pass_ in (
+        ALONE,
+        graph(hops),
+        pair_pass(nothing, None),
+        pair_pass(nothing, None, mutual=True),
+        tile_pass(nothing, None),
+    ):
+        task_graph = pass_graph(pass_, layout, needs)
+        used = Counter(ref.task for ref in task_graph.results)
+        for number, task in enumerate(task_graph.tasks):
+            assert all(ref.task < number for ref in task.inputs)
+            assert task.home in (*layout.homes, "")
+            used.update(ref.task for ref in task.inputs)
+        assert set(used) == set(range(len(task_graph.tasks)))
+        if task_graph.joins:
+            assert [task_graph.tasks[number].call for number in task_graph.joins] == [part.join] * len(task_graph.joins)
+            assert task_graph.results[0].task == task_graph.joins[-1]
+
+
+@given(layouts())
+def test_bundles_are_the_groups_of_one_worker_and_not_too_many_bytes(layout):
+    bundled = Layout(layout.nbytes, layout.blocks, layout.homes, layout.threads, bundled=True)
+    folds = [task for task in pass_graph(ALONE, bundled).tasks if task.groups]
+    assert sorted(group for task in folds for group in task.groups) == list(range(layout.groups))
+    for task in folds:
+        assert {layout.homes[group] for group in task.groups} == {task.home}
+        assert len(task.groups) == 1 or sum(layout.nbytes[group] for group in task.groups) <= BUNDLE_BYTES
+    for home in set(layout.homes):
+        own = layout.homes.count(home)
+        each = -(-own // layout.threads[home])
+        assert sum(task.home == home for task in folds) >= -(-own // each)
+
+
+@given(layouts(most=16), st.integers(1, 3), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_rows_reach_every_group_that_has_edges_to_them(layout, hops, random):
+    needs = [sorted({random.randrange(layout.groups) for _ in range(4)}) for _ in range(layout.groups)]
+    task_graph = pass_graph(graph(hops), layout, needs)
+    rows = list[object]()  # of each task, the groups that its rows are of
+    met = dict[int, int]()
+    for task in task_graph.tasks:
+        given_rows = [rows[ref.task] for ref in task.inputs]
+        if task.call is exchange.pack:
+            assert given_rows == [{group} for group in task.values[0]]
+            rows.append({group for own in given_rows for group in own})
+            continue
+        own = set(task.groups) if task.groups else set().union(*given_rows)
+        if task.call in (exchange.spread, exchange.fold, exchange.meet):
+            (group,) = task.groups
+            packed = [
+                part
+                for ref, part in zip(task.inputs, given_rows, strict=True)
+                if task_graph.tasks[ref.task].call is exchange.pack
+            ]
+            arrived = [one for parcel in packed for one in parcel]
+            assert set(needs[group]) <= set(arrived)
+            assert len(arrived) == len(set(arrived)), "no rows come twice"
+            met[group] = met.get(group, 0) + 1
+        rows.append(own)
+    assert met == dict.fromkeys(range(layout.groups), hops)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 16])
+def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
+    """Where every group has edges to every group; their number squared would be a million inputs."""
+    groups = 1024
+    homes = tuple(f"worker {group * workers // groups}" for group in range(groups))
+    layout = Layout((1,) * groups, (1,) * groups, homes, dict.fromkeys(homes, 1))
+    task_graph = pass_graph(graph(2), layout, [range(groups)] * groups)
+    assert len(task_graph.tasks) < 5 * groups
+    assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups * (1 + workers)
+
+
+@given(layouts(most=10))
+@settings(max_examples=50, deadline=None)
+def test_groups_meet_as_often_as_they_should(layout):
+    every = list(product(range(layout.groups), repeat=2))
+    once = list(combinations_with_replacement(range(layout.groups), 2))
+    both = pass_graph(pair_pass(nothing, None), layout)
+    assert sorted(task.groups for task in both.tasks if task.call is pairs.meet) == every
+    mutual = pass_graph(pair_pass(nothing, None, mutual=True), layout)
+    assert [task.groups for task in mutual.tasks if task.call is pairs.meet_once] == once
+    tiles = pass_graph(tile_pass(nothing, None), layout)
+    found = [
+        tuple(sorted((tiles.tasks[ref.task].groups[0], tiles.tasks[ref.task].groups[1 + ref.at])))
+        for ref in tiles.results
+    ]
+    assert found == once
+    assert (both.steps, mutual.steps, tiles.steps) == (len(every), len(once), len(once))
+
+
+@given(layouts())
+def test_rows_and_surveys_have_a_result_for_each_group(layout):
+    for task_graph in (rows_graph(layout), survey_graph(layout)):
+        assert [task_graph.tasks[ref.task].groups for ref in task_graph.results] == [(g,) for g in range(layout.groups)]
+        assert not task_graph.joins

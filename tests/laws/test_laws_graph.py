@@ -1,0 +1,111 @@
+"""Edges change no law: the same bits on every engine, and nothing depends on how rows and edges are cut or ordered."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from law_cases import ROUTES, as_dask, assert_same_maximum, numbers, same_bits, texts
+
+from dlatent import RelationalPPCA, RelationalSupervisedPPCA
+from dlatent.stores.graph import ingest_graph
+from dlatent.testing.graphs import power_law_graph
+from tests.routes import only_route
+
+X, Y, _ = numbers(n=120, d=12)
+N, D = X.shape
+GRAPH = power_law_graph(N, 300, random_state=1)
+FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def fit(kind, x, graph, *, client=None, solver="krylov", **options):
+    if kind == "supervised":
+        return RelationalSupervisedPPCA(2, tol=1e-11, solver=solver, **options).fit(x, Y, graph=graph, client=client)
+    return RelationalPPCA(2, tol=1e-11, solver=solver, **options).fit(x, graph=graph, client=client)
+
+
+@pytest.fixture(params=["threads", "one_worker", "two_workers"])
+def client(request):
+    return None if request.param == "threads" else request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graph")
+    array = zarr.create_array(folder / "x.zarr", shape=X.shape, chunks=(13, 5), dtype=X.dtype)
+    array[:] = X
+    ingest_graph(GRAPH, folder / "edges.zarr", samples=N)
+    return str(folder / "x.zarr"), str(folder / "edges.zarr")
+
+
+@pytest.mark.parametrize("solver", ROUTES)
+@pytest.mark.parametrize("kind", ["relational", "supervised"])
+def test_stores_and_memory_have_the_same_bits_on_every_engine(client, stored, kind, solver):
+    data, place = stored
+    for x, graph in ((data, place), (X, GRAPH), (as_dask(X, (50, 1, 40, 29)), place)):
+        expected = fit(kind, x, graph, client="serial", solver=solver)
+        assert same_bits(fit(kind, x, graph, client=client, solver=solver), expected)
+
+
+def test_sparse_documents_have_the_same_bits_on_every_engine(client):
+    x, _ = texts()
+    graph = power_law_graph(x.shape[0], 200, random_state=3)
+    for solver in ROUTES:
+        models = [
+            RelationalPPCA(2, solver=solver).fit(as_dask(x, (40, 50)), graph=graph, client=c)
+            for c in ("serial", client)
+        ]
+        assert same_bits(*models)
+
+
+@pytest.fixture(scope="module", params=[(k, r) for k in ("relational", "supervised") for r in ROUTES], ids=" ".join)
+def whole(request):
+    kind, solver = request.param
+    return kind, solver, fit(kind, X, GRAPH, solver=solver)
+
+
+@FEW
+@given(rows=st.lists(st.floats(0, 1), max_size=12))
+def test_chunks_of_rows_do_not_matter(whole, rows):
+    kind, solver, expected = whole
+    edges = sorted({0, N, *(int(cut * N) for cut in rows)})
+    cut = as_dask(X, tuple(b - a for a, b in pairwise(edges)))
+    assert_same_maximum(fit(kind, cut, GRAPH, solver=solver), expected)
+
+
+@FEW
+@given(seed=st.integers(0, 1000))
+def test_order_of_the_samples_moves_with_their_edges(seed):
+    order = np.random.default_rng(seed).permutation(N)
+    for solver in ROUTES:
+        expected = fit("relational", X, GRAPH, solver=solver)
+        assert_same_maximum(fit("relational", X[order], GRAPH[order][:, order], solver=solver), expected)
+
+
+@FEW
+@given(seed=st.integers(0, 1000), alpha=st.floats(0, 2), gamma=st.floats(0.01, 1), route=st.sampled_from(ROUTES))
+def test_likelihood_never_falls(seed, alpha, gamma, route):
+    graph = power_law_graph(N, 200, random_state=seed)
+    for solver in ("auto", "em"):
+        model = RelationalPPCA(3, alpha=alpha, gamma=gamma, solver=solver, tol=1e-7, random_state=seed)
+        with only_route(route):
+            lines = model.fit(X, graph=graph).history_["iteration_log_likelihood"].values
+        assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+
+
+def test_the_plan_tells_what_travels(two_workers):
+    x = np.repeat(X, 400, axis=0)  # four blocks
+    n = len(x)
+    ring = sp.csr_array(sp.diags_array([np.ones(n - 1)] * 2, offsets=[-1, 1]))
+    near = RelationalPPCA(2, solver="krylov").plan(x, graph=ring, client=two_workers)
+    far = RelationalPPCA(2, solver="krylov").plan(x, graph=power_law_graph(n, n), client=two_workers)
+    assert f"{n - 1:,} edges" in str(near)
+    assert 0 < near.problem.travelling < far.problem.travelling == n
+    assert 0 < near.neighbour_bytes < far.neighbour_bytes
+    alone = RelationalPPCA(2, solver="krylov").plan(x, graph=ring, client="serial")
+    assert alone.neighbour_bytes == 0
