@@ -49,8 +49,9 @@ class Pairs:
         V_b = along over all b' of map(b, b', p);   the result of b is finish(b, V_b, p), or V_b without `finish`
 
     Values should be thin (n rows of the own block, few columns).  `mutual`: two blocks meet once, and `map` returns a
-    value for each of them, of which a block that meets itself takes the first.  `listed`: the results of all blocks
-    become a tuple in their order instead of meeting by `combine`.
+    value for each of them, of which a block that meets itself takes the first; values of neighbouring blocks b' then
+    join first among themselves (those of a group, or of several where there are more than 128 groups).  `listed`: the
+    results of all blocks become a tuple in their order instead of meeting by `combine`.
     """
 
     along: Callable[[Any, Any], Any]

@@ -95,6 +95,7 @@ class ClusterExecutor:
         self._nowhere = layout_of(self.parts, [ANYWHERE] * len(self.parts), {})
         self._source = source
         self._chunks = [chunks_of(part.blocks) for part in self.parts]
+        self._heavy = source.in_memory or self._chunks[0] is not None
         self._homes: list[str] = []
         self._threads: dict[str, int] = {}
         self._asked = 0.0
@@ -113,8 +114,7 @@ class ClusterExecutor:
             self._abandon()  # what was sent are the blocks, or is not
         if self._staged:
             self._everywhere(partial(trim, self._keys), cache_bytes)
-        bound = cache_bytes or self._source.in_memory or self._chunks[0] is not None
-        self._held, self._carried = held, [] if bound else _light(self.parts)
+        self._held, self._carried = held, [] if cache_bytes or self._heavy else _light(self.parts)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
@@ -221,18 +221,18 @@ class ClusterExecutor:
         """Where the groups lie; `carried`: their descriptions come with each task, so that any worker may take it."""
         homes = self._nowhere.homes if carried else tuple(self._homes)
         computed, bundled = not self._held and self._chunks[0] is not None, not carried
-        return replace(
-            self._nowhere, homes=homes, threads=self._threads, computed=computed, bundled=bundled and not computed
-        )
+        places = replace(self._nowhere, homes=homes, threads=self._threads, heavy=self._heavy)
+        return replace(places, computed=computed, bundled=bundled and not computed)
 
     def _begin(self, task_graph: TaskGraph, work: Work, *, carried: bool, watch: bool) -> _Running:
         """Send the tasks of a pass."""
         tail = self._tail(task_graph, work)
-        message = Message(work, task_graph, self._carried if carried else [])
+        pooled = not self._heavy and isinstance(work.pass_.meeting, Pairs | Tiles)
+        message = Message(work, task_graph, self._carried if carried else [], self._staged if pooled else [])
         for number, task in enumerate(task_graph.tasks):
             if number not in tail:
-                parts = [] if carried else [self._part(message, group) for group in task.groups]
-                message.add(number, parts, None if task.block is None else self._blocks(task.groups[0])[task.block])
+                parts = [] if carried or pooled else [self._part(message, group) for group in task.needed]
+                message.add(number, parts, None if task.block is None else self._blocks(task.needed[0])[task.block])
         wanted = list(dict.fromkeys(ref.task for ref in task_graph.without(tail)))
         unseen = set(range(len(task_graph.tasks))).difference(wanted) if watch else ()
         others = [number for number in sorted(unseen) if task_graph.tasks[number].steps]

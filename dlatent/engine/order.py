@@ -18,6 +18,8 @@ MOST_GROUPS = 1024
 SMALL_GROUP_BYTES = 4_000_000
 GROUP_BYTES = 128_000_000
 FAN_IN = 4
+MOST_STRETCHES = 128
+"""Their pairs are some thousand tasks: a few milliseconds each, and enough for some hundred threads."""
 
 
 def group_count(sizes: Sequence[int]) -> int:
@@ -53,6 +55,12 @@ def groups(sizes: Sequence[int]) -> list[range]:
         cuts.append(min(max(position - too_many, cuts[-1] + 1), len(sizes) - (count - group)))
     cuts.append(len(sizes))
     return [range(start, stop) for start, stop in pairwise(cuts)]
+
+
+def stretches(count: int) -> list[range]:
+    """Consecutive groups that meet others as one in a mutual pass over pairs: single ones up to 128 of them."""
+    width = -(-count // MOST_STRETCHES)
+    return [range(start, min(start + width, count)) for start in range(0, count, width)]
 
 
 def tree_levels(leaves: int) -> list[int]:

@@ -1,23 +1,23 @@
 """The work of passes in which blocks meet blocks: over pairs (see `passes.Pairs`) and over tiles (`passes.Tiles`).
 
-A task meets one group of blocks with one other, so that it holds a group, two blocks of the other, and the values of
-its own blocks, which should be thin: as many rows as the block, and few columns.  Blocks are read through the cache.
-Thin rows that belong to the blocks lie in the parameters, which travel once for each process; a function finds those of
-a block at `block.start`.
+A task meets several groups of blocks with several others, one pair of groups after the other, so that it holds a group,
+two blocks of the other, and the values of its own blocks, which should be thin: as many rows as the block, and few
+columns.  Blocks are read through the cache.  Thin rows that belong to the blocks lie in the parameters, which travel
+once for each process; a function finds those of a block at `block.start`.
 
 In a mutual pass the values of all groups lie on the workers until the end, where in the other kind they come and go
-group by group.  They join in the same order, those of a group of others first among themselves.
+group by group.  Those of the groups that a task meets join first among themselves (`order.stretches`): with every group
+a value of its own, what travels would grow with the number of groups squared.
 
 In a pass over tiles what two groups make of each other is an entry of the result: where the driver wants a symmetric
-matrix, half of it travels, and once.  One group may meet several others, one after the other, before its blocks are
-given up.
+matrix, half of it travels, and once.
 
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations_with_replacement
@@ -32,7 +32,7 @@ from dlatent.passes import Pairs
 
 
 def meetings(groups: int) -> list[tuple[int, int]]:
-    """Every two of so many groups, and each with itself, in the order of the entries of a pass over tiles."""
+    """Every two of so many groups, and each with itself."""
     return list(combinations_with_replacement(range(groups), 2))
 
 
@@ -46,35 +46,47 @@ def _called(work: Work, own: Any, other: Any) -> Any:
     return function(own, other, work.pass_.parameters)
 
 
-def meet(work: Work, own: Part, other: Part, share: Share | None = None) -> Share:
-    """The share of a part (a value for each of its blocks) after it has met one more part; after the last, the result.
+def meet(
+    work: Work, owns: Sequence[Part], others: Sequence[Part], shares: tuple[Share, ...] | None = None
+) -> tuple[Share, ...]:
+    """The share of each of some parts (a value for each of its blocks) after they have met more parts; after the last,
+    the results.
 
-    The share before stays as it is: the scheduler may need it again after a worker is lost.
+    The shares before stay as they are: the scheduler may need them again after a worker is lost.
     """
+    before = [None] * len(owns) if shares is None else shares
+    return tuple(_meet(work, own, others, share) for own, share in zip(owns, before, strict=True))
+
+
+def _meet(work: Work, own: Part, others: Sequence[Part], share: Share | None) -> Share:
     started = perf_counter()
     values, tally = ((), Tally()) if share is None else (owned(share[0]), share[1])
-    first = own.in_memory and work.first and share is None
     with pinned(), kept():
-        mine, spent = _taken(own, work, first=first)
+        mine, spent = _taken(own, work, first=own.in_memory and work.first and share is None)
         tally = tally.plus(spent)
-        if other.index == own.index:
-            for block in mine:
-                values = _met(mine, block, values, work)
-        else:
+        for other in others:
+            if other.index == own.index:
+                for block in mine:
+                    values = _met(mine, block, values, work)
+                continue
             for position, loaded in read_ahead(other, work):
                 values = _met(mine, block_of(other, position, loaded.features), values, work)
                 tally = tally.plus(loaded.cost())
                 del loaded
-        if other.index == work.groups - 1:
-            values = _result(mine, values, work)
-    return values, tally.since(started)
+        if others[-1].index < work.groups - 1:
+            return values, tally.since(started)
+        function = _pairs(work).finish
+        if function is not None:
+            values = tuple(function(block, v, work.pass_.parameters) for block, v in zip(mine, values, strict=True))
+    return _result(values, work), tally.since(started)
 
 
-def meet_once(work: Work, own: Part, other: Part) -> tuple[Share, ...]:
-    """The shares of two parts, values for each of their blocks, from their meeting; one share where both are one."""
-    started = perf_counter()
+def meet_once(work: Work, owns: Sequence[Part], others: Sequence[Part]) -> tuple[Share, ...]:
+    """What some parts and some others, values for each of their blocks, gain from their meetings: two shares, or one
+    where both are the same parts."""
+    started, tally = perf_counter(), Tally()
     gained = dict[int, Any]()
-    same = other.index == own.index
+    same = others[0].index == owns[0].index
 
     def give(block: Block, value: Any) -> None:
         known = block.index in gained
@@ -88,41 +100,45 @@ def meet_once(work: Work, own: Part, other: Part) -> tuple[Share, ...]:
             give(b, right)
 
     with pinned(), kept():
-        mine, tally = _taken(own, work, first=own.in_memory and work.first and same)
-        if same:
-            for at, block in enumerate(mine):
+        for number, own in enumerate(owns):
+            mine, spent = _taken(own, work, first=own.in_memory and work.first and same)
+            tally = tally.plus(spent)
+            for at, block in enumerate(mine if same else ()):
                 for later in mine[at:]:
                     introduce(block, later)
-        else:
-            for position, loaded in read_ahead(other, work):
-                block = block_of(other, position, loaded.features)
-                for one in mine:
-                    introduce(one, block)
-                tally = tally.plus(loaded.cost())
-                del loaded, block
-    tally = tally.since(started)
-    parts = [own] if same else [own, other]
-    values = [tuple(gained[part.first + at] for at in range(len(part.blocks))) for part in parts]
-    return tuple(zip(values, (tally, Tally()), strict=False))
+            for other in owns[number + 1 :] if same else others:
+                for position, loaded in read_ahead(other, work):
+                    block = block_of(other, position, loaded.features)
+                    for one in mine:
+                        introduce(one, block)
+                    tally = tally.plus(loaded.cost())
+                    del loaded, block
+            del mine  # before the blocks of the next part are read
+    sides = [owns] if same else [owns, others]
+    values = [tuple(gained[part.first + at] for part in side for at in range(len(part.blocks))) for side in sides]
+    return tuple(zip(values, (tally.since(started), Tally()), strict=False))
 
 
-def tiles(work: Work, resident: bool, guest: Part, *hosts: Part) -> tuple[Share, ...]:
-    """What a part and each of several others, among which it may be itself, give to a pass over tiles: a tuple with
-    what the two make of each other.  The blocks of a guest that is not `resident` are not kept after that."""
-    started, found = perf_counter(), list[Share]()
-    first = guest.in_memory and work.first and any(host.index == guest.index for host in hosts)
+def tiles(work: Work, resident: bool, guests: Sequence[Part], hosts: Sequence[Part]) -> Share:
+    """What each of some parts and each of several others, among which it may be itself, give to a pass over tiles: by
+    their numbers, what the two make of each other.  The blocks of guests that are not `resident` are not kept."""
+    started, tally, found = perf_counter(), Tally(), dict[tuple[int, int], Any]()
     with pinned(), kept():
-        theirs, tally = _taken(guest, work if resident else _uncached(work), first=first)
-        for host in hosts:
-            same = host.index == guest.index
-            mine, spent = (theirs, Tally()) if same else _taken(host, work)
-            own, other = (mine, theirs) if host.index < guest.index else (theirs, mine)
-            value = owned(_called(work, own, other))
-            now = perf_counter()
-            found.append(((value,), tally.plus(spent)._replace(busy_seconds=now - started)))
-            started, tally = now, Tally(0, len(guest.blocks), len(guest.blocks))
-            del mine, own, other  # before the blocks of the next host are read
-    return tuple(found)
+        for guest in guests:
+            first = guest.in_memory and work.first and any(host.index == guest.index for host in hosts)
+            theirs, spent = _taken(guest, work if resident else _uncached(work), first=first)
+            for number, host in enumerate(hosts):
+                # The blocks of a guest are in memory when it meets the second host.
+                cost = spent if number == 0 else Tally(0, len(guest.blocks), len(guest.blocks))
+                same = host.index == guest.index
+                mine, more = (theirs, Tally()) if same else _taken(host, work)
+                tally = tally.plus(cost).plus(more)
+                own, other = (mine, theirs) if host.index < guest.index else (theirs, mine)
+                pair = min(host.index, guest.index), max(host.index, guest.index)
+                found[pair] = owned(_called(work, own, other))
+                del mine, own, other  # before the blocks of the next host are read
+            del theirs
+    return found, tally.since(started)
 
 
 def _taken(part: Part, work: Work, *, first: bool = False) -> tuple[list[Block], Tally]:
@@ -148,22 +164,22 @@ def gain(work: Work, *shares: Share) -> Share:
     return values, tally
 
 
-def finish(work: Work, own: Part, share: Share) -> Share:
-    """What a part gives to the pass, from the values of its blocks when they have met everybody."""
-    started = perf_counter()
-    (values, tally), found = share, list[Any]()
-    function = _pairs(work).finish
-    if function is None:
-        found = list(values)
-    else:
-        with pinned(), kept():
-            for position, loaded in read_ahead(own, work):
-                block = block_of(own, position, loaded.features)
-                found.append(function(block, values[position], work.pass_.parameters))
-                tally = tally.plus(loaded.cost())
-                del loaded, block
-    total = tuple(found) if _pairs(work).listed else reduce(work.pass_.combine, found)
-    return total, tally.since(started)
+def finish(work: Work, owns: Sequence[Part], share: Share) -> tuple[Share, ...]:
+    """What each of some parts gives to the pass, from the values of all their blocks when they have met everybody."""
+    (values, tally), found, function = share, list[Share](), _pairs(work).finish
+    for own in owns:
+        started, made = perf_counter(), list(values[: len(own.blocks)])
+        values = values[len(own.blocks) :]
+        if function is not None:
+            with pinned(), kept():
+                for position, loaded in read_ahead(own, work):
+                    block = block_of(own, position, loaded.features)
+                    made[position] = function(block, made[position], work.pass_.parameters)
+                    tally = tally.plus(loaded.cost())
+                    del loaded, block
+        found.append((_result(tuple(made), work), tally.since(started)))
+        tally = Tally()
+    return tuple(found)
 
 
 def _met(mine: list[Block], other: Block, values: tuple[Any, ...], work: Work) -> tuple[Any, ...]:
@@ -175,10 +191,6 @@ def _met(mine: list[Block], other: Block, values: tuple[Any, ...], work: Work) -
     return tuple(_pairs(work).along(value, new) for value, new in zip(values, found, strict=True))
 
 
-def _result(mine: list[Block], values: tuple[Any, ...], work: Work) -> Any:
+def _result(values: tuple[Any, ...], work: Work) -> Any:
     """What a part's blocks give to the pass, from their values when they have met everybody."""
-    found: Iterable[Any] = values
-    finish = _pairs(work).finish
-    if finish is not None:
-        found = [finish(block, value, work.pass_.parameters) for block, value in zip(mine, values, strict=True)]
-    return tuple(found) if _pairs(work).listed else reduce(work.pass_.combine, found)
+    return values if _pairs(work).listed else reduce(work.pass_.combine, values)

@@ -187,9 +187,10 @@ def run_part(work: Work, part: Part, exchanged: Exchanged | None = None) -> Shar
     first = part.in_memory and work.first
     with pinned(), kept():
         for position, loaded in read_ahead(part, work):
-            total, counted = apply(part, position, loaded.features, work, total, exchanged)
-            tally = tally.plus(loaded.cost(first=first)._replace(counted=counted))
-            del loaded  # before the next block is waited for, so that two blocks are in memory and not three
+            block = block_of(part, position, loaded.features, exchanged)
+            total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
+            tally = tally.plus(loaded.cost(first=first)._replace(counted=counted(work, block)))
+            del loaded, block  # before the next is waited for, so that two blocks are in memory and not three
     return total, tally.since(started)
 
 
@@ -222,15 +223,15 @@ def _aligned(rows: Rows) -> Rows:
     return rows.copy() if isinstance(rows, np.ndarray) and rows.ctypes.data % 16 else rows
 
 
-def apply(
-    part: Part, position: int, features: Features, work: Work, total: Any, exchanged: Exchanged | None = None
-) -> tuple[Any, int]:
-    """One step of the fold: `total` (None at the first block) combined with the statistic of one block, and what is
-    counted in it."""
-    block, pass_ = block_of(part, position, features, exchanged), work.pass_
-    value, counted = pass_.map(block, pass_.parameters), 0 if pass_.count is None else pass_.count(block)
+def folded(work: Work, total: Any, value: Any) -> Any:
+    """One step of the fold: `total` (None at the first block) combined with the statistic of one block."""
     # The first statistic may alias a cached block or the parameters, and `combine` may update it in place.
-    return owned(value) if total is None else pass_.combine(total, value), counted
+    return owned(value) if total is None else work.pass_.combine(total, value)
+
+
+def counted(work: Work, block: Block) -> int:
+    """What the pass counts in a block beside its map."""
+    return 0 if work.pass_.count is None else work.pass_.count(block)
 
 
 def map_block(work: Work, position: int, part: Part) -> Share:
@@ -238,8 +239,8 @@ def map_block(work: Work, position: int, part: Part) -> Share:
     started = perf_counter()
     loaded = _kept(part, position, work) or _load(part, position, work)
     with pinned(), kept():
-        value, _ = apply(part, position, loaded.features, work, None)
-    return value, loaded.cost(first=part.in_memory).since(started)
+        value = work.pass_.map(block_of(part, position, loaded.features), work.pass_.parameters)
+    return folded(work, None, value), loaded.cost(first=part.in_memory).since(started)
 
 
 def fold_block(
@@ -254,8 +255,9 @@ def fold_block(
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
     with pinned(), kept():
-        total, counted = apply(part, position, features, work, total, exchanged)
-    return total, tally.plus(Tally(measured(features), 1, counted=counted)).since(started)
+        block = block_of(part, position, features, exchanged)
+        total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
+    return total, tally.plus(Tally(measured(features), 1, counted=counted(work, block))).since(started)
 
 
 def handed_over(share: Share, take: Callable[[Any], None]) -> Share:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
-
-from dlatent.engine.pairs import meetings
 
 FEWEST_STRIPS = 4
 """Strips for each thread, where there are enough meetings: long ones at the end leave threads without work."""
+ENOUGH_STRIPS = 4096
+"""From so many meetings on a strip has several of them, also where a worker has few groups."""
 
 
 def place(groups: int, workers: Mapping[str, int], before: Sequence[str | None]) -> list[str]:
@@ -57,32 +58,60 @@ def meeting_places(homes: Sequence[str]) -> Callable[[int, int], str]:
 
 
 class Strip(NamedTuple):
-    """Meetings of a group with others at their home, one after the other; `guest` may be at home there, too."""
+    """Meetings of one group after the other with all hosts, at their home; the guests may be at home there, too."""
 
     home: str
-    guest: int
+    guests: tuple[int, ...]
     hosts: tuple[int, ...]
 
+    @property
+    def meetings(self) -> int:
+        """Their number."""
+        return len(self.guests) * len(self.hosts)
 
-def strips(homes: Sequence[str], threads: Mapping[str, int]) -> list[Strip]:
+
+def strips(
+    homes: Sequence[str], threads: Mapping[str, int], guests: int | None = None, hosts: int | None = None
+) -> list[Strip]:
     """All meetings of every two groups, which meet once, in the order in which they should begin: a worker has its own
     groups in memory, and reads one of the others at a time for all that it meets there.
 
-    Parameters: `homes`, of each group; `threads` of each worker.
+    Parameters: `homes`, of each group; `threads` of each worker; `guests` and `hosts`, the most in a strip.
     """
-    place_of = meeting_places(homes)
-    hosts, meeting = defaultdict[tuple[str, int], list[int]](list), Counter[str]()
-    for one, other in meetings(len(homes)):
-        home = place_of(one, other)
-        guest, host = (other, one) if homes[one] == home else (one, other)
-        hosts[home, guest].append(host)
-        meeting[home] += 1
-    found = list[Strip]()
-    for (home, guest), met in hosts.items():
+    wholes, meeting = list(_wholes(homes, hosts or len(homes))), Counter[str]()
+    for whole in wholes:
+        meeting[whole.home] += whole.meetings
+    enough, found = -(-meeting.total() // ENOUGH_STRIPS), list[Strip]()
+    for home, visitors, own in wholes:
         most = -(-meeting[home] // (FEWEST_STRIPS * threads.get(home, 1)))
-        found += [Strip(home, guest, tuple(met[at : at + most])) for at in range(0, len(met), most)]
-    found.sort(key=lambda strip: -len(strip.hosts))  # at the end short ones leave threads without work for less long
+        width = min(most, hosts or most)
+        for at in range(0, len(own), width):
+            part = own[at : at + width]
+            each = max(1, min(most, enough) // len(part))
+            each = min(each, guests or each)
+            found += [Strip(home, visitors[first : first + each], part) for first in range(0, len(visitors), each)]
+    found.sort(key=lambda strip: -strip.meetings)  # at the end short ones leave threads without work for less long
     return found
+
+
+def _wholes(homes: Sequence[str], widest: int) -> Iterator[Strip]:
+    """All meetings, as few strips: of all groups of two workers at a time, and of those of one worker."""
+    place_of, members = meeting_places(homes), defaultdict[str, list[int]](list)
+    for group, home in enumerate(homes):
+        members[home].append(group)
+    for (home, own), (later, others) in combinations(members.items(), 2):
+        guests = tuple(other for other in others if place_of(own[0], other) == home)
+        hosts = tuple(other for other in others if other not in guests)
+        if guests:
+            yield Strip(home, guests, tuple(own))
+        if hosts:
+            yield Strip(later, tuple(own), hosts)
+    for home, own in members.items():
+        for at in range(0, len(own), widest):
+            hosts, rest = tuple(own[at : at + widest]), tuple(own[at + widest :])
+            yield from (Strip(home, (guest,), hosts[: number + 1]) for number, guest in enumerate(hosts))
+            if rest:
+                yield Strip(home, rest, hosts)
 
 
 def _quotas(groups: int, workers: Mapping[str, int]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlatent.arrays import DataSource, Graph
-from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, entry, taken, users
+from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, chosen, entry, taken, users
 from dlatent.engine.part import Work
 from dlatent.engine.targets import Targets
 
@@ -32,7 +32,7 @@ class SerialExecutor(InProcess):
                 waiting[ref.task] -= 1
                 if not waiting[ref.task]:
                     del made[ref.task]
-            found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *results)
+            found = task.call(work, *task.values, *chosen(self.parts, task.groups), *results)
             progress.done(task.steps)
             made[number] = taken(found, None, take) if number in wanted else found
             del results, found

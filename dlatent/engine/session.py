@@ -68,7 +68,8 @@ class Session:
         needs = needs_of(self.survey()) if isinstance(pass_.meeting, Edges) else []
         shares = self._passed(pass_, lambda layout: pass_graph(pass_, layout, needs))
         if isinstance(pass_.meeting, Tiles):
-            return tuple(chain.from_iterable(entry for entry, _ in shares))  # type: ignore[return-value]
+            entries = dict(chain.from_iterable(found.items() for found, _ in shares))
+            return tuple(entries[pair] for pair in sorted(entries))  # type: ignore[return-value]
         ((result, _),) = shares
         return result  # type: ignore[no-any-return]
 

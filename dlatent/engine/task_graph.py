@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from dlatent.engine import exchange, pairs, part
-from dlatent.engine.order import FAN_IN, branches, reduce_tree
+from dlatent.engine.order import FAN_IN, branches, reduce_tree, stretches
 from dlatent.engine.pairs import meetings
-from dlatent.engine.placement import meeting_places, strips
+from dlatent.engine.placement import Strip, meeting_places, strips
 from dlatent.passes import Edges, Pairs, Pass, Tiles
 
 BUNDLE_BYTES = 64_000_000
 """Bytes of blocks that one task works through at most, where it takes several groups: a task costs what a few messages
 do, more than the work on a small group."""
+MOST_HOSTS = 8
+"""Groups with which others meet in one task, where a task has all its groups in memory at once."""
 
 
 ANYWHERE = ""
@@ -41,7 +44,7 @@ class Node:
     ----------
     call : a function of `part`, `exchange` or `pairs`.
     values : few and small ones.
-    groups : the numbers of the groups whose parts it gets.
+    groups : the numbers of the groups whose parts it gets; for several numbers it gets a list of parts.
     block : the number of the block within the group that somebody else has computed, whose features it gets.
     inputs : the results that it gets.
     home : the worker that it should run on; a preference.
@@ -51,12 +54,18 @@ class Node:
 
     call: Callable[..., Any]
     values: tuple[Any, ...] = ()
-    groups: tuple[int, ...] = ()
+    groups: tuple[int | Sequence[int], ...] = ()
     block: int | None = None
     inputs: tuple[Ref, ...] = ()
     home: str = ANYWHERE
     steps: int = 0
     updates: bool = False
+
+    @property
+    def needed(self) -> list[int]:
+        """All of its groups, each once."""
+        every = ([group] if isinstance(group, int) else group for group in self.groups)
+        return list(dict.fromkeys(chain.from_iterable(every)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +105,7 @@ class Layout:
     threads : of each worker.
     computed : the blocks are computed anew by other tasks in every pass, so that each block is a task of its own.
     bundled : a task may take several groups of its worker.
+    heavy : a task has all blocks of its groups in memory at once, as they travel with the descriptions of the groups.
     """
 
     nbytes: tuple[int, ...]
@@ -104,6 +114,7 @@ class Layout:
     threads: Mapping[str, int]
     computed: bool = False
     bundled: bool = False
+    heavy: bool = False
 
     @property
     def groups(self) -> int:
@@ -265,53 +276,75 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
 
 
 def _over_pairs(layout: Layout) -> TaskGraph:
-    """Every group meets the groups in their order, in a chain of tasks that hands its values on."""
+    """Every group meets the groups in their order, all in one task; or where they are heavy, several at a time meet
+    several others, in a chain of tasks that hands their values on."""
     draft = _Draft(layout)
+    cut = stretches(layout.groups) if layout.heavy else [range(group, group + 1) for group in range(layout.groups)]
+    others = cut if layout.heavy else [range(layout.groups)]
 
-    def leaf(group: int) -> Ref:
-        share = tuple[Ref, ...]()
-        for other in range(layout.groups):
-            task = Node(pairs.meet, groups=(group, other), inputs=share, home=layout.homes[group], steps=1)
+    def values(own: range) -> Ref:
+        share, home = tuple[Ref, ...](), layout.homes[own[0]]
+        for met in others:
+            task = Node(pairs.meet, groups=(own, met), inputs=share, home=home, steps=len(own) * len(met))
             share = (draft.add(task),)
         return share[0]
 
-    return draft.tree(leaf)
+    return draft.tree(_each(cut, values))
 
 
 def _over_pairs_once(layout: Layout) -> TaskGraph:
-    """Every two groups meet once; tasks of each group add what it gains, a few meetings at a time and in order."""
-    draft, place = _Draft(layout), meeting_places(layout.homes)
-    shares = dict[int, Ref]()
-    waiting = defaultdict[int, list[Ref]](list)
+    """Every two groups meet once, and where there are many, several with several; tasks of those add what they gain, a
+    few meetings at a time and in order."""
+    draft, cut = _Draft(layout), stretches(layout.groups)
+    homes = [layout.homes[own[0]] for own in cut]
+    place, shares, waiting = meeting_places(homes), dict[range, Ref](), defaultdict[range, list[Ref]](list)
 
-    def collect(group: int) -> None:
-        before = (shares.pop(group),) if group in shares else ()
-        inputs = (*before, *waiting.pop(group))
-        shares[group] = draft.add(Node(pairs.gain, inputs=inputs, home=layout.homes[group], updates=True))
+    def collect(own: range, home: str) -> None:
+        before = (shares.pop(own),) if own in shares else ()
+        inputs = (*before, *waiting.pop(own))
+        shares[own] = draft.add(Node(pairs.gain, inputs=inputs, home=home, updates=True))
 
-    def last(group: int) -> Ref:
-        if group in waiting:
-            collect(group)
-        inputs = (shares.pop(group),)
-        return draft.add(Node(pairs.finish, groups=(group,), inputs=inputs, home=layout.homes[group], updates=True))
+    def last(own: range) -> Ref:
+        home = layout.homes[own[0]]
+        if own in waiting:
+            collect(own, home)
+        return draft.add(Node(pairs.finish, groups=(own,), inputs=(shares.pop(own),), home=home, updates=True))
 
-    for group, other in meetings(layout.groups):
-        met = draft.add(Node(pairs.meet_once, groups=(group, other), home=place(group, other), steps=1))
-        for side, one in enumerate(sorted({group, other})):
-            waiting[one].append(met._replace(at=side))
-            if len(waiting[one]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
-                collect(one)
-    return draft.tree(last)
+    for one, other in meetings(len(cut)):
+        own, met = cut[one], cut[other]
+        steps = len(meetings(len(own))) if one == other else len(own) * len(met)
+        ref = draft.add(Node(pairs.meet_once, groups=(own, met), home=place(one, other), steps=steps))
+        for side, number in enumerate(sorted({one, other})):
+            waiting[cut[number]].append(ref._replace(at=side))
+            if len(waiting[cut[number]]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
+                collect(cut[number], homes[number])
+    return draft.tree(_each(cut, last))
+
+
+def _each(cut: Sequence[range], make: Callable[[range], Ref]) -> Callable[[int], Ref]:
+    """The share of each group, from tasks that give those of several; asked for in the order of the groups."""
+    made = dict[range, Ref]()
+
+    def leaf(group: int) -> Ref:
+        own = cut[group // len(cut[0])]
+        if own not in made:
+            made[own] = make(own)
+        return made[own]._replace(at=group - own[0])
+
+    return leaf
 
 
 def _over_tiles(layout: Layout) -> TaskGraph:
-    """A group meets several of a worker's own groups in one task; the results come to the caller as they are made:
-    joined on the way, all of them would lie on one worker."""
-    draft, entries = _Draft(layout), dict[tuple[int, int], Ref]()
-    for strip in strips(layout.homes, layout.threads):
-        resident = layout.homes[strip.guest] == strip.home
-        task = Node(pairs.tiles, (resident,), (strip.guest, *strip.hosts), home=strip.home, steps=len(strip.hosts))
-        ref = draft.add(task)
-        for at, host in enumerate(strip.hosts):
-            entries[min(host, strip.guest), max(host, strip.guest)] = Ref(ref.task, at)
-    return draft.task_graph((entries[pair] for pair in meetings(layout.groups)), singly=True)
+    """Groups meet several of a worker's own groups in one task; the results come to the caller as they are made: joined
+    on the way, all of them would lie on one worker."""
+    draft, guests, hosts = _Draft(layout), None, None
+    if layout.heavy:
+        guests, hosts = len(stretches(layout.groups)[0]), MOST_HOSTS
+
+    def task(strip: Strip) -> Node:
+        resident = layout.homes[strip.guests[0]] == strip.home
+        groups = (strip.guests, strip.hosts)
+        return Node(pairs.tiles, (resident,), groups, home=strip.home, steps=strip.meetings)
+
+    cut = strips(layout.homes, layout.threads, guests, hosts)
+    return draft.task_graph([draft.add(task(strip)) for strip in cut], singly=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
 
 from dlatent.engine import held
-from dlatent.engine.executor import entry
+from dlatent.engine.executor import chosen, entry
 from dlatent.engine.part import Part, Sealed, Work, ended, lent, owned, settled, unsealed
 
 
@@ -62,7 +62,8 @@ class Step:
     ----------
     call, values, block, updates : as in `graph.Node`.
     package, parts : what comes with the task.
-    groups : number of parts.
+    groups : the parts that `call` gets, by their places in the pool of those that are given (see `executor.chosen`).
+    pool : number of parts that are given; None where they are given as one, those of all groups.
     chunks : number of chunks.
     picks : of each result that `call` gets, which of those given it is, or has at which position.
     """
@@ -73,7 +74,8 @@ class Step:
     updates: bool
     package: Package | None
     parts: tuple[Sealed, ...]
-    groups: int
+    groups: tuple[int | Sequence[int], ...]
+    pool: int | None
     chunks: int
     picks: tuple[tuple[int, int | None], ...]
 
@@ -85,21 +87,29 @@ class Step:
     def __call__(self, *given: Any) -> Any:
         """Do the work."""
         package, given = (given[0], given[1:]) if self.package is None else (self.package, given)
-        count = 0 if self.parts else self.groups
-        parts: list[Part] = [unsealed(part) for part in self.parts] or list(given[:count])
-        chunks, results = given[count : count + self.chunks], given[count + self.chunks :]
+        count = 1 if self.pool is None else self.pool
+        pool: Sequence[Part] = [unsealed(part) for part in self.parts] or (
+            given[0] if self.pool is None else given[:count]
+        )
+        parts, given = chosen(pool, self.groups), given[count:]
+        chunks, results = given[: self.chunks], given[self.chunks :]
         features = [] if self.block is None else [_assembled(parts[0], self.block, chunks)]
-        chosen = [entry(results[number], at) for number, at in self.picks]
+        inputs = [entry(results[number], at) for number, at in self.picks]
         if self.updates:
             # What other tasks made stays the scheduler's, which may need it again after a worker is lost.
-            first, *others = chosen
-            chosen = [owned(first), *map(lent, others)]
-        return self.call(opened(package), *self.values, *parts, *features, *chosen)
+            first, *others = inputs
+            inputs = [owned(first), *map(lent, others)]
+        return self.call(opened(package), *self.values, *parts, *features, *inputs)
 
 
 def _assembled(part: Part, block: int, chunks: Iterable[Any]) -> Any:
     source = part.blocks[block]
     return settled(source, source.assemble(tuple(chunks)))
+
+
+def together(*parts: Part) -> tuple[Part, ...]:
+    """Some parts as one value."""
+    return parts
 
 
 def hold(cuts: tuple[int, ...], part: Part, *chunks: Any) -> Part:

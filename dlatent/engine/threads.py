@@ -8,7 +8,7 @@ from typing import Any
 from dask import threaded
 
 from dlatent.arrays import DataSource, Graph
-from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, entry, taken
+from dlatent.engine.executor import Build, InProcess, OnProgress, Progress, Take, chosen, entry, taken
 from dlatent.engine.machine import processors
 from dlatent.engine.part import Work, halt
 from dlatent.engine.targets import Targets
@@ -44,8 +44,8 @@ class ThreadExecutor(InProcess):
         return list(found), len(task_graph.tasks)
 
     def _called(self, task: Node, work: Work, progress: Progress, *results: Any) -> Any:
-        chosen = [entry(result, ref.at) for result, ref in zip(results, task.inputs, strict=True)]
-        found = task.call(work, *task.values, *(self.parts[group] for group in task.groups), *chosen)
+        inputs = [entry(result, ref.at) for result, ref in zip(results, task.inputs, strict=True)]
+        found = task.call(work, *task.values, *chosen(self.parts, task.groups), *inputs)
         progress.done(task.steps)
         return found
 

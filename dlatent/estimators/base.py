@@ -170,6 +170,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             reach=moved.reach,
             decoding=source.decoding,
             target_bytes=0 if encoded is None else encoded.nbytes,
+            computed=source.blocks[0].collection is not None,
             **seen,
         )
 

@@ -8,6 +8,7 @@ leads up, and how much is left to gain.  All of it happens in units in which eac
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import scipy.linalg as la
@@ -18,6 +19,7 @@ from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.several import SAMPLE, Problem, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.starts import PAIRWISE, Units, found_start, random_start, units_of
+from dlatent.fitting.textbook import plain_em
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.missing_entries.entries import (
     CompleteRequest,
@@ -66,16 +68,18 @@ def fit_rows(
     iterating = options if patterns is None or textbook else _tight(options)
     climb = _Climb(run, scaled, units, iterating, report, patterns)
     if textbook:
-        best, value, converged = climb.textbook(random_start(scaled, options))
+        plain = partial(climb.step, plain=True)
+        best, history, converged = plain_em(plain, random_start(scaled, options), options, report)
+        value = history[-1].log_likelihood
     else:
         start = found_start(run, scaled, units, sums, patterns, options)
         problem = _on_driver(run, scaled, units, sums, patterns)
         start = start if problem is None else best_of(problem, start, options.random_state)
         best, value, converged = climb.accelerated(start)
+        history = tuple(climb.history)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]
     floored = specification.with_floors(floors * units.scale[first] ** 2)
-    history = tuple(climb.history)
     low = at_floors(restored, floored)
     said = advise(restored, floored, history, options, units.variances, low, converged=converged)
     return Outcome(
@@ -174,16 +178,19 @@ class _Climb:
         self.slopes: dict[int, Array] = {}
         self.calm = 0
 
-    def visit(self, parameters: Parameters) -> tuple[Entries, float]:
-        """One pass, or none where masks are few: the statistics at these parameters, and their log-likelihood in the
-        units of the data."""
-        request = EntryRequest(parameters, self.specification, self.units.shift, self.units.scale)
+    def step(self, point: Parameters, *, plain: bool = False) -> tuple[Parameters, float]:
+        """The EM image of a point, by one pass, or none where masks are few, and the log-likelihood there in the units
+        of the data."""
+        request = EntryRequest(point, self.specification, self.units.shift, self.units.scale)
         found: Entries
         if self.patterns is None:
             found = self.run(Pass(block_entries, request, name="entries"))
         else:
             found = entries_of_patterns(self.patterns, request)
-        return found, found.log_likelihood + self.units.jacobian
+        if not plain:
+            self.slopes = {id(point): gradient(found, point, self.specification)}
+        image = maximise_entries(found, point, self.specification, expand=not plain)
+        return image, found.log_likelihood + self.units.jacobian
 
     def record(self, value: float, left: float) -> Iteration:
         """A line of the history; `left` is what there may be to gain, in nats."""
@@ -198,20 +205,10 @@ class _Climb:
         """What gains are relative to."""
         return max(abs(value), float(self.units.counts.max()))
 
-    def textbook(self, parameters: Parameters) -> tuple[Parameters, float, bool]:
-        """Plain EM, until an iteration gains less than the tolerance."""
-        for _ in range(self.options.max_iterations):
-            found, value = self.visit(parameters)
-            line = self.record(value, float("nan"))
-            if abs(line.gain) <= self.options.tolerance * max(abs(value), 1.0):
-                return parameters, value, True
-            before, parameters = parameters, maximise_entries(found, parameters, self.specification, expand=False)
-        return before, value, False
-
     def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """PX-EM with Anderson acceleration, until little is left by the gradient."""
         found = accelerate(
-            self._step,
+            self.step,
             start,
             tolerance=ROUNDING,
             max_evaluations=self.options.max_iterations,
@@ -224,11 +221,6 @@ class _Climb:
 
     def _admissible(self, point: Parameters) -> Parameters:
         return point._replace(noise_variance=np.maximum(point.noise_variance, self.specification.floors))
-
-    def _step(self, point: Parameters) -> tuple[Parameters, float]:
-        found, value = self.visit(point)
-        self.slopes = {id(point): gradient(found, point, self.specification)}
-        return maximise_entries(found, point, self.specification), value
 
     def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.

@@ -51,6 +51,9 @@ HOPS = 2
 """Exchanges of a pass with neighbour sums: Δ reaches the neighbours of neighbours."""
 STRIPS = 4
 """Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
+STRETCHES = 128
+"""Groups of blocks up to which they meet one by one in passes over pairs, as the engine has it; more meet several by
+several."""
 FAN_IN = 4
 """Statistics that a node of the tree of groups joins, as the engine has it."""
 
@@ -103,7 +106,9 @@ def driver_base(problem: Problem, machine: Machine) -> int:
 
 def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
     """The groups of blocks that a thread holds in a pass over pairs: its own, and that which it meets where they meet
-    as a whole."""
+    as a whole; and all that meet in a task, where their blocks travel from worker to worker."""
+    if (problem.in_memory or problem.computed) and not shares_driver(machine):
+        groups += 2 * ((group_number(problem) - 1) // STRETCHES)
     return groups * machine.threads * -(-problem.nbytes // group_number(problem))
 
 

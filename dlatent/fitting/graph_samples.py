@@ -43,7 +43,7 @@ from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.passes import Run, neighbour_pass
+from dlatent.passes import Pass, Run, neighbour_pass
 
 
 class GraphSamples:
@@ -62,21 +62,19 @@ class GraphSamples:
         return self._sums
 
     def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
-        """NHV of each view, and where asked the sums about the weighted mean; the products of `subspace.climb`."""
-        product = self.product(directions[0], sums)
-        return (pattern_products(product, directions, self.known, sums=sums),)
-
-    def product(self, directions: Array, sums: bool) -> Array:
-        """NHV (D, b) of directions of the features; with `sums` those of the first pass are kept."""
-        product, first, energy = self._products(directions, sums)
+        """NHV of each view, and where asked the sums about the weighted mean, which are kept; see `subspace.climb`."""
+        energy = self._energy() if sums else 0.0
+        found = list(map(self._run, self._passes(directions[0], sums)))
         if sums:
-            self._sums = graph_sums(first, energy, self._relation.rank)
-        return centred_product(product, directions, self.known)
+            self._sums = graph_sums(found[0], energy, self._relation.rank)
+        product = centred_product(_side_by_side(found), directions[0], self.known)
+        return (pattern_products(product, directions, self.known, sums=sums),)
 
     def about(self, directions: Array, targets: Array) -> tuple[Array, CentredSums]:
         """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
-        product, first, energy = self._products(directions, True)
-        return product, sums_about(first, energy, self._relation.rank, targets)
+        energy = self._energy()
+        found = list(map(self._run, self._passes(directions, True)))
+        return _side_by_side(found), sums_about(found[0], energy, self._relation.rank, targets)
 
     def moments(self) -> Moments:
         """NH itself, where the features are few."""
@@ -89,8 +87,8 @@ class GraphSamples:
 
     def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
         """The log-likelihood of all samples at parameters about the weighted mean, without ½ D log|Δ|."""
-        product = self.product(parameters.loadings[: len(self._shift)], False)
-        return expect_graph(product, parameters, self.known.sums, specification).log_likelihood
+        (found,) = self.products((parameters.loadings[: len(self._shift)],), False)
+        return expect_graph(found.product[0], parameters, self.known.sums, specification).log_likelihood
 
     def about_zero(self, parameters: Parameters) -> Parameters:
         """The same parameters, whose mean was about the weighted one."""
@@ -99,7 +97,7 @@ class GraphSamples:
     def em(self, start: Parameters | None, options: Options, report: Report | None) -> Outcome:
         """EM (PRPCA (19)–(22), with the new W in (22), errata 15), one pass over the data and edges per iteration."""
         specification, width = self._task.specification, len(self._shift)
-        self.product(np.zeros((width, 0)), True)
+        self.products((np.zeros((width, 0)),), True)
         sums, offset = self.known.sums, self.known.offset
         energies = [sums.energy / (sums.samples * width)]
         energies += [float(np.trace(sums.target_gram)) / (sums.samples * n) for n in specification.sizes[1:]]
@@ -108,8 +106,8 @@ class GraphSamples:
         floored = specification.with_floors(noise_floors(specification, variances, mean, options))
 
         def step(parameters: Parameters) -> tuple[Parameters, float]:
-            product = self.product(parameters.loadings[:width], False)
-            latent = expect_graph(product, parameters, sums, floored)
+            (found,) = self.products((parameters.loadings[:width],), False)
+            latent = expect_graph(found.product[0], parameters, sums, floored)
             return maximise((latent,), floored, expand=False), latent.log_likelihood
 
         begun = em_start(floored, variances, options) if start is None else start
@@ -123,24 +121,17 @@ class GraphSamples:
         samples = self._task.problem.samples
         return replace(outcome, samples=samples, view_samples=tuple(samples for _ in outcome.view_samples))
 
-    def _products(self, directions: Array, sums: bool) -> tuple[Array, GraphProducts, float]:
-        """(X−s)ᵀΔ(X−s)V, the first part of it, which has the sums where they are asked for, and their energy."""
-        # First, while there is no cache that would take the memory.
-        energy = self._energy() if sums else 0.0
-        parts = list[GraphProducts]()
-        for start, some in self._column_blocks(directions):
-            request = self._request(some, None, sums and not start)
-            own = neighbour_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
-            parts.append(self._run(own))
-        return np.hstack([part.product for part in parts]), parts[0], energy
-
-    def _column_blocks(self, directions: Array) -> Iterator[tuple[int, Array]]:
+    def _passes(self, directions: Array, sums: bool) -> Iterator[Pass[GraphRequest, GraphProducts]]:
+        """The passes that give (X−s)ᵀΔ(X−s)V a few columns at a time, the first with the sums where they are asked
+        for."""
         width = self._plan.columns_at_once or max(directions.shape[1], 1)
         for start in range(0, max(directions.shape[1], 1), width):
-            yield start, directions[:, start : start + width]
+            request = self._request(directions[:, start : start + width], None, sums and not start)
+            yield neighbour_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
 
     def _energy(self) -> float:
-        """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace."""
+        """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace; asked for
+        first, while there is no cache that would take the memory."""
         column_blocks, total = max(self._plan.column_blocks, 1), 0.0
         for first in range(column_blocks):
             # Every block of columns has columns from everywhere: the frequent words of a vocabulary often come first.
@@ -154,6 +145,11 @@ class GraphSamples:
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
         return GraphRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)
+
+
+def _side_by_side(found: list[GraphProducts]) -> Array:
+    """The columns of all passes."""
+    return np.hstack([part.product for part in found])
 
 
 def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Run) -> float:

@@ -13,6 +13,7 @@ from dlatent.fitting.costs import (
     MIB,
     SKEWNESS,
     SPARSE_GRAM_RATE,
+    STRETCHES,
     TASK_SECONDS,
     cache_room,
     driver_base,
@@ -74,7 +75,7 @@ def _compute_seconds(problem: Problem, machine: Machine, kernel: str) -> float:
         seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE / 2.0
     else:
         seconds += 2.0 * pairs * problem.features / GEMM_RATE
-    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * group_number(problem) ** 2
+    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * min(group_number(problem), STRETCHES) ** 2
 
 
 def _memory_route(problem: Problem, machine: Machine, once: float) -> Cost:

@@ -99,7 +99,7 @@ def make_local_plan(
         2 + parts,
         parts,
         float(shape[0]) ** 2 / 2.0 * per_row,
-        total * (1 + groups + parts * (2 * groups - 1)),
+        total * (1 + groups + parts * groups),
         2 * largest + max(2 * collected, neighbours),
         shape[0] * n_neighbors * NEIGHBOUR_BYTES * 3,
     )

@@ -70,6 +70,7 @@ class Problem:
     present : the views of each pattern of joint samples.
     decoding : bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
     target_bytes : bytes of the targets as they travel with the blocks.
+    computed : whether other tasks compute the blocks, as those of a Dask array.
     """
 
     samples: int
@@ -96,6 +97,7 @@ class Problem:
     present: tuple[tuple[int, ...], ...] = ()
     decoding: int = 0
     target_bytes: int = 0
+    computed: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -154,8 +154,10 @@ def gram(block, weights) -> Gram:
     return Gram(second, features.T @ (features @ weights), float(block.rows))
 
 
-def on_worker(call, work: Work, *given, parts=0, picks=None, updates=True):
-    """What a task of a cluster makes of `parts` parts and the results of other tasks that are `given` after them."""
+def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
+    """What a task of a cluster makes of parts, by their places `groups` among those that are `given`, and of the
+    results of other tasks that are given after them."""
+    parts = sum(1 if isinstance(group, int) else len(group) for group in groups)
     chosen = tuple((at, None) for at in range(len(given) - parts)) if picks is None else picks
     package = tasks.Package(sealed(vars(work), Work), work.token)
     step = tasks.Step(
@@ -165,7 +167,8 @@ def on_worker(call, work: Work, *given, parts=0, picks=None, updates=True):
         updates=updates,
         package=package,
         parts=(),
-        groups=parts,
+        groups=groups,
+        pool=parts,
         chunks=0,
         picks=chosen,
     )

@@ -7,7 +7,7 @@ import pickle
 import signal
 from collections import Counter, defaultdict
 from functools import reduce
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -175,6 +175,61 @@ def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(
         assert engine.run(pair_pass(spell_both, None, along=nest, mutual=True)) == tuple(expected)
 
 
+@pytest.fixture
+def many_groups(monkeypatch):
+    """Six groups meet two by two, as 1,024 do eight by eight."""
+    monkeypatch.setattr("dlatent.engine.order.MOST_STRETCHES", 3)
+
+
+@pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
+def test_values_of_many_groups_join_first_among_those_that_meet_together(client, blocks, many_groups):
+    cut = groups([1] * blocks)
+    pairs = [[block for group in cut[at : at + 2] for block in group] for at in range(0, len(cut), 2)]
+    if len(cut) <= 3:
+        pairs = [list(group) for group in cut]
+    expected = []
+    for own in range(blocks):
+        parts = [reduce(nest, (f"{own}·{other}" for other in some)) for some in pairs]
+        expected.append(reduce(nest, parts))
+    with connect(drawn([1] * blocks), client=client) as engine:
+        assert engine.run(pair_pass(spell_both, None, along=nest, mutual=True)) == tuple(expected)
+
+
+@pytest.mark.parametrize("kind", ["store", "dask", "memory"])
+@pytest.mark.parametrize("cache_bytes", [0, None])
+def test_many_groups_have_the_bits_of_the_serial_engine(client, kind, cache_bytes, mutual, many_groups):
+    values = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype(np.float32)
+    source = held(values, SIZES) if kind == "memory" else drawn(SIZES, delayed=kind == "dask")
+    plain = source if kind == "memory" else drawn(SIZES)
+    seen = []
+    with connect(
+        source, client=client, cache_bytes=cache_bytes, on_progress=lambda *counts: seen.append(counts)
+    ) as engine:
+        for _ in range(2):
+            assert products(engine, mutual).tobytes() == serial(plain, mutual).tobytes()
+        meet = multiply_both if mutual else multiply
+        whole = engine.run(pair_pass(meet, Request(THIN), finish=energy, combine=add, mutual=mutual))
+        np.testing.assert_allclose(whole, np.square(all_rows(plain).T @ THIN).sum(), rtol=1e-4)
+    assert max(seen) == (21, 21) if mutual else (36, 36)
+
+
+def test_every_block_sees_the_others_in_one_order_however_many_meet_at_a_time(monkeypatch):
+    expected = serial(drawn(SIZES)).tobytes()
+    monkeypatch.setattr("dlatent.engine.order.MOST_STRETCHES", 3)
+    assert serial(drawn(SIZES)).tobytes() == expected
+
+
+def test_a_killed_worker_does_not_change_a_bit_of_many_groups(two_processes, tmp_path, mutual, many_groups):
+    source = drawn(SIZES, key="killed among many")
+    expected = serial(source, mutual).tobytes()
+    with connect(source, client=two_processes) as engine:
+        request = Request(THIN, flag=str(tmp_path / "flag"))
+        meet = kill_once_both if mutual else kill_once
+        found = np.concatenate(engine.run(pair_pass(meet, request, mutual=mutual)))
+        assert Path(request.flag).exists()
+        assert found.tobytes() == expected
+
+
 def test_results_may_be_added_up(client):
     source = drawn(SIZES)
     x = all_rows(source)
@@ -267,7 +322,7 @@ def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, group
         engine.run(pair_pass(spell, None, along=nest))
         (record,) = engine.passes
     assert max(seen) == (groups**2, groups**2)
-    assert record.blocks == (2 * groups - 1) * len(sizes)
+    assert record.blocks == groups * len(sizes), "those of the own group once, those of each other group once"
 
 
 @pytest.mark.parametrize(("sizes", "groups"), [(SIZES, GROUPS), ([5], 1)])
@@ -304,7 +359,7 @@ def test_a_mutual_pass_leaves_the_shares_of_the_scheduler_as_they_are(finish):
     assert (larger == 1.0 + 1.0 + 12.0 + 3.0).all()
     assert (smaller == 17.0).all()
     (part, *_) = parts_of(drawn([3, 1]), None)
-    on_worker(finish_part, work, part, share, parts=1)
+    on_worker(finish_part, work, part, share, groups=((0,),))
     assert pickle.dumps((meetings, share)) == before
 
 
@@ -403,23 +458,30 @@ def test_two_processes_read_no_block_more_often_than_each_needs_it(two_processes
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("each", [1, 3, 8])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, threads):
+@pytest.mark.parametrize(("widest", "enough"), [(None, 4096), (None, 20), (3, 20)])
+def test_strips_are_all_meetings_once_at_the_home_of_the_hosts(workers, each, threads, widest, enough, monkeypatch):
     homes = [f"worker {number}" for number in range(workers) for _ in range(each)]
     place, met, at = meeting_places(homes), Counter(), Counter()
-    found = strips(homes, dict.fromkeys(homes, threads))
+    monkeypatch.setattr("dlatent.engine.placement.ENOUGH_STRIPS", enough)
+    found = strips(homes, dict.fromkeys(homes, threads), widest and 2, widest)
     for strip in found:
         assert {homes[host] for host in strip.hosts} == {strip.home}
-        for pair in (tuple(sorted((strip.guest, host))) for host in strip.hosts):
+        assert len({homes[guest] == strip.home for guest in strip.guests}) == 1
+        for pair in (tuple(sorted(pair)) for pair in product(strip.guests, strip.hosts)):
             assert place(*pair) == strip.home
             met[pair] += 1
-        at[strip.home] += len(strip.hosts)
+        at[strip.home] += strip.meetings
     assert met == Counter(combinations_with_replacement(range(len(homes)), 2))
     for home in at:
-        lengths = [len(strip.hosts) for strip in found if strip.home == home]
+        lengths = [strip.meetings for strip in found if strip.home == home]
         assert lengths == sorted(lengths, reverse=True)
         assert lengths[0] <= -(-at[home] // (4 * threads))
-    if threads == 1 and workers == 2:
-        visits = Counter((strip.home, strip.guest) for strip in found if homes[strip.guest] != strip.home)
+    assert max(len(strip.hosts) for strip in found) <= (widest or len(homes))
+    assert max(len(strip.guests) for strip in found) <= (2 if widest else len(homes))
+    if enough > len(met):
+        assert {len(strip.guests) for strip in found} == {1}
+    if threads == 1 and workers == 2 and widest is None:
+        visits = Counter((strip.home, guest) for strip in found for guest in strip.guests if homes[guest] != strip.home)
         assert max(visits.values()) == 1, "who comes from elsewhere is read once"
 
 

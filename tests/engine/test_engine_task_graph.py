@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from itertools import combinations_with_replacement, product
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.engine import exchange, pairs, part
+from dlatent.engine.message import Message
 from dlatent.engine.order import reduce_tree
+from dlatent.engine.part import Work
 from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, pass_graph, rows_graph, survey_graph
 from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
 
@@ -19,6 +23,13 @@ ALONE = Pass(max, None)
 
 def nothing(*_values):
     """Stands for a function that is never called."""
+
+
+MEETINGS = {
+    "both orders": pair_pass(nothing, None),
+    "mutual": pair_pass(nothing, None, mutual=True),
+    "tiles": tile_pass(nothing, None),
+}
 
 
 def graph(hops):
@@ -35,7 +46,7 @@ def layouts(draw, most=40):
     threads = {worker: draw(st.integers(1, 3)) for worker in workers}
     computed = draw(st.booleans())
     bundled = not computed and draw(st.booleans())
-    return Layout(tuple(sizes), tuple(blocks), tuple(homes), threads, computed, bundled)
+    return Layout(tuple(sizes), tuple(blocks), tuple(homes), threads, computed, bundled, draw(st.booleans()))
 
 
 def joined(texts):
@@ -76,9 +87,7 @@ def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hop
     for pass_ in (
         ALONE,
         graph(hops),
-        pair_pass(nothing, None),
-        pair_pass(nothing, None, mutual=True),
-        tile_pass(nothing, None),
+        *MEETINGS.values(),
     ):
         task_graph = pass_graph(pass_, layout, needs)
         used = Counter(ref.task for ref in task_graph.results)
@@ -146,22 +155,51 @@ def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
     assert sum(len(task.inputs) for task in task_graph.tasks) < 6 * groups * (1 + workers)
 
 
-@given(layouts(most=10))
-@settings(max_examples=50, deadline=None)
-def test_groups_meet_as_often_as_they_should(layout):
+@given(layouts(most=20), st.integers(1, 20))
+@settings(max_examples=100, deadline=None)
+def test_groups_meet_as_often_as_they_should(layout, stretches):
     every = list(product(range(layout.groups), repeat=2))
     once = list(combinations_with_replacement(range(layout.groups), 2))
-    both = pass_graph(pair_pass(nothing, None), layout)
-    assert sorted(task.groups for task in both.tasks if task.call is pairs.meet) == every
-    mutual = pass_graph(pair_pass(nothing, None, mutual=True), layout)
-    assert [task.groups for task in mutual.tasks if task.call is pairs.meet_once] == once
-    tiles = pass_graph(tile_pass(nothing, None), layout)
-    found = [
-        tuple(sorted((tiles.tasks[ref.task].groups[0], tiles.tasks[ref.task].groups[1 + ref.at])))
-        for ref in tiles.results
-    ]
-    assert found == once
-    assert (both.steps, mutual.steps, tiles.steps) == (len(every), len(once), len(once))
+    with patch("dlatent.engine.order.MOST_STRETCHES", stretches), patch("dlatent.engine.placement.ENOUGH_STRIPS", 30):
+        graphs = [pass_graph(pass_, layout) for pass_ in MEETINGS.values()]
+    for task_graph, call, expected in zip(
+        graphs, (pairs.meet, pairs.meet_once, pairs.tiles), (every, once, once), strict=True
+    ):
+        found = list[tuple[int, int]]()
+        for task in task_graph.tasks:
+            if task.call is call:
+                one, other = (list(groups) for groups in task.groups)
+                met = list(product(one, other))
+                if call is pairs.meet_once and one == other:
+                    met = list(combinations_with_replacement(one, 2))
+                assert task.steps == len(met)
+                found += met if call is pairs.meet else map(tuple, map(sorted, met))
+        assert sorted(found) == expected
+        assert task_graph.steps == len(expected)
+
+
+@pytest.mark.parametrize("kind", MEETINGS)
+@pytest.mark.parametrize("workers", [2, 16, 64])
+@pytest.mark.parametrize("heavy", [False, True], ids=["from a store", "held"])
+def test_the_graph_of_all_pairs_of_groups_is_small(kind, workers, heavy):
+    """Of 1,024 groups, half a million or a million pairs: some thousand tasks, and few inputs of each."""
+    groups = 1024
+    homes = tuple(f"tcp://10.0.0.{group * workers // groups}:40001" for group in range(groups))
+    layout = Layout((1,) * groups, (1,) * groups, homes, dict.fromkeys(homes, 4), heavy=heavy)
+    work = Work.of(MEETINGS[kind], first=True, groups=groups)
+    task_graph = pass_graph(work.pass_, layout)
+    keys = [(f"part-{work.token}", group) for group in range(groups)]
+    message = Message(work, task_graph, [], () if heavy else keys)
+    for number, task in enumerate(task_graph.tasks):
+        message.add(number, [keys[group] for group in task.needed] if heavy else [], None)
+    inputs = sum(len(task) - 1 for layer in message.task_graph.built().layers.values() for task in layer.values())
+    assert len(message.task_graph) < 18 * groups
+    assert inputs < (300 if heavy else 45) * groups
+    assert len(pickle.dumps(message.task_graph.built())) < 5_000_000
+    at = Counter(dict.fromkeys(homes, 0))
+    for task in task_graph.tasks:
+        at[task.home] += task.steps
+    assert max(at.values()) <= 1.02 * task_graph.steps / workers, "all workers have as much to do"
 
 
 @given(layouts())

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import dlatent
-from dlatent import PPCA
+from dlatent import PPCA, RelationalPPCA
 
 HERE = Path(dlatent.__file__).parent
 X = np.random.default_rng(0).normal(size=(200, 8)) @ np.random.default_rng(1).normal(size=(8, 30))
@@ -44,17 +45,28 @@ def calls_to(name: str, action: Callable[[], Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("solver", "function", "data", "most"),
     [
-        ("covariance", "block_moments", X, 12),
-        ("krylov", "block_products", X, 12),
-        ("gram", "block_lift", X[:20], 12),
-        ("accelerated_em", "block_entries", HOLES, 14),
+        ("covariance", "block_moments", X, 9),
+        ("krylov", "block_products", X, 11),
+        ("gram", "block_lift", X[:20], 10),
+        ("accelerated_em", "block_entries", HOLES, 12),
     ],
 )
 def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, function: str, data: Any, most: int) -> None:
-    """Two more where the loop is that of the acceleration, which knows nothing of data."""
     model = PPCA(3, solver=solver, missing="nan" if solver == "accelerated_em" else "raise")
     chain = calls_to(function, lambda: model.fit(data, client="serial"))
     assert chain[0] == "estimators/ppca.py:fit"
+    assert f"fitting/routes/{solver}.py:fit" in chain
+    assert "engine/session.py:run" in chain
+    assert len(chain) <= most, chain
+
+
+@pytest.mark.parametrize(
+    ("solver", "function", "most"), [("covariance", "fold_moments", 10), ("krylov", "fold_products", 12)]
+)
+def test_few_calls_lie_between_a_fit_and_its_block_function_in_a_graph(solver: Any, function: str, most: int) -> None:
+    path = sp.csr_array(sp.diags_array([np.ones(len(X) - 1)] * 2, offsets=[-1, 1]))
+    chain = calls_to(function, lambda: RelationalPPCA(3, solver=solver).fit(X, graph=path, client="serial"))
+    assert chain[0] == "estimators/relational.py:fit"
     assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain

@@ -82,6 +82,20 @@ def test_more_groups_wait_for_each_other_in_a_deeper_tree():
 
 def test_the_tree_is_that_of_the_engine():
     assert costs.FAN_IN == order.FAN_IN
+    assert costs.STRETCHES == order.MOST_STRETCHES
+
+
+def test_a_task_holds_all_groups_that_meet_in_it_where_their_blocks_travel():
+    """As those of a Dask array do; blocks of a store are read one by one."""
+    for blocks, together in ((128, 1), (1024, 8)):
+        stored = replace(problem(blocks, 1_000_000), blocks=blocks, tasks=-(-blocks * 4 // 3))
+        assert costs.group_number(stored) == blocks
+        for given in (replace(stored, computed=True), replace(stored, in_memory=True)):
+            for host in (Host(workers=4, threads=2), Host(kind="threads", workers=1, threads=2)):
+                local = host.kind == "threads"
+                assert costs.paired_memory(stored, host, 2) == 2 * 2 * -(-stored.nbytes // blocks)
+                held = 2 * (1 if local else together)
+                assert costs.paired_memory(given, host, 2) == held * 2 * -(-stored.nbytes // blocks)
 
 
 def test_landmarks_hold_their_tiles_once_for_each_thread():
