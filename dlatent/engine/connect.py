@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlatent.arrays import DataSource, Graph
@@ -56,12 +57,17 @@ def connect(
         )
     if isinstance(client, str) and client != "serial":
         raise ValueError(f'client must be a distributed.Client, "serial" or None; got {client!r}.')
-    executor = _executor(source, targets, client, cache_bytes, graph)
-    return Session(source, executor, on_pass, on_progress)
+    open_executor = partial(_executor, client)
+    executor = open_executor(source, targets, cache_bytes, graph)
+    return Session(source, executor, open_executor, on_pass, on_progress)
 
 
 def _executor(
-    source: DataSource, targets: Targets, client: Any, cache_bytes: int | None, graph: Graph | None
+    client: Any,
+    source: DataSource,
+    targets: Targets = None,
+    cache_bytes: int | None = None,
+    graph: Graph | None = None,
 ) -> Executor:
     client = client or _client_at_hand(source)
     if client == "serial":

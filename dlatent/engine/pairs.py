@@ -184,11 +184,12 @@ def finish(work: Work, owns: Sequence[Part], share: Share) -> tuple[Share, ...]:
 
 def _met(mine: list[Block], other: Block, values: tuple[Any, ...], work: Work) -> tuple[Any, ...]:
     """The values of a part's blocks after they have met one more block."""
-    found = (_called(work, block, other) for block in mine)
-    if not values:
+    found = list[Any]()
+    for at, block in enumerate(mine):
+        value = _called(work, block, other)
         # The first values may alias cached blocks or the parameters, and `along` may update them in place.
-        return tuple(map(owned, found))
-    return tuple(_pairs(work).along(value, new) for value, new in zip(values, found, strict=True))
+        found.append(_pairs(work).along(values[at], value) if values else owned(value))
+    return tuple(found)
 
 
 def _result(values: tuple[Any, ...], work: Work) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from time import perf_counter
@@ -31,14 +32,15 @@ OnPass: TypeAlias = Callable[[PassRecord], None]
 class Session:
     """Runs passes over a data source through an executor, and keeps their records.
 
-    `on_pass(record)` is called after each pass, `on_progress(done, total)` after each group of blocks, possibly from
-    another thread; both may be set at any time.
+    `open_executor` opens another executor, over other data; `on_pass(record)` is called after each pass,
+    `on_progress(done, total)` after each group of blocks, possibly from another thread; both may be set at any time.
     """
 
     def __init__(
         self,
         source: DataSource,
         executor: Executor,
+        open_executor: Callable[..., Executor],
         on_pass: OnPass | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -46,7 +48,7 @@ class Session:
         self.passes: list[PassRecord] = []
         self.on_pass = on_pass
         self.on_progress = on_progress
-        self._executor = executor
+        self._executor, self._open = executor, open_executor
         self._survey: npt.NDArray[np.int64] | None = None
         self._begun = self._closed = False
         self._count: Callable[[Block], int] | None = None
@@ -92,6 +94,15 @@ class Session:
         position = block - self._executor.parts[group].first
         ((result, _),) = self._passed(pass_, lambda layout: block_graph(layout, group, position), whole=False)
         return result  # type: ignore[no-any-return]
+
+    @contextmanager
+    def over(self, source: DataSource) -> Iterator[Session]:
+        """A session over other data with the same client and cache, whose passes are among the records of this one."""
+        self._require_open()
+        executor = self._open(source, cache_bytes=self.resources.cache_bytes)
+        with Session(source, executor, self._open, self.on_pass, self.on_progress) as other:
+            other.passes = self.passes
+            yield other
 
     def keep(self, cache_bytes: int) -> None:
         """Keep so many bytes of blocks between passes from now on, in each process."""

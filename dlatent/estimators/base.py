@@ -36,10 +36,9 @@ from dlatent.estimators.features import KnownFeatures, feature_names, outside, r
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Iteration, Options, Outcome
-from dlatent.fitting.plan import Machine, Plan, Problem
+from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
-from dlatent.fitting.routes import ROUTES
-from dlatent.fitting.task import MAX_EM_ITERATIONS, Relation, Task
+from dlatent.fitting.task import MAX_EM_ITERATIONS, KernelFeatures, Relation, Task
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
@@ -80,7 +79,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     _parameters: Parameters
     _specification: Specification
     solver: str
-    _solvers: tuple[str, ...] = tuple(route.name for route in ROUTES)
+    _solvers: tuple[str, ...] = ("covariance", "krylov", "gram", "accelerated_em")
 
     def _target_floors(self) -> tuple[float, ...]:
         return ()
@@ -145,11 +144,10 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     ) -> Problem:
         """The shape of the fit, for the planner."""
         source, moved = session.source, Traffic(0, 0) if graph is None else session.traffic()
-        sizes, seen = [block.nbytes for block in source.blocks], self._seen(specification)
+        sizes = [block.nbytes for block in source.blocks]
         return Problem(
             samples=source.shape[0],
             features=source.shape[1],
-            targets=0 if seen else sum(specification.sizes[1:]),
             n_components=int(self.n_components),
             patterns=len(specification.patterns),
             nbytes=source.nbytes,
@@ -171,7 +169,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             decoding=source.decoding,
             target_bytes=0 if encoded is None else encoded.nbytes,
             computed=source.blocks[0].collection is not None,
-            **seen,
+            **{"targets": sum(specification.sizes[1:])} | self._seen(specification),
         )
 
     def _planned(
@@ -182,16 +180,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         graph: Graph | None = None,
     ) -> Plan:
         """What a fit will cost in an open session."""
-        return self._choose(self._problem(session, specification, encoded, graph), session.resources)
-
-    @property
-    def _asked(self) -> str:
-        """The route that was asked for by name, or "auto"."""
-        return "auto" if self.solver == "em" else str(self.solver)
-
-    def _choose(self, problem: Problem, machine: Machine) -> Plan:
-        """The plan of a fit of this shape."""
-        return make_plan(problem, machine, solver=self._asked)
+        problem = self._problem(session, specification, encoded, graph)
+        return make_plan(problem, session.resources, solver="auto" if self.solver == "em" else self.solver)
 
     def _make_plan(
         self,
@@ -209,7 +199,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         return max(block.nbytes for block in source.blocks)
 
     def _seen(self, specification: Specification) -> dict[str, Any]:
-        """What a plan must know of views that samples lack."""
+        """What else a plan must know: of views that samples lack, or of a kernel."""
         return {}
 
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
@@ -224,10 +214,14 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """Which views the rows of a block have, where the data are several."""
         return None
 
+    def _kernel_features(self, session: Session) -> KernelFeatures | None:
+        """How features are made of rows, where the data are not the features themselves."""
+        return None
+
     def _task(
         self,
         plan: Plan,
-        source: DataSource,
+        session: Session,
         specification: Specification,
         encoded: EncodedTargets | None = None,
         graph: Graph | None = None,
@@ -248,7 +242,8 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             textbook=self.solver == "em",
             targets=None if encoded is None else encoded.rows,
             relation=self._relation(specification, graph),
-            arrangement=self._arrangement(source),
+            arrangement=self._arrangement(session.source),
+            kernel=self._kernel_features(session),
         )
 
     def _fit(
@@ -265,7 +260,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
         with connect(source, targets=rows, client=client, graph=graph) as session, pinned(), sound_algebra():
             plan = self._planned(session, specification, encoded, graph)
-            task = self._task(plan, source, specification, encoded, graph)
+            task = self._task(plan, session, specification, encoded, graph)
             session.keep(plan.cache_bytes)
             if self.zero_rows == "keep" and self.missing == "raise":
                 session.count_beside(self._count(source))

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from dlatent.arrays import Array, DataSource, Graph
-from dlatent.blas import pinned
-from dlatent.engine.connect import connect
+from dlatent.arrays import Array, DataSource
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.estimators.base import Fitted, remarks, sound_algebra
-from dlatent.estimators.callbacks import Callback, Listeners
-from dlatent.estimators.kernel_fit import KernelTask, fitted_given, fitted_kernel, fitted_landmarks
-from dlatent.estimators.kernel_map import KernelMap, KernelRows, feature_likelihood_rows
-from dlatent.estimators.ppca import PPCA
+from dlatent.estimators.base import Fitted
+from dlatent.estimators.ppca import PPCA, likelihood_rows
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets, TargetType
-from dlatent.fitting.kernel_plan import plan_kernel, plan_landmarks
 from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.plan import Machine, Plan, Problem
+from dlatent.fitting.task import KernelFeatures, Task
+from dlatent.linear_gaussian.gram import outside_log_likelihoods
+from dlatent.linear_gaussian.kernel_map import KernelMap, KernelRows
+from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import NAMES, Kernel, KernelFunction
+from dlatent.passes import Run
+from dlatent.stores.atomic import require_writable
+from dlatent.stores.kernel_tiles import TileSink, open_tiles
+from dlatent.stores.memory import held
 
 KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
 WITH_GAMMA = ("rbf", "polynomial", "laplacian")
@@ -182,23 +184,40 @@ class KernelPPCA(PPCA):
         whole = super()._make_specification(source, encoded)
         return whole.resized((int(self.n_components), *whole.sizes[1:]))
 
-    def _choose(self, problem: Problem, machine: Machine) -> Plan:
-        name = "callable" if callable(self.kernel) else str(self.kernel)
-        if self.landmarks is not None:
-            return plan_landmarks(problem, machine, kernel=name, landmarks=int(self.landmarks))
-        return plan_kernel(
-            problem,
-            machine,
-            kernel=name,
-            route=self._asked,
-            itemsize=np.dtype(self.kernel_dtype).itemsize,
-            stored=self.kernel_store is not None,
-            given=name == "precomputed",
-            whole=self.solver == "em",
-        )
+    def _seen(self, specification: Specification) -> dict[str, Any]:
+        return {
+            "kernel": self._kernel().name,
+            "kernel_itemsize": np.dtype(self.kernel_dtype).itemsize,
+            "kernel_place": self.kernel_store is not None,
+            "landmarks": int(self.landmarks or 0),
+        }
+
+    def _initial_mean(self, session: Session, *, observed: bool) -> Array:
+        """Features that are never written down are summed about nothing."""
+        return np.zeros(0)
+
+    def _kernel_features(self, session: Session) -> KernelFeatures:
+        kernel, blocks = self._kernel(), session.source.blocks
+        rows = () if kernel.name == "precomputed" else blocks
+        return KernelFeatures(kernel, self._features(kernel, session.source), rows, held, partial(self._kept, session))
+
+    @contextmanager
+    def _kept(self, session: Session) -> Iterator[tuple[TileSink, Run]]:
+        """A store of the kernel, which is removed at the end."""
+        path, source = os.fspath(self.kernel_store or ""), session.source
+        require_writable(path, overwrite=False, how="remove it")
+        bounds = (*(block.start for block in source.blocks), source.shape[0])
+        sink = TileSink.create(path, bounds, dtype=self.kernel_dtype)
+        try:
+            with session.over(open_tiles(sink.location)) as stored:
+                yield sink, stored.run
+        finally:
+            sink.abort()
 
     def _kernel(self) -> Kernel:
         """The kernel as far as it is known before the data are seen; γ = 0 stands for the median heuristic."""
+        if self.kernel == "precomputed":
+            return Kernel("precomputed")
         function = self.kernel if callable(self.kernel) else None
         name = "callable" if callable(self.kernel) else str(self.kernel)
         gamma = 0.0 if self.gamma == "median" and name in WITH_GAMMA else 1.0
@@ -216,48 +235,10 @@ class KernelPPCA(PPCA):
             return max(columns, int(self.n_components) + 1)
         return rows - 1 if known is None else max(min(rows - 1, known), int(self.n_components) + 1)
 
-    def _fit(
-        self,
-        source: DataSource,
-        encoded: EncodedTargets | None,
-        client: Any,
-        callbacks: Sequence[Callback],
-        graph: Graph | None = None,
-    ) -> None:
-        specification = self._make_specification(source, encoded)
-        rows = None if encoded is None else encoded.rows(0, source.shape[0])
-        listeners = Listeners(callbacks)
-        hooks: dict[str, Any] = {"on_pass": listeners.on_pass, "on_progress": listeners.on_task}
-        with connect(source, targets=rows, client=client, **hooks) as session, pinned(), sound_algebra():
-            plan = self._planned(session, specification, encoded)
-            session.keep(plan.cache_bytes)
-            if self.zero_rows == "keep":
-                session.count_beside(self._count(source))
-            whole = self._task(plan, source, specification, encoded)
-            task = KernelTask(
-                session,
-                rows,
-                specification,
-                plan,
-                whole.settled_options(plan),
-                partial(self._features, source=source),
-                self.solver == "em",
-                client,
-                None if self.kernel_store is None else os.fspath(self.kernel_store),
-                self.kernel_dtype,
-                listeners.on_iteration,
-            )
-            with listeners.told(plan):
-                if self.kernel == "precomputed":
-                    outcome, features = fitted_given(task)
-                elif self.landmarks is not None:
-                    outcome, features = fitted_landmarks(task, self._kernel(), int(self.landmarks))
-                else:
-                    outcome, features = fitted_kernel(task, self._kernel())
-        outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, encoded)))
-        self._map = features
-        self.n_features_in_ = source.shape[1]
-        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan), whole)
+    def _keep(self, fitted: Fitted, task: Task) -> None:
+        assert fitted.outcome.features is not None
+        self._map, self.n_features_in_ = fitted.outcome.features, task.problem.features
+        super()._keep(fitted, task)
 
     def _publish_loadings(self, outcome: Outcome) -> None:
         own = outcome.specification.slices[0]
@@ -343,3 +324,13 @@ class KernelSupervisedPPCA(KernelPPCA, SupervisedPPCA):
         )
         self.target_type = target_type
         self.target_noise_floor = target_noise_floor
+
+
+def feature_likelihood_rows(
+    found: Array, y: Array | None, parameters: Parameters, specification: Specification, dimension: int
+) -> Array:
+    """Log-likelihood of the M features of each row (n,), from coordinates and squared distances (n, K+1)."""
+    coordinates, distances = np.ascontiguousarray(found[:, :-1]), found[:, -1]
+    outside = np.maximum(distances - (coordinates**2).sum(axis=1), 0.0)
+    rest = outside_log_likelihoods(outside, float(parameters.noise_variance[0]), dimension - coordinates.shape[1])
+    return likelihood_rows(coordinates, y, parameters, specification) + rest

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
@@ -20,12 +19,14 @@ from dlatent.blas import pinned
 from dlatent.engine.connect import connect
 from dlatent.engine.order import groups
 from dlatent.engine.records import PassRecord
+from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
 from dlatent.estimators.base import INITIAL_MEAN, history_dataset, initial_mean, sound_algebra
 from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
+from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.local_linear.neighbours import Neighbours
@@ -115,13 +116,9 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             FittedView(name, source.shape, rows_of(source), source.labels.features)
             for name, source in zip(names, sources, strict=True)
         )
-        passes: tuple[PassRecord, ...] = ()
-        graphs, recalls, memory = [], [], 0
-        for view, source, plan in zip(views, sources, plans, strict=True):
-            graph, found, recall, memory = self._graph(view, source, plan, client, callbacks)
-            graphs.append(graph)
-            recalls.append(recall)
-            passes += found
+        with connect(sources[0], client=client) as session, pinned(), sound_algebra():
+            found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
+        graphs, recalls = zip(*found, strict=True)
         self._views, self._table = views, table
         with pinned(), sound_algebra():
             embedded = embed(
@@ -129,11 +126,11 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 places_of(table, [source.shape[0] for source in sources]),
                 len(table),
                 int(self.n_components),
-                memory=FACTOR_SHARE * memory,
+                memory=FACTOR_SHARE * session.resources.driver_memory,
                 solver=self.eigen_solver,
                 check=self._check_joined,
             )
-        self._publish(embedded, passes, recalls)
+        self._publish(embedded, tuple(session.passes), recalls)
         if not self.converged_:
             warnings.warn(
                 f"the eigenvectors are known to {self.eigen_residual_:.1e} of their eigenvalues only "
@@ -144,8 +141,8 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
 
     def _graph(
-        self, view: FittedView, source: DataSource, plan: LocalPlan, client: Any, callbacks: Sequence[Callback]
-    ) -> tuple[Graph, tuple[PassRecord, ...], float, int]:
+        self, view: FittedView, source: DataSource, plan: LocalPlan, session: Session, callbacks: Sequence[Callback]
+    ) -> tuple[Graph, float]:
         recalls = [1.0]
 
         def approximate() -> Neighbours:
@@ -158,13 +155,11 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return found
 
         others = approximate if self.neighbors == "approximate" else None
-        with connect(source, client=client) as session, pinned(), sound_algebra():
-            listeners = Listeners(callbacks)
-            with listeners.told(plan):
-                shift = initial_mean(session)
-                session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
-                graph = make_graph(session.run, shift, plan, float(self.reg), others)
-            return graph, tuple(session.passes), recalls[0], session.resources.driver_memory
+        listeners = Listeners(callbacks)
+        with session.over(source) as own, listeners.told(plan):
+            shift = initial_mean(own)
+            own.on_pass, own.on_progress = listeners.on_pass, listeners.on_task
+            return make_graph(own.run, shift, plan, float(self.reg), others), recalls[0]
 
     def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
         if len(separate) == 1:
@@ -345,10 +340,7 @@ def rows_of(source: DataSource) -> Features | None:
     """All rows of the data, for new samples, where they are not too many."""
     if source.nbytes > REFERENCE_BYTES:
         return None
-    loaded: list[Any] = [block.load() for block in source.blocks]
-    if source.sparse:
-        return sp.csr_array(sp.vstack(loaded, format="csr"))
-    return np.concatenate(loaded)
+    return stacked(tuple(block.load() for block in source.blocks))
 
 
 def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:

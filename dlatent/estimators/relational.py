@@ -273,7 +273,7 @@ def joint_log_likelihood(
     specification = model._specification
     with connect(source, targets=targets, client=client, graph=opened) as session:
         plan = model._planned(session, specification, None, opened)
-        task = model._task(plan, source, specification, graph=opened)
+        task = model._task(plan, session, specification, graph=opened)
         session.keep(plan.cache_bytes)
         value = graph_log_likelihood(task, plan, model._parameters, session.run)
     width = sum(specification.sizes)

@@ -12,7 +12,7 @@ from dlatent.arrays import Features
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
 from dlatent.estimators.kernel import KernelPPCA
-from dlatent.estimators.kernel_map import KernelMap
+from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held

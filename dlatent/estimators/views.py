@@ -68,7 +68,7 @@ class CorrespondenceModel(ViewResults):
         return Specification(views, source.patterns, int(self.n_components))
 
     def _seen(self, specification: Specification) -> dict[str, Any]:
-        return {"views": specification.sizes, "present": specification.patterns}
+        return {"views": specification.sizes, "present": specification.patterns, "targets": 0}
 
     def _largest_block(self, source: DataSource) -> int:
         assert isinstance(source, JointSource)

@@ -6,67 +6,74 @@ memory all combinations are taken at once, and the closed forms apply (SPPCA, Th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
-from dlatent.arrays import Array
-from dlatent.errors import DataError
-from dlatent.fitting.conclusion import make_outcome
+from dlatent.arrays import Array, Features, Integers
 from dlatent.fitting.costs import FULL_EIGEN
-from dlatent.fitting.moments import finished, gram_products
+from dlatent.fitting.moments import finished
 from dlatent.fitting.outcome import Options, Outcome, Report
-from dlatent.fitting.subspace import Climb, climb, first_directions, grow
+from dlatent.fitting.subspace import Climb, first_directions, grow
+from dlatent.fitting.task import KernelFeatures, Task
 from dlatent.fitting.textbook import em_on_moments
-from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.directions import orthonormal
-from dlatent.linear_gaussian.gram import (
-    DualData,
-    DualSolution,
-    DualSpace,
-    dual_data,
-    dual_solution,
-    leading,
-    span_solution,
-)
+from dlatent.linear_gaussian.gram import DualData, DualSolution, DualSpace, dual_data, dual_solution, leading
+from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import (
+    GivenRows,
     KernelRequest,
-    LandmarkRequest,
-    LiftRequest,
-    block_landmarks,
-    block_lift,
+    SurveyRequest,
+    block_given,
+    block_survey,
+    join_given,
     meet_kernel,
+    require_symmetric,
+    stacked,
 )
-from dlatent.linear_gaussian.moments import MomentRequest, Moments, centred
-from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.operators.kernels import Kernel, LandmarkMap, centred_kernel
+from dlatent.operators.kernels import Kernel, centred_kernel, median_gamma
 from dlatent.operators.symmetric_tiles import SymmetricTiles
 from dlatent.passes import Pass, Run, tile_pass
 
 TIGHT = 1e-13
 """Tolerance where K is in memory: further products cost no pass."""
+SAMPLE = 500
+"""Rows whose distances give the median heuristic its median."""
 
 
 @dataclass(frozen=True)
 class KernelProducts:
-    """A kernel of N samples by what it does: `times`, V (N, b) → KV, one pass; `diagonal` k(x, x) (N,); and `whole`,
-    which gives K (N, N), where it is in memory."""
+    """A kernel of N samples by what it does: KV (N, b) of V (N, b) is `joined(times(asked(V)))`, where `times` may
+    run the pass that is `asked` for; `diagonal` k(x, x) (N,); and `whole`, which gives K (N, N), where it is in
+    memory."""
 
-    times: Callable[[Array], Array]
+    times: Callable[[Any], Any]
     diagonal: Array
     whole: Callable[[], Array] | None = None
+    asked: Callable[[Array], Any] = np.asarray
+    joined: Callable[[Any], Array] = np.asarray
 
     @classmethod
     def of_matrix(cls, matrix: Array) -> KernelProducts:
         """A kernel in memory."""
-        return cls(lambda thin: np.asarray(matrix @ thin), np.diag(matrix), lambda: matrix)
+        return cls(lambda thin: matrix @ thin, np.diag(matrix), lambda: matrix)
 
     @classmethod
     def of_tiles(cls, tiles: SymmetricTiles) -> KernelProducts:
         """A kernel in memory, half of it."""
         return cls(lambda thin: tiles @ thin, tiles.diagonal, tiles.whole)
+
+    def __call__(self, thin: Array) -> Array:
+        """KV."""
+        return self.joined(self.times(self.asked(thin)))
+
+    def about_mean(self, fresh: tuple[Array, ...]) -> Array:
+        """HKHV of the directions V of the first view."""
+        return _centred(self.joined(self.times(self.asked(_centred(fresh[0])))))
 
 
 @dataclass(frozen=True)
@@ -78,16 +85,31 @@ class DualFit:
     means: Array
 
 
-@dataclass(frozen=True)
-class LandmarkFit:
-    """The model by landmarks, its outcome, the mean of the features in the coordinates (r,), the part of Σ k(x, x) that
-    is outside the span of the landmarks (the trace error of the Nyström approximation), and the number of features."""
+class DualClimb(Climb[DualSpace]):
+    """A search in a space of combinations of samples; `means` (N,) are those of the rows of K."""
 
-    solution: DualSolution
-    outcome: Outcome
-    mean: Array
-    error: float
-    dimension: int
+    def __init__(self, space: DualSpace, specification: Specification, options: Options, means: Array) -> None:
+        super().__init__(space, specification, options)
+        self.means = means
+
+    @classmethod
+    def begin(cls, kernel: KernelProducts, data: DualData, specification: Specification, options: Options) -> Self:
+        """From random combinations and their products; `grow` may follow."""
+        if kernel.whole is not None:
+            options = tightened(options)
+        count, k = data.samples, specification.n_components
+        directions = first_directions(count, k, np.random.default_rng(options.random_state))
+        directions = orthonormal(_centred(directions))
+        found = kernel(np.column_stack([directions, np.full(count, 1.0 / count)]))
+        means, products = found[:, -1], _centred(found[:, :-1])
+        space = DualSpace.begin(directions, products, _with_energy(data, kernel, means), k)
+        return cls(space, specification, options, means)
+
+    def concluded(self, converged: bool) -> DualFit:
+        """The fit as it stands."""
+        solution = dual_solution(self.space, self.solution, self.specification)
+        outcome = finished(self, solution.parameters, self.options, converged, None)
+        return DualFit(solution, replace(outcome, parameters=solution.parameters), self.means)
 
 
 def fit_dual(
@@ -100,35 +122,28 @@ def fit_dual(
     report: Report | None = None,
 ) -> DualFit:
     """Fit by products with a kernel; the first view of `specification` has K features, the span of the loadings."""
-    count = data.samples
-    if kernel.whole is not None and not textbook:
-        options = _tight(options)
-    exact = kernel.whole is not None and len(specification.views) == 1 and count <= FULL_EIGEN
-    if kernel.whole is not None and (textbook or exact):
-        matrix = kernel.whole()
-        means, centred_matrix = matrix.mean(axis=0), centred_kernel(matrix)
-        directions, products = np.eye(count), centred_matrix
-        if not textbook:
-            directions, products = leading(centred_matrix, specification.n_components, data.dimension)
-    else:
-        directions = first_directions(count, specification.n_components, np.random.default_rng(options.random_state))
-        directions = orthonormal(_centred(directions))
-        found = kernel.times(np.column_stack([directions, np.full(count, 1.0 / count)]))
-        means, products = found[:, -1], _centred(found[:, :-1])
-    data = data._replace(energy=float(kernel.diagonal.sum() - means.sum()))
-    space = DualSpace.begin(directions, products, data, specification.n_components)
+    count, k = data.samples, specification.n_components
+    exact = len(specification.views) == 1 and count <= FULL_EIGEN
+    if kernel.whole is None or not (exact or textbook):
+        state = DualClimb.begin(kernel, data, specification, options)
+        return state.concluded(grow(state, kernel.about_mean, report))
+    matrix = kernel.whole()
+    means, middle = matrix.mean(axis=0), centred_kernel(matrix)
+    data = _with_energy(data, kernel, means)
     if textbook:
+        space = DualSpace.begin(np.eye(count), middle, data, k)
         return DualFit(*_by_em(space, specification, options, report), means)
-    state = Climb(space, specification, options)
-    if exact:
-        state.record(state.solve(), report)
-    converged = exact or grow(state, lambda fresh: _centred(kernel.times(_centred(fresh[0]))), report)
-    solution = dual_solution(state.space, state.solution, state.specification)
-    outcome = finished(state, solution.parameters, options, converged, None)
-    return DualFit(solution, replace(outcome, parameters=solution.parameters), means)
+    space = DualSpace.begin(*leading(middle, k, data.dimension), data, k)
+    state = DualClimb(space, specification, tightened(options), means)
+    state.record(state.solve(), report)
+    return state.concluded(True)
 
 
-def _tight(options: Options) -> Options:
+def _with_energy(data: DualData, kernel: KernelProducts, means: Array) -> DualData:
+    return data._replace(energy=float(kernel.diagonal.sum() - means.sum()))
+
+
+def tightened(options: Options) -> Options:
     """Options for products that cost no pass."""
     return replace(options, tolerance=min(options.tolerance, TIGHT), max_iterations=options.max_iterations + 300)
 
@@ -150,52 +165,6 @@ def _by_em(
     return solution, replace(outcome, parameters=solution.parameters, specification=own)
 
 
-def fit_landmarks(
-    run: Run,
-    landmarks: LandmarkMap,
-    dimension: int,
-    specification: Specification,
-    options: Options,
-    report: Report | None = None,
-) -> LandmarkFit:
-    """Fit inside the span of the features of landmarks, in one pass.
-
-    Law: the likelihood is that of the whole model of M = `dimension` features, with loadings and mean in the span.
-    """
-    width = landmarks.width
-    if width <= specification.n_components:
-        raise DataError(
-            f"n_components is {specification.n_components}, but the landmarks span {width} dimensions; take more "
-            "landmarks, or fewer components"
-        )
-    if dimension <= width and landmarks.kernel.dimension(landmarks.landmarks.shape[1]) is None:
-        dimension = width + 1  # something is outside the span of the landmarks, and has its share of the noise
-    wide = specification.resized((width, *specification.sizes[1:]))
-    request = LandmarkRequest(landmarks, MomentRequest(np.zeros(width), wide.patterns, False))
-    found, energy = run(Pass(block_landmarks, request, name="moments"))
-    inside = sum(float(np.trace(part.gram[:width, :width])) for part in found)
-    views = len(wide.views)
-    spare_size, spare_energy = np.zeros(views), np.zeros(views)
-    spare_size[0], spare_energy[0] = dimension - width, max(energy - inside, 0.0)
-    moments = Moments(found, np.zeros(width + sum(wide.sizes[1:])), spare_size, spare_energy)
-    middle = centred(moments, wide.sizes, wide.patterns)
-    tight, spare = _tight(options), dimension - width
-    state, converged = climb(gram_products(middle, wide), wide, np.zeros(sum(wide.sizes)), tight, report, spare=spare)
-    best = state.space.lifted(state.solution)
-    # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
-    mean = middle.shift + best.mean
-    about = np.concatenate([np.zeros(width), mean[width:]])
-    solution = span_solution(landmarks.root, best._replace(mean=about), state.specification)
-    own = state.specification.resized((specification.n_components, *specification.sizes[1:]))
-    variances = state.variances(state.specification)
-    outcome = make_outcome(
-        solution.parameters, own, tuple(state.history), options, variances, moments, converged=converged
-    )
-    outcome = replace(outcome, parameters=solution.parameters)
-    error = max(1.0 - inside / energy, 0.0)
-    return LandmarkFit(solution, outcome, mean[:width], error, dimension)
-
-
 def kernel_tiles(run: Run, kernel: Kernel, options: Options) -> SymmetricTiles:
     """K (N, N) of all samples, by one pass over tiles."""
     request = KernelRequest(kernel, None, options.refuse_zero_rows)
@@ -203,33 +172,67 @@ def kernel_tiles(run: Run, kernel: Kernel, options: Options) -> SymmetricTiles:
     return SymmetricTiles.of(tiles)
 
 
-def fit_linear(
-    run: Run,
-    specification: Specification,
-    shift: Array,
-    targets: Array | None,
-    options: Options,
-    *,
-    textbook: bool = False,
-    report: Report | None = None,
-) -> Outcome:
-    """The dual of a linear model (SPPCA, Algorithm 3): one pass for the inner products of all samples, and one for
-    the loadings, which are combinations of samples.
+def made_by(task: Task) -> KernelFeatures:
+    """How the features of a kernel model are made."""
+    assert task.kernel is not None
+    return task.kernel
 
-    Law: the result is that of the other routes, up to rounding.
-    """
-    tiles = kernel_tiles(run, Kernel("linear", shift=shift), options)
-    k, width = specification.n_components, specification.sizes[0]
-    data = dual_data(targets, specification, tiles.size, width)
-    inside = specification.resized((k, *specification.sizes[1:]))
-    fitted = fit_dual(KernelProducts.of_tiles(tiles), data, inside, options, textbook=textbook, report=report)
-    (combinations, own, _), found = fitted.solution, fitted.outcome
-    lifted = run(Pass(block_lift, LiftRequest(combinations, shift), name="loadings"))
-    directions, offset = lifted[:, :k], lifted[:, k]
-    whole = Parameters(
-        np.vstack([directions @ own.loadings[:k], own.loadings[k:]]),
-        np.concatenate([shift + offset + directions @ own.mean[:k], own.mean[k:]]),
-        own.noise_variance,
-    )
-    floored = specification.with_floors(found.specification.floors)
-    return replace(found, parameters=canonical(whole, floored), specification=floored)
+
+def chosen_rows(samples: int, count: int, random_state: Any) -> Integers:
+    """Numbers of some random rows, increasing; all where there are no more."""
+    if count >= samples:
+        return np.arange(samples)
+    return np.sort(np.random.default_rng(random_state).permutation(samples)[:count])
+
+
+def survey(task: Task, run: Run, count: int = SAMPLE) -> Features:
+    """A look at all rows, which refuses what no model can use, and some of them."""
+    chosen = chosen_rows(task.problem.samples, count, task.options.random_state)
+    request = SurveyRequest(chosen, task.options.refuse_zero_rows)
+    return stacked(run(Pass(block_survey, request, combine=operator.add, name="survey")))
+
+
+def settled(kernel: Kernel, sample: Features) -> Kernel:
+    """The kernel with the γ of the median heuristic, where asked for (γ = 0), and with a shift near the mean."""
+    gamma = kernel.gamma or median_gamma(kernel.name, sample)
+    shift = None
+    if kernel.name == "linear" and isinstance(sample, np.ndarray):
+        shift = np.asarray(sample.mean(axis=0, dtype=np.float64))
+    return replace(kernel, gamma=gamma, shift=shift)
+
+
+def given_products(count: int, run: Run, *, whole: bool) -> KernelProducts:
+    """Products with a kernel that is given as the data, a pass for each, or from the `whole` of it after one pass; each
+    pass shows whether it is symmetric."""
+    probe = np.random.default_rng(0).standard_normal((count, 1))
+
+    def asked(thin: Array) -> Pass[Array, GivenRows]:
+        return Pass(block_given, np.hstack([probe, thin]), combine=join_given, name="products")
+
+    def joined(found: GivenRows) -> Array:
+        product = np.vstack(found.product)
+        require_symmetric(product[:, 0], found.transposed)
+        return product[:, 1:]
+
+    first = run(asked(np.eye(count) if whole else np.zeros((count, 0))))
+    product = joined(first)
+    if whole:
+        return KernelProducts.of_matrix(np.ascontiguousarray(product))
+    return KernelProducts(run, np.concatenate(first.diagonal), asked=asked, joined=joined)
+
+
+def data_of(task: Task) -> DualData:
+    """What a fit knows beside products with the kernel."""
+    count, features = task.problem.samples, task.kernel
+    dimension = task.specification.sizes[0] if features is None else features.dimension
+    targets = None if task.targets is None else task.targets(0, count)
+    return dual_data(targets, task.specification, count, dimension)
+
+
+def outcome_of(task: Task, kernel: Kernel, fitted: DualFit) -> Outcome:
+    """The outcome of a fit by products, with the map that new rows need."""
+    combinations, means = fitted.solution.combinations, fitted.means
+    offset, middle = means @ combinations, np.full(len(means), 1.0 / len(means))
+    rows, dimension = made_by(task).rows, made_by(task).dimension
+    features = KernelMap(kernel, rows, combinations, offset, middle, float(means.mean()), dimension)
+    return replace(fitted.outcome, features=features)

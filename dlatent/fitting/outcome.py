@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -35,7 +36,8 @@ class Outcome:
 
     `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all samples; `at_floor` per
     noise variance; `advice` is what a user should know or do, one sentence each;
-    `checked_log_likelihood` is that of a pass over the data, where one was made.
+    `checked_log_likelihood` is that of a pass over the data, where one was made; `features` leads from rows to the
+    features of `parameters`, where a kernel makes these.
     """
 
     parameters: Parameters
@@ -50,6 +52,7 @@ class Outcome:
     total_variance: tuple[float, ...]
     advice: tuple[str, ...] = ()
     checked_log_likelihood: float | None = None
+    features: KernelMap | None = None
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,10 @@ class Problem:
     decoding : bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
     target_bytes : bytes of the targets as they travel with the blocks.
     computed : whether other tasks compute the blocks, as those of a Dask array.
+    kernel : the name of the kernel that makes the features ("precomputed": the data are K), None without one.
+    kernel_itemsize : bytes of a value of K in a store.
+    kernel_place : whether there is a place to store K.
+    landmarks : rows in the span of whose features the fit stays; 0 for all rows.
     """
 
     samples: int
@@ -98,6 +102,10 @@ class Problem:
     decoding: int = 0
     target_bytes: int = 0
     computed: bool = False
+    kernel: str | None = None
+    kernel_itemsize: int = 8
+    kernel_place: bool = False
+    landmarks: int = 0
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -117,8 +125,9 @@ class Cost:
     """One way to fit: its expected passes, seconds, bytes of blocks that a worker keeps between passes, and the peak
     memory of a worker process and of the driver in bytes; with a graph also the columns that a neighbour sum can carry,
     in how many blocks of columns the features themselves are summed (0 where they need not), and the bytes that travel
-    between workers in a pass; the widest subspace that its driver holds (0 where the route needs none); and how often
-    the data are read (0: once, or in every pass where they do not stay in memory)."""
+    between workers in a pass; the widest subspace that its driver holds (0 where the route needs none); how often the
+    data are read (0: once, or in every pass where they do not stay in memory); tasks of a pass (0: of one in which
+    blocks do not meet); and whether every pass is one over pairs."""
 
     name: str
     passes: int
@@ -131,6 +140,8 @@ class Cost:
     neighbour_bytes: int = 0
     max_rank: int = 0
     reads: int = 0
+    tasks: int = 0
+    paired: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +150,8 @@ class Plan:
 
     Parameters
     ----------
-    solver : "covariance", "krylov", "accelerated_em" or "gram"; of kernel models "memory", "recomputed" or "stored".
+    solver : "covariance", "krylov", "accelerated_em" or "gram"; of kernel models "memory", "recomputed", "stored" or
+        "landmarks".
     reason : why this one.
     passes : passes that are expected, or with solver="em" the most.
     bytes_per_pass : bytes of the blocks that a pass goes through.

@@ -34,22 +34,15 @@ def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", route
     if not usable:
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda cost: cost.seconds)
-    reason = "asked for" if solver != "auto" else _reason(problem, best, costs, fitting)
-    return plan_of(best, costs, problem, machine, reason, cached=stays(problem, machine, best.cache_bytes))
-
-
-def plan_of(
-    best: Cost, costs: Mapping[str, Cost], problem: Problem, machine: Machine, reason: str, *, cached: bool
-) -> Plan:
-    """The plan that takes the `best` of all costs; `cached`: whether all blocks stay in memory between passes."""
+    cached = stays(problem, machine, best.cache_bytes, pairs=best.paired)
     reads = best.reads or (1 if cached else best.passes)
     return Plan(
         solver=best.name,
-        reason=reason,
+        reason=_reason(problem, best, costs, fitting, asked=solver != "auto"),
         passes=best.passes,
         bytes_per_pass=problem.nbytes,
         bytes_total=0 if problem.in_memory else problem.nbytes * reads,
-        tasks_per_pass=problem.tasks,
+        tasks_per_pass=best.tasks or problem.tasks,
         cached=cached,
         cache_bytes=best.cache_bytes,
         worker_memory=best.worker_memory,
@@ -66,7 +59,13 @@ def plan_of(
     )
 
 
-def _reason(problem: Problem, best: Cost, costs: Mapping[str, Cost], fitting: Mapping[str, Cost]) -> str:
+def _reason(
+    problem: Problem, best: Cost, costs: Mapping[str, Cost], fitting: Mapping[str, Cost], *, asked: bool
+) -> str:
+    if problem.kernel is not None:
+        return ("asked for; " if asked else "") + _kernel_reason(problem, best, costs)
+    if asked:
+        return "asked for"
     if len(costs) == 1:
         return "entries may be missing in any place" if problem.missing else "the only one for these data"
     others = [cost for name, cost in costs.items() if name != best.name]
@@ -80,6 +79,15 @@ def _reason(problem: Problem, best: Cost, costs: Mapping[str, Cost], fitting: Ma
     return "; ".join(said)
 
 
+def _kernel_reason(problem: Problem, best: Cost, costs: Mapping[str, Cost]) -> str:
+    if problem.landmarks:
+        moments = size(8 * (problem.landmarks + problem.targets) ** 2)
+        return f"moments of {moments} in the span of {problem.landmarks:,} landmarks; about {best.seconds:.2g} s"
+    said = ", ".join(f"{name} {cost.seconds:.2g} s" for name, cost in costs.items())
+    hint = "" if "stored" in costs or best.name == "memory" else "; kernel_store= would keep it"
+    return f"kernel of {size(problem.samples**2 * problem.kernel_itemsize)}: estimated {said}{hint}"
+
+
 def _refusal(problem: Problem, machine: Machine, wanted: Mapping[str, Cost]) -> str:
     needs = "; ".join(f"solver {name} needs {excess(cost, machine)}" for name, cost in wanted.items())
     ways = ["give the workers or the driver more memory"]
@@ -91,5 +99,7 @@ def _refusal(problem: Problem, machine: Machine, wanted: Mapping[str, Cost]) -> 
         ways.insert(0, "use fewer threads per worker")
     if wanted.keys() & {"krylov", "accelerated_em"} and problem.n_components > 1:
         ways.insert(0, "ask for fewer components")
+    if problem.kernel is not None and not problem.landmarks:
+        ways.insert(0, "take landmarks=1000 for an approximation")
     shape = f"{problem.description} of {problem.samples:,} × {problem.features:,}"
     return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."

@@ -15,6 +15,13 @@ from dlatent.fitting.task import Task
 from dlatent.passes import Run
 
 
+def hidden(problem: Problem) -> str | None:
+    """Why features have no sums over samples, in words; None where they have."""
+    if problem.kernel is not None:
+        return "a kernel makes the features, which are never written down"
+    return "any entry may be missing" if problem.missing else None
+
+
 class Route(Protocol):
     """One way to fit a model, registered in `fitting.routes`."""
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, BlockSource, Features
 from dlatent.fitting.outcome import Options
 from dlatent.fitting.plan import Plan, Problem
+from dlatent.linear_gaussian.kernel_passes import TileWriter
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement
 from dlatent.operators.graph_precision import Precision
+from dlatent.operators.kernels import Kernel
+from dlatent.passes import Run
 
 MAX_PASSES = 60
 MAX_EM_ITERATIONS = 2000
@@ -31,6 +35,26 @@ class Relation:
 
 
 @dataclass(frozen=True)
+class KernelFeatures:
+    """How features φ(x) are made of rows.
+
+    Parameters
+    ----------
+    kernel : k(x, x') = φ(x)ᵀφ(x'); γ = 0 stands for the median heuristic.
+    dimension : number M of features.
+    rows : the blocks of rows that a model of all samples compares new ones with.
+    held : makes such blocks of rows in memory.
+    kept : a place for the upper triangle of K while a fit runs: where it is written, and what runs passes over it.
+    """
+
+    kernel: Kernel
+    dimension: int
+    rows: tuple[BlockSource, ...]
+    held: Callable[[Features], tuple[BlockSource, ...]]
+    kept: Callable[[], AbstractContextManager[tuple[TileWriter, Run]]]
+
+
+@dataclass(frozen=True)
 class Task:
     """What is to be fitted.
 
@@ -43,6 +67,7 @@ class Task:
     targets : `targets(start, stop)` gives those of some rows (n, L), NaN where unlabelled; None without targets.
     relation : of samples in a graph; None where they are independent.
     arrangement : which views the rows of a block have, where the data are several views.
+    kernel : what makes the features; None where they are the data.
     """
 
     problem: Problem
@@ -52,6 +77,7 @@ class Task:
     targets: Callable[[int, int], Array | None] | None = None
     relation: Relation | None = None
     arrangement: Arrangement | None = None
+    kernel: KernelFeatures | None = None
 
     @property
     def growing(self) -> tuple[int, ...]:

@@ -104,6 +104,11 @@ class TileWriter(Protocol):
     """Where tiles of the upper triangle of the kernel go, best some multiples of `columns` at a time."""
 
     @property
+    def bounds(self) -> tuple[int, ...]:
+        """The first rows of the panels, and N."""
+        ...
+
+    @property
     def columns(self) -> int:
         """Columns that are kept together."""
         ...
@@ -137,7 +142,7 @@ class TriangleRequest(NamedTuple):
     """Thin rows V (N, b), and the first rows of the panels of the triangle, and N."""
 
     thin: Array
-    edges: tuple[int, ...]
+    bounds: tuple[int, ...]
 
 
 def block_triangle(block: Block, request: TriangleRequest) -> Array:
@@ -145,8 +150,8 @@ def block_triangle(block: Block, request: TriangleRequest) -> Array:
 
     A panel begins with the square of its own rows, which is whole.
     """
-    panel = int(np.searchsorted(request.edges, block.start, side="right")) - 1
-    first, last = request.edges[panel], request.edges[panel + 1]
+    panel = int(np.searchsorted(request.bounds, block.start, side="right")) - 1
+    first, last = request.bounds[panel], request.bounds[panel + 1]
     found = np.zeros_like(request.thin)
     for at in range(0, block.rows, CHUNK):
         rows = np.asarray(block.features[at : at + CHUNK], dtype=np.float64)

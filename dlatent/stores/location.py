@@ -32,16 +32,6 @@ def zarr_location(location: str | os.PathLike[str]) -> str:
     return os.path.abspath(path) if path is not None else os.fspath(location).rstrip("/")
 
 
-def parent_location(location: str) -> str | None:
-    """The location one level up, or None at the top of a file system or bucket."""
-    if "://" not in location:
-        parent = os.path.dirname(location)
-        return parent if parent != location else None
-    scheme, _, rest = location.partition("://")
-    head, slash, _ = rest.rpartition("/")
-    return f"{scheme}://{head}" if slash and head else None
-
-
 def child_location(location: str, name: str) -> str:
     """The location of the member `name` of the group at `location`."""
     return f"{location}/{name}"

@@ -15,9 +15,6 @@ from dlatent.arrays import Features
 from dlatent.errors import DataError
 from dlatent.stores.partition import loaded_dtype
 
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
-
 
 @dataclass(eq=False)
 class Rows(ABC):

@@ -12,7 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 import dlatent
-from dlatent import PPCA, RelationalPPCA
+from dlatent import PPCA, CorrespondenceLLE, KernelPPCA, RelationalPPCA
+from dlatent.engine.connect import connect
 
 HERE = Path(dlatent.__file__).parent
 X = np.random.default_rng(0).normal(size=(200, 8)) @ np.random.default_rng(1).normal(size=(8, 30))
@@ -70,3 +71,50 @@ def test_few_calls_lie_between_a_fit_and_its_block_function_in_a_graph(solver: A
     assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain
+
+
+def sessions(monkeypatch: pytest.MonkeyPatch, module: str) -> list[Any]:
+    """The sessions that a module of `estimators` opens from now on."""
+    opened: list[Any] = []
+
+    def noted(*given: Any, **more: Any) -> Any:
+        opened.append(connect(*given, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(f"dlatent.estimators.{module}.connect", noted)
+    return opened
+
+
+KERNEL = {
+    "memory": ({"solver": "memory"}, "meet_kernel"),
+    "memory, given": ({"solver": "memory", "kernel": "precomputed"}, "block_given"),
+    "recomputed": ({"solver": "recomputed"}, "meet_product"),
+    "recomputed, given": ({"solver": "recomputed", "kernel": "precomputed"}, "block_given"),
+    "stored, written": ({"solver": "stored"}, "meet_write"),
+    "stored, read": ({"solver": "stored"}, "block_triangle"),
+    "landmarks": ({"landmarks": 20}, "block_landmarks"),
+}
+
+
+@pytest.mark.parametrize("name", KERNEL)
+def test_few_calls_lie_between_a_kernel_fit_and_its_block_function_in_one_session(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, function = KERNEL[name]
+    place = {"kernel_store": tmp_path / "k.zarr"} if options.get("solver") == "stored" else {}
+    data = X @ X.T if "given" in name else X
+    opened = sessions(monkeypatch, "base")
+    chain = calls_to(function, lambda: KernelPPCA(3, **options, **place).fit(data, client="serial"))
+    assert len(opened) == 1
+    assert chain[:2] == ["estimators/ppca.py:fit", "estimators/base.py:_fit"]
+    assert chain[2].startswith("fitting/routes/")
+    assert len(chain) <= 12, chain
+
+
+def test_views_are_embedded_in_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = sessions(monkeypatch, "local_linear")
+    views = {name: X[rows] for name, rows in {"a": slice(0, 120), "b": slice(80, 200), "c": slice(40, 160)}.items()}
+    pairs = np.array([[80 + n, n, 40 + n] for n in range(40)])
+    model = CorrespondenceLLE(n_neighbors=8).fit(views, correspondence=pairs, client="serial")
+    assert len(opened) == 1
+    assert list(model.history_["pass_name"].values) == ["initial mean", "bounds", "neighbours", "weights"] * 3

@@ -10,7 +10,6 @@ from test_fitting_planner import GIB, MIB, Host, problem
 
 from dlatent import PPCA, KernelPPCA, PlanError, SupervisedPPCA
 from dlatent.fitting.costs import EXPECTED_PASSES
-from dlatent.fitting.kernel_plan import plan_kernel, plan_landmarks
 from dlatent.fitting.planner import make_plan
 
 DUAL = {
@@ -50,20 +49,25 @@ def test_a_plan_of_the_dual_can_be_read():
     assert "about 2, " in text
 
 
+def rows(samples, features, *, block=32 * MIB, **more):
+    """The problem of a fit by a kernel of so many rows."""
+    return replace(problem(samples, features, block=block), **{"kernel": "rbf", **more})
+
+
 KERNELS = {
-    "small": (problem(2_000, 50), {}, "memory"),
-    "larger than the driver": (problem(20_000, 50), {}, "recomputed"),
-    "with a place": (problem(20_000, 500), {"stored": True}, "stored"),
-    "quick to compute": (replace(problem(20_000, 2), tasks=4), {"stored": True}, "recomputed"),
-    "given": (problem(20_000, 20_000), {"given": True}, "recomputed"),
-    "asked for": (problem(2_000, 50), {"route": "recomputed"}, "recomputed"),
+    "small": (rows(2_000, 50), "auto", "memory"),
+    "larger than the driver": (rows(20_000, 50), "auto", "recomputed"),
+    "with a place": (rows(20_000, 500, kernel_place=True), "auto", "stored"),
+    "quick to compute": (rows(20_000, 2, kernel_place=True, tasks=4), "auto", "recomputed"),
+    "given": (rows(20_000, 20_000, kernel="precomputed"), "auto", "recomputed"),
+    "asked for": (rows(2_000, 50), "recomputed", "recomputed"),
 }
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_where_a_kernel_is(name):
-    given, options, solver = KERNELS[name]
-    plan = plan_kernel(given, Host(), **{"kernel": "rbf", **options})
+    given, asked, solver = KERNELS[name]
+    plan = make_plan(given, Host(), solver=asked)
     assert plan.solver == solver
     assert "kernel of" in plan.reason
     assert all(word in plan.reason for word in ("memory", "recomputed"))
@@ -74,26 +78,56 @@ def test_where_a_kernel_is(name):
 def test_the_driver_holds_no_square_of_a_large_kernel():
     """N = 20,000: K has 3.2 GB, the plan stays below 1 GiB."""
     for stored in (False, True):
-        plan = plan_kernel(problem(20_000, 50, block=4 * MIB), Host(driver_memory=GIB), kernel="rbf", stored=stored)
+        plan = make_plan(rows(20_000, 50, block=4 * MIB, kernel_place=stored), Host(driver_memory=GIB))
         assert max(plan.driver_memory, plan.worker_memory) < GIB
 
 
 def test_refusals_name_the_way_out():
     with pytest.raises(PlanError, match="landmarks=1000"):
-        plan_kernel(problem(2_000_000, 50), Host(worker_memory=GIB), kernel="rbf")
+        make_plan(rows(2_000_000, 50), Host(worker_memory=GIB))
     with pytest.raises(PlanError, match=r"memory needs .*landmarks"):
-        plan_kernel(problem(100_000, 50), Host(), kernel="rbf", whole=True)
+        make_plan(rows(100_000, 50, em_passes=100), Host())
+
+
+NONE = {
+    "features of a kernel": (rows(100, 50), "covariance", "never written down"),
+    "features of a kernel, few passes": (rows(100, 50), "krylov", "never written down"),
+    "features of a kernel, few rows": (rows(40, 50), "gram", "never written down"),
+    "no kernel": (problem(100, 50), "memory", "not made by a kernel"),
+    "no kernel to recompute": (problem(100, 50), "recomputed", "not made by a kernel"),
+    "no kernel to store": (problem(100, 50), "stored", "not made by a kernel"),
+    "no landmarks": (rows(100, 50), "landmarks", "no landmarks"),
+    "landmarks": (rows(100, 50, landmarks=10), "memory", "landmarks are asked for"),
+    "textbook EM": (rows(100, 50, em_passes=10), "recomputed", "in memory"),
+    "nothing to store": (rows(100, 100, kernel="precomputed", kernel_place=True), "stored", "at hand"),
+    "no place": (rows(100, 50), "stored", "kernel_store="),
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_a_route_says_why_it_is_none(name):
+    given, solver, why = NONE[name]
+    with pytest.raises(PlanError, match=f"solver '{solver}' is none for this model and these data: .*{why}"):
+        make_plan(given, Host(), solver=solver)
+
+
+def test_every_fit_has_a_route_that_is_not_named():
+    """Kernel models choose among the routes of kernels, all others among the others."""
+    kernel = {cost.name for cost in make_plan(rows(100, 50, kernel_place=True), Host()).alternatives}
+    assert kernel == {"memory", "recomputed", "stored"}
+    assert {cost.name for cost in make_plan(rows(100, 50, landmarks=10), Host()).alternatives} == {"landmarks"}
+    assert {cost.name for cost in make_plan(problem(40, 50), Host()).alternatives} == {"covariance", "krylov", "gram"}
 
 
 def test_a_plan_by_landmarks_counts_their_moments():
-    plan = plan_landmarks(problem(1_000_000, 50), Host(), kernel="rbf", landmarks=500)
-    assert plan.solver == "covariance"
+    plan = make_plan(rows(1_000_000, 50, landmarks=500), Host())
+    assert plan.solver == "landmarks"
     assert "500 landmarks" in str(plan)
-    more = plan_landmarks(problem(1_000_000, 50), Host(), kernel="rbf", landmarks=1500)
+    more = make_plan(rows(1_000_000, 50, landmarks=1500), Host())
     assert more.driver_memory > plan.driver_memory
 
 
 def test_a_kernel_is_planned_before_the_rows_are_read():
-    rows = np.full((50, 3), np.nan)
-    text = str(KernelPPCA(2).plan(rows))
+    unread = np.full((50, 3), np.nan)
+    text = str(KernelPPCA(2).plan(unread))
     assert "solver    memory: kernel of 19.5 KiB" in text

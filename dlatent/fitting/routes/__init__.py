@@ -6,6 +6,17 @@ from dlatent.fitting.route import Route
 from dlatent.fitting.routes.accelerated_em import AcceleratedEMRoute
 from dlatent.fitting.routes.covariance import CovarianceRoute
 from dlatent.fitting.routes.gram import GramRoute
+from dlatent.fitting.routes.kernel import MemoryRoute, RecomputedRoute, StoredRoute
 from dlatent.fitting.routes.krylov import KrylovRoute
+from dlatent.fitting.routes.landmarks import LandmarksRoute
 
-ROUTES: tuple[Route, ...] = (CovarianceRoute(), KrylovRoute(), GramRoute(), AcceleratedEMRoute())
+ROUTES: tuple[Route, ...] = (
+    CovarianceRoute(),
+    KrylovRoute(),
+    GramRoute(),
+    AcceleratedEMRoute(),
+    MemoryRoute(),
+    RecomputedRoute(),
+    StoredRoute(),
+    LandmarksRoute(),
+)

@@ -23,6 +23,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.moments import by_moments
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import hidden
 from dlatent.fitting.samples import samples_of, start_of_em
 from dlatent.fitting.subspace import extra_directions
 from dlatent.fitting.task import Task
@@ -37,7 +38,7 @@ class CovarianceRoute:
 
     def refuses(self, problem: Problem) -> str | None:
         """Where there is a matrix of numbers for each row."""
-        return "any entry may be missing" if problem.missing else None
+        return hidden(problem)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""

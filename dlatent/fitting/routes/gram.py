@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from dlatent.arrays import Array
 from dlatent.fitting.costs import (
     DECODE_RATE,
@@ -25,12 +27,17 @@ from dlatent.fitting.costs import (
     tile_visits,
     worker_memory,
 )
-from dlatent.fitting.gram import fit_linear
+from dlatent.fitting.gram import KernelProducts, data_of, fit_dual, kernel_tiles
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import hidden
 from dlatent.fitting.subspace import extra_directions
 from dlatent.fitting.task import Task
-from dlatent.passes import Run
+from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.kernel_passes import LiftRequest, block_lift
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.operators.kernels import Kernel
+from dlatent.passes import Pass, Run
 
 
 class GramRoute:
@@ -40,8 +47,8 @@ class GramRoute:
 
     def refuses(self, problem: Problem) -> str | None:
         """Where rows are not compared as wholes, or are too many."""
-        if problem.missing:
-            return "any entry may be missing"
+        if why := hidden(problem):
+            return why
         if not problem.shared:
             return "each feature has a noise variance of its own"
         if problem.views:
@@ -80,7 +87,22 @@ class GramRoute:
         return replace(placed("gram", DUAL_PASSES, seconds, cache, held + cache, own, machine), reads=reads)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
-        """The maximum over combinations of samples."""
-        options = task.settled_options(plan)
-        targets = None if task.targets is None else task.targets(0, task.problem.samples)
-        return fit_linear(run, task.specification, shift, targets, options, textbook=task.textbook, report=report)
+        """The maximum over combinations of samples, which the last pass turns into loadings (SPPCA, Algorithm 3).
+
+        Law: the result is that of the other routes, up to rounding.
+        """
+        options, specification = task.settled_options(plan), task.specification
+        tiles = kernel_tiles(run, Kernel("linear", shift=shift), options)
+        k, data = specification.n_components, data_of(task)
+        inside = specification.resized((k, *specification.sizes[1:]))
+        fitted = fit_dual(KernelProducts.of_tiles(tiles), data, inside, options, textbook=task.textbook, report=report)
+        (combinations, own, _), found = fitted.solution, fitted.outcome
+        lifted = run(Pass(block_lift, LiftRequest(combinations, shift), name="loadings"))
+        directions, offset = lifted[:, :k], lifted[:, k]
+        whole = Parameters(
+            np.vstack([directions @ own.loadings[:k], own.loadings[k:]]),
+            np.concatenate([shift + offset + directions @ own.mean[:k], own.mean[k:]]),
+            own.noise_variance,
+        )
+        floored = specification.with_floors(found.specification.floors)
+        return replace(found, parameters=canonical(whole, floored), specification=floored)

@@ -33,6 +33,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.moments import finished
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import hidden
 from dlatent.fitting.samples import samples_of, start_of_em
 from dlatent.fitting.subspace import climb
 from dlatent.fitting.task import Task
@@ -47,9 +48,7 @@ class KrylovRoute:
 
     def refuses(self, problem: Problem) -> str | None:
         """Where rows have matrices of their own, or features noises of their own."""
-        if problem.missing:
-            return "any entry may be missing"
-        return None if problem.shared else "each feature has a noise variance of its own"
+        return hidden(problem) or (None if problem.shared else "each feature has a noise variance of its own")
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from dlatent.arrays import Array, BlockSource, Features
-from dlatent.engine.shelf import Shelf
-from dlatent.estimators.ppca import likelihood_rows
-from dlatent.linear_gaussian.gram import outside_log_likelihoods
 from dlatent.linear_gaussian.kernel_passes import TILE
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import Kernel
+
+
+class Shelf(Protocol):
+    """Where blocks may stay for the next call (`engine.shelf`)."""
+
+    def load(self, source: BlockSource) -> Features:
+        """The rows of a block."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,3 @@ class KernelRows:
         """The function's values for rows (n, D), and their targets where there are any."""
         found = self.features(x, self.shelf)
         return self.function(found if self.distances else np.ascontiguousarray(found[:, :-1]), y, **more)
-
-
-def feature_likelihood_rows(
-    found: Array, y: Array | None, parameters: Parameters, specification: Specification, dimension: int
-) -> Array:
-    """Log-likelihood of the M features of each row (n,), from coordinates and squared distances (n, K+1)."""
-    coordinates, distances = np.ascontiguousarray(found[:, :-1]), found[:, -1]
-    outside = np.maximum(distances - (coordinates**2).sum(axis=1), 0.0)
-    rest = outside_log_likelihoods(outside, float(parameters.noise_variance[0]), dimension - coordinates.shape[1])
-    return likelihood_rows(coordinates, y, parameters, specification) + rest

@@ -1,0 +1,221 @@
+"""By a kernel K (N, N): in memory, computed again in every pass, or kept in a store while the fit runs."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.fitting.costs import (
+    DECODE_RATE,
+    EXPECTED_PASSES,
+    FULL_EIGEN,
+    GEMM_RATE,
+    MIB,
+    SKEWNESS,
+    SPARSE_GRAM_RATE,
+    STRETCHES,
+    TASK_SECONDS,
+    cache_room,
+    driver_base,
+    group_number,
+    paired_memory,
+    placed,
+    stays,
+    subspace_bound,
+    worker_memory,
+)
+from dlatent.fitting.gram import (
+    DualClimb,
+    KernelProducts,
+    data_of,
+    fit_dual,
+    given_products,
+    kernel_tiles,
+    made_by,
+    outcome_of,
+    settled,
+    survey,
+)
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.subspace import extra_directions, grow
+from dlatent.fitting.task import Task
+from dlatent.linear_gaussian.kernel_passes import (
+    CHUNK,
+    KernelRequest,
+    TriangleRequest,
+    WriteRequest,
+    block_diagonal,
+    block_triangle,
+    meet_product,
+    meet_write,
+)
+from dlatent.operators.kernels import Kernel
+from dlatent.passes import Pass, Run, pair_pass
+
+VALUE_RATE = 0.2e9
+"""Values of a kernel that a thread makes of inner products in a second (exponentials)."""
+DIFFERENCE_RATE = 1.0e9
+"""Absolute differences that a thread adds up in a second."""
+STORE_RATE = 0.4e9
+"""Bytes per second and thread of values that are stored as they are (measured with Zarr's chunks of half a MB)."""
+TILES = 48 * MIB
+"""A tile of the kernel and what it is made of, for one thread."""
+STORED_ROWS = 24 * MIB
+"""Rows of a stored kernel that are read at a time, as the store has it."""
+GIVEN = "precomputed"
+"""The kernel whose values are the data."""
+
+
+class MemoryRoute:
+    """Two passes, N² numbers; everything else on the driver."""
+
+    name, observed = "memory", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where there is no kernel, or not all of it is asked for."""
+        if problem.kernel is None:
+            return "the features are not made by a kernel"
+        return "landmarks are asked for" if problem.landmarks else None
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """A look at the rows, one pass for K; the driver holds its upper triangle, and where rows are few all of it."""
+        count, square = problem.samples, 8 * problem.samples**2
+        seconds = kernel_seconds(problem, machine) + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
+        seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
+        # A worker holds its tiles of half of K.
+        held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
+        held += machine.threads * TILES + square // (2 * machine.workers)
+        copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
+        own = driver_base(problem, machine) + copies * square
+        return _of_rows(placed("memory", 2, seconds, 0, held, own, machine), problem, machine)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum over combinations of samples, or by textbook EM."""
+        kernel, options = made_by(task).kernel, task.settled_options(plan)
+        if kernel.name == GIVEN:
+            products = given_products(task.problem.samples, run, whole=True)
+        else:
+            kernel = settled(kernel, survey(task, run))
+            products = KernelProducts.of_tiles(kernel_tiles(run, kernel, options))
+        fitted = fit_dual(products, data_of(task), task.specification, options, textbook=task.textbook, report=report)
+        return outcome_of(task, kernel, fitted)
+
+
+class RecomputedRoute:
+    """About ten passes, and never more than a tile of K; of a given K, passes over its rows."""
+
+    name, observed = "recomputed", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where there is no kernel, or products with it are not enough."""
+        why = MemoryRoute().refuses(problem)
+        return why or ("textbook EM needs the kernel in memory" if problem.em_passes else None)
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """K in each of about a dozen passes over pairs of blocks."""
+        each = kernel_seconds(problem, machine)
+        return _by_passes("recomputed", problem, machine, each, TILES, pairs=problem.kernel != GIVEN)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum over combinations of samples, in a space that grows by a pass at a time."""
+        kernel, products = _recomputed(task, run)
+        state = DualClimb.begin(products, data_of(task), task.specification, task.settled_options(plan))
+        return outcome_of(task, kernel, state.concluded(grow(state, products.about_mean, report)))
+
+
+class StoredRoute:
+    """Three passes over the rows, and about ten over the upper triangle of K."""
+
+    name, observed = "stored", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where products with a kernel are not enough, or there is no place for it."""
+        if problem.kernel == GIVEN:
+            return "the kernel is at hand"
+        place = "it needs a place for the kernel that all workers reach, kernel_store='kernel.zarr'"
+        return RecomputedRoute().refuses(problem) or (None if problem.kernel_place else place)
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """K once, and half of it written, and read in each of about a dozen passes."""
+        square = problem.samples**2 * problem.kernel_itemsize
+        each = square / 2 / STORE_RATE / (machine.workers * machine.threads)
+        # A thread holds rows, the next ones, and these as they are stored; those being multiplied in float64.
+        reading = 3 * min(STORED_ROWS, square) + 16 * CHUNK * problem.samples
+        cost = _by_passes("stored", problem, machine, each, max(TILES, reading), pairs=False)
+        return replace(cost, seconds=kernel_seconds(problem, machine) + cost.seconds * cost.passes / EXPECTED_PASSES)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum over combinations of samples, in a space that grows by a pass over the store at a time."""
+        with made_by(task).kept() as (sink, stored):
+            kernel = settled(made_by(task).kernel, survey(task, run))
+            diagonal = _diagonal(kernel, run)
+            run(pair_pass(meet_write, WriteRequest(kernel, sink), combine=operator.add, name="kernel"))
+
+            def asked(thin: Array) -> Pass[TriangleRequest, Array]:
+                return Pass(block_triangle, TriangleRequest(thin, sink.bounds), name="products")
+
+            products = KernelProducts(stored, diagonal, asked=asked)
+            state = DualClimb.begin(products, data_of(task), task.specification, task.settled_options(plan))
+            return outcome_of(task, kernel, state.concluded(grow(state, products.about_mean, report)))
+
+
+def _recomputed(task: Task, run: Run) -> tuple[Kernel, KernelProducts]:
+    kernel = made_by(task).kernel
+    if kernel.name == GIVEN:
+        return kernel, given_products(task.problem.samples, run, whole=False)
+    kernel = settled(kernel, survey(task, run))
+
+    def asked(thin: Array) -> Any:
+        return pair_pass(meet_product, KernelRequest(kernel, thin, False), mutual=True, name="kernel")
+
+    return kernel, KernelProducts(run, _diagonal(kernel, run), asked=asked, joined=np.vstack)
+
+
+def _diagonal(kernel: Kernel, run: Run) -> Array:
+    return np.concatenate(run(Pass(block_diagonal, kernel, combine=operator.add, name="diagonal")))
+
+
+def kernel_seconds(problem: Problem, machine: Machine) -> float:
+    """Seconds of K once, over all pairs of blocks, or of reading it where it is given."""
+    if problem.kernel == GIVEN:
+        return problem.nbytes / STORE_RATE
+    pairs = float(problem.samples) ** 2 / 2.0
+    seconds = pairs / VALUE_RATE
+    if problem.kernel == "laplacian":
+        seconds = pairs * problem.features / DIFFERENCE_RATE
+    elif problem.nnz is not None:
+        seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE / 2.0
+    else:
+        seconds += 2.0 * pairs * problem.features / GEMM_RATE
+    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * min(group_number(problem), STRETCHES) ** 2
+
+
+def _columns(problem: Problem) -> int:
+    """Combinations of rows that a pass multiplies with K."""
+    return problem.n_components + extra_directions(problem.n_components) + problem.targets
+
+
+def _by_passes(name: str, problem: Problem, machine: Machine, each: float, beside: int, *, pairs: bool) -> Cost:
+    """Products in passes that take `each` seconds beside the products and the reading of the rows, where these meet in
+    `pairs`, and `beside` bytes for each thread."""
+    count, columns, threads = problem.samples, _columns(problem), machine.workers * machine.threads
+    thin = 8 * count * columns
+    held = worker_memory(problem, machine, thin, thin) + machine.threads * beside + paired_memory(problem, machine)
+    own = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4
+    cache = cache_room(problem, machine, held, own, pairs=pairs)
+    each += 2.0 * count**2 * columns / GEMM_RATE / threads
+    if pairs and not stays(problem, machine, cache, pairs=True):
+        each += group_number(problem) * problem.nbytes / DECODE_RATE / threads
+    cost = placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine)
+    return _of_rows(replace(cost, paired=pairs), problem, machine)
+
+
+def _of_rows(cost: Cost, problem: Problem, machine: Machine) -> Cost:
+    """With what all fits by K have in common: blocks meet blocks, and the space is one of combinations of rows."""
+    rank = subspace_bound(replace(problem, features=problem.samples), machine)
+    return replace(cost, tasks=group_number(problem) ** 2, max_rank=rank, reads=cost.passes)

@@ -1,0 +1,105 @@
+"""By the moments of coordinates in the span of the features of landmarks (Nyström): two passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError
+from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.costs import subspace_bound
+from dlatent.fitting.gram import SAMPLE, made_by, settled, survey, tightened
+from dlatent.fitting.moments import gram_products
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.routes.covariance import CovarianceRoute
+from dlatent.fitting.routes.kernel import kernel_seconds
+from dlatent.fitting.subspace import climb
+from dlatent.fitting.task import Task
+from dlatent.linear_gaussian.gram import span_solution
+from dlatent.linear_gaussian.kernel_map import KernelMap
+from dlatent.linear_gaussian.kernel_passes import LandmarkRequest, block_landmarks
+from dlatent.linear_gaussian.moments import CHUNK_ROWS, MomentRequest, Moments, centred
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.kernels import LandmarkMap
+from dlatent.passes import Pass, Run
+
+
+class LandmarksRoute:
+    """Two passes, m² numbers for m landmarks."""
+
+    name, observed = "landmarks", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where no landmarks are asked for."""
+        return None if problem.landmarks else "no landmarks are asked for"
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """A look at the rows, and one pass for the moments of their coordinates."""
+        inside = replace(
+            problem,
+            features=problem.landmarks,
+            decoding=problem.decoding + 32 * CHUNK_ROWS * problem.landmarks,  # tiles of the kernel, beside the block
+            itemsize=8,
+            nnz=None,
+        )
+        among = kernel_seconds(replace(problem, samples=problem.landmarks), machine)
+        cost, rank = CovarianceRoute().cost(inside, machine), subspace_bound(inside, machine)
+        seconds = cost.seconds + among * (problem.samples / problem.landmarks)
+        return replace(cost, name="landmarks", passes=3, reads=3, seconds=seconds, max_rank=rank)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The maximum with loadings and mean in the span of the landmarks.
+
+        Law: the likelihood is that of the whole model of M features.
+        """
+        specification, options = task.specification, task.settled_options(plan)
+        inside, dimension = _landmarks(task, run)
+        width = inside.width
+        wide = specification.resized((width, *specification.sizes[1:]))
+        moments, error = _moments(inside, dimension, wide, run)
+        middle, spare = centred(moments, wide.sizes, wide.patterns), dimension - width
+        products, zero = gram_products(middle, wide), np.zeros(sum(wide.sizes))
+        state, converged = climb(products, wide, zero, tightened(options), report, spare=spare)
+        best = state.space.lifted(state.solution)
+        # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
+        mean = middle.shift + best.mean
+        about = np.concatenate([np.zeros(width), mean[width:]])
+        solution = span_solution(inside.root, best._replace(mean=about), state.specification)
+        own = state.specification.resized((specification.n_components, *specification.sizes[1:]))
+        variances, history = state.variances(state.specification), tuple(state.history)
+        outcome = make_outcome(solution.parameters, own, history, options, variances, moments, converged=converged)
+        mean, rows = mean[:width], made_by(task).held(inside.landmarks)
+        offset, length = solution.span.T @ mean, float(mean @ mean)
+        weights = solution.combinations, offset, inside.root @ mean
+        features = KernelMap(inside.kernel, rows, *weights, length, dimension, error)
+        return replace(outcome, parameters=solution.parameters, features=features)
+
+
+def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:
+    """The map to the span of some random rows, and the number of features."""
+    rows = survey(task, run, task.problem.landmarks)
+    found = LandmarkMap.of(settled(made_by(task).kernel, rows[:: -(-rows.shape[0] // SAMPLE)]), rows)
+    if found.width <= task.specification.n_components:
+        raise DataError(
+            f"n_components is {task.specification.n_components}, but the landmarks span {found.width} dimensions; take "
+            "more landmarks, or fewer components"
+        )
+    dimension = made_by(task).dimension
+    if dimension <= found.width and found.kernel.dimension(rows.shape[1]) is None:
+        dimension = found.width + 1  # something is outside the span of the landmarks, and has its share of the noise
+    return found, dimension
+
+
+def _moments(inside: LandmarkMap, dimension: int, wide: Specification, run: Run) -> tuple[Moments, float]:
+    """The moments of all coordinates, and the part of Σ k(x, x) that is outside the span of the landmarks."""
+    width, views = inside.width, len(wide.views)
+    request = LandmarkRequest(inside, MomentRequest(np.zeros(width), wide.patterns, False))
+    found, energy = run(Pass(block_landmarks, request, name="moments"))
+    shown = sum(float(np.trace(part.gram[:width, :width])) for part in found)
+    spare_size, spare_energy = np.zeros(views), np.zeros(views)
+    spare_size[0], spare_energy[0] = dimension - width, max(energy - shown, 0.0)
+    moments = Moments(found, np.zeros(sum(wide.sizes)), spare_size, spare_energy)
+    return moments, max(1.0 - shown / energy, 0.0)
