@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from dlatent.models import MODELS as ALL
 
 UNITS = {"": 1, "B": 1} | {
     name: size
@@ -16,61 +18,10 @@ KERNELS = ("rbf", "linear", "polynomial", "cosine", "laplacian", "precomputed")
 DIRECTIONS = ("symmetrise", "common_neighbours", "undirected")
 
 
-class Model(NamedTuple):
-    """A model as the commands know it: the class, what it is in words, whether it takes labels, edges, a kernel, or
-    several views."""
-
-    name: str
-    words: str
-    labels: bool = False
-    graph: bool = False
-    kernel: bool = False
-    views: bool = False
-
-
-MODELS = {
-    "ppca": Model("PPCA", "probabilistic PCA"),
-    "fa": Model("FactorAnalysis", "factor analysis, with a noise variance for each feature"),
-    "supervised": Model(
-        "SupervisedPPCA", "supervised PPCA; semi-supervised where some rows have no label", labels=True
-    ),
-    "relational": Model("RelationalPPCA", "probabilistic relational PCA: rows in a graph", graph=True),
-    "relational-supervised": Model(
-        "RelationalSupervisedPPCA", "supervised PPCA of rows in a graph, each with a label", labels=True, graph=True
-    ),
-    "kernel": Model("KernelPPCA", "PPCA of features that a kernel makes", kernel=True),
-    "kernel-supervised": Model(
-        "KernelSupervisedPPCA", "supervised PPCA of features that a kernel makes", labels=True, kernel=True
-    ),
-    "correspondence": Model("CorrespondencePPCA", "PPCA of several views of which some rows correspond", views=True),
-    "correspondence-fa": Model(
-        "CorrespondenceFactorAnalysis", "factor analysis of several views of which some rows correspond", views=True
-    ),
-}
-HYPERPARAMETERS = {
-    "components": "n_components",
-    "tol": "tol",
-    "max_iter": "max_iter",
-    "seed": "random_state",
-    "solver": "solver",
-    "missing": "missing",
-    "zero_rows": "zero_rows",
-    "noise_floor": "noise_floor",
-    "target_type": "target_type",
-    "target_noise_floor": "target_noise_floor",
-    "alpha": "alpha",
-    "gamma": "gamma",
-    "kernel": "kernel",
-    "degree": "degree",
-    "coef0": "coef0",
-    "feature_dimension": "feature_dimension",
-    "landmarks": "landmarks",
-    "kernel_store": "kernel_store",
-    "kernel_dtype": "kernel_dtype",
-    "start": "start",
-    "start_noise": "start_noise",
-    "noise": "noise",
-}
+MODELS = {model.command: model for model in ALL if model.command}
+"""The models that the commands know, by their words for them."""
+OPTIONS = {"n_components": "components", "random_state": "seed"}
+"""Options that have another name than the parameter of the estimator."""
 
 
 class UsageError(Exception):
@@ -303,5 +254,6 @@ def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("--start says where EM begins; give --solver em with it")
     if noise is not None and start != "pca":
         raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
-    given = {name: getattr(arguments, option, None) for option, name in HYPERPARAMETERS.items()}
+    names = MODELS[arguments.model].load()._get_param_names()
+    given = {name: getattr(arguments, OPTIONS.get(name, name), None) for name in names}
     return {name: value for name, value in given.items() if value is not None}

@@ -106,11 +106,10 @@ def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
 
 def _graph(about: Any) -> dict[str, Any] | None:
     """Of a relational model: the number of edges, α, γ, and the rank of Δ."""
-    entries, parameters = about["plan"]["problem"].get("graph_entries"), about["parameters"]
-    if entries is None:
+    if "edges" not in about:
         return None
-    numbers = {name: parameters[name] for name in ("alpha", "gamma")}
-    return {"edges": entries // 2, **numbers, "rank": about["precision_rank"]}
+    numbers = {name: about["parameters"][name] for name in ("alpha", "gamma")}
+    return {"edges": about["edges"], **numbers, "rank": about["precision_rank"]}
 
 
 def _kernel(about: Any) -> dict[str, Any] | None:

@@ -42,9 +42,7 @@ def add_models(
 
 def model_of(arguments: argparse.Namespace) -> PPCA:
     """The estimator, not fitted."""
-    import dlatent
-
-    made: PPCA = getattr(dlatent, MODELS[arguments.model].name)(**hyperparameters(arguments))
+    made: PPCA = MODELS[arguments.model].load()(**hyperparameters(arguments))
     return made
 
 

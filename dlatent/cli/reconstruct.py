@@ -7,7 +7,15 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks, add_model_size, add_overwrite, opened
+from dlatent.cli.arguments import (
+    MODELS,
+    add_cluster,
+    add_json,
+    add_missing_chunks,
+    add_model_size,
+    add_overwrite,
+    opened,
+)
 from dlatent.cli.cluster import connected
 from dlatent.cli.places import require_free
 from dlatent.cli.status import OK
@@ -37,10 +45,10 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Reconstruct, and say where the rows are."""
     require_free(arguments.output, overwrite=arguments.overwrite)
-    from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, load
+    from dlatent import load
 
     model, started = load(arguments.model, max_bytes=arguments.max_model_size), perf_counter()
-    if not isinstance(model, (CorrespondencePPCA, CorrespondenceFactorAnalysis)):
+    if not any(known.views for known in MODELS.values() if known.name == type(model).__name__):
         raise DataError(
             f"{arguments.model} holds a {type(model).__name__}, which has no views to reconstruct; fit correspondence "
             "for that"

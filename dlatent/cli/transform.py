@@ -60,12 +60,12 @@ def view_of(model: Any, view: str | None, path: str, data: str) -> Any:
 def run(arguments: argparse.Namespace) -> int:
     """Transform, and say where the scores are."""
     require_free(arguments.output, overwrite=arguments.overwrite)
-    from dlatent import SupervisedPPCA, load
+    from dlatent import load
 
     model, started = load(arguments.model, max_bytes=arguments.max_model_size), perf_counter()
     options: dict[str, Any] = {"out": arguments.output, "overwrite": arguments.overwrite}
     if arguments.labels is not None:
-        if not isinstance(model, SupervisedPPCA):
+        if not hasattr(model, "target_components_"):
             raise DataError(f"{arguments.model} holds a {type(model).__name__}, which has no labels; omit --labels")
         from dlatent.cli.labels import labels_of
 

@@ -101,7 +101,7 @@ def tell(
         _told(three, say)
         models = {"PPCA": ppca, "PRPCA": relational, "S²PPCA": supervised}
         # All modules, the labelled ones too, are placed by their words alone: neighbours must be placed by one rule.
-        scores = {name: model.transform(store, client=client) for name, model in models.items()}
+        scores = {name: np.asarray(model.transform(store, client=client)) for name, model in models.items()}
     asked = int((task.classes >= 0).sum()) - len(task.known)
     say(f"Guessing the package of {asked:,} other modules from the nearest of the {len(task.known)} labelled ones.")
     lines = _lines(store, scores, task, {"PPCA": one, "PRPCA": two, "S²PPCA": three})

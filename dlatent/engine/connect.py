@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Executor, OnProgress
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+Where: TypeAlias = "Client | str | None"
+"""Where passes run: on the cluster of a client, with None on that at hand or on threads; "serial" in a plain loop."""
+
 OF_A_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}-")
 """What the client is called that a worker makes for its tasks.  A thread that a task starts and waits for must not take
 it: its passes would wait for the thread of the task, maybe for ever."""
@@ -29,7 +32,7 @@ def connect(
     source: DataSource,
     *,
     targets: Targets = None,
-    client: Client | str | None = None,
+    client: Where = None,
     cache_bytes: int | None = None,
     graph: Graph | None = None,
     on_pass: OnPass | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -17,6 +17,11 @@ from dlatent.blas import pinned
 from dlatent.engine.malloc import kept
 from dlatent.errors import DataError
 
+if TYPE_CHECKING:
+    import dask.array as da
+
+Lazy: TypeAlias = "da.Array"
+"""A Dask array."""
 Check: TypeAlias = Callable[[Features, int | None, int], None]
 """Looks at rows, with the number of the first of them, or None, and of their chunk."""
 

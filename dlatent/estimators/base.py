@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph
 from dlatent.blas import pinned
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.engine.exchange import Traffic
 from dlatent.engine.order import group_count, task_count
 from dlatent.engine.records import PassRecord
@@ -28,14 +25,17 @@ from dlatent.errors import (
     DlatentError,
     MisfitWarning,
     NoiseFloorWarning,
-    NotFittedError,
     PrecisionWarning,
 )
 from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
+from dlatent.estimators.history import history_dataset, history_variables, restored_passes
+from dlatent.estimators.inputs import ScoresLike, Seed
 from dlatent.estimators.labelled import unwrap
+from dlatent.estimators.restored import noise_name, restored_outcome, restored_specification
+from dlatent.estimators.saved import Estimator
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.fitting.outcome import Iteration, Options, Outcome
+from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
 from dlatent.fitting.task import MAX_EM_ITERATIONS, KernelFeatures, Relation, Task
@@ -65,21 +65,35 @@ WARNINGS = {
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything that a fit leaves: the outcome, what the passes cost, the plan, and the labels of the axes."""
+    """Everything that a fit leaves: the outcome, what the passes cost, the labels of the axes, and the plan (None of a
+    model that was loaded)."""
 
     outcome: Outcome
     passes: tuple[PassRecord, ...]
     labels: AxisLabels
-    plan: Plan
+    plan: Plan | None = None
 
 
-class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class LatentVariableModel(Estimator):
     """The common part of the estimators; see PPCA and SupervisedPPCA."""
 
+    n_components: int
+    tol: float
+    max_iter: int | None
+    random_state: Seed
+    solver: str
+    noise_floor: float
+    zero_rows: str
+    missing: str
+
+    n_features_in_: int
     _parameters: Parameters
     _specification: Specification
-    solver: str
     _solvers: tuple[str, ...] = ("covariance", "krylov", "gram", "accelerated_em")
+    _shared = True
+    """Whether the features of a view share one noise variance."""
+    _space = ""
+    """What names in a saved model say of features that are coordinates of others."""
 
     def _target_floors(self) -> tuple[float, ...]:
         return ()
@@ -128,7 +142,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             )
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
-        views: tuple[View, ...] = (View("features", source.shape[1]),)
+        views: tuple[View, ...] = (View("features", source.shape[1], shared=self._shared),)
         patterns: tuple[tuple[int, ...], ...] = ((0,),)
         if encoded is not None:
             views += (View("targets", encoded.encoding.rank),)
@@ -187,7 +201,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self,
         source: DataSource,
         specification: Specification,
-        client: Any,
+        client: Where,
         graph: Graph | None = None,
         encoded: EncodedTargets | None = None,
     ) -> Plan:
@@ -250,7 +264,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self,
         source: DataSource,
         encoded: EncodedTargets | None,
-        client: Any,
+        client: Where,
         callbacks: Sequence[Callback],
         graph: Graph | None = None,
     ) -> None:
@@ -278,13 +292,17 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _keep(self, fitted: Fitted, task: Task) -> None:
         """Make the fit the model's, and tell what a user should know of it."""
-        outcome = fitted.outcome
-        self._parameters, self._specification = outcome.parameters, outcome.specification
-        self._fitted = fitted
-        self._publish(outcome, fitted.passes)
-        for text in outcome.advice:
+        assert fitted.plan is not None
+        self._become(fitted, fitted.plan.summary())
+        for text in fitted.outcome.advice:
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
+
+    def _become(self, fitted: Fitted, plan: dict[str, str | int]) -> None:
+        outcome = fitted.outcome
+        self._parameters, self._specification = outcome.parameters, outcome.specification
+        self._fitted, self.plan_ = fitted, plan
+        self._publish(outcome, fitted.passes)
 
     def _initial_mean(self, session: Session, *, observed: bool) -> Array:
         """A shift near the mean of the features, or of their observed entries."""
@@ -292,9 +310,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """The fitted attributes in scikit-learn's manner."""
-        self._publish_loadings(outcome)
-        self.noise_variance_: Any = float(outcome.parameters.noise_variance[0])
-        self._publish_course(outcome, passes)
+        raise NotImplementedError
 
     def _publish_course(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         """How the fit went."""
@@ -302,31 +318,19 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.n_iter_ = outcome.iterations
         self.n_passes_ = sum(record.name != INITIAL_MEAN for record in passes)
         self.converged_ = outcome.converged
-        self.at_floor_: Any = outcome.at_floor
         self.n_samples_ = outcome.samples
         self.history_ = history_dataset(outcome.history, passes)
-
-    def _publish_loadings(self, outcome: Outcome) -> None:
-        """What the fit says of the features."""
-        own = outcome.specification.slices[0]
-        self.components_: Any = outcome.parameters.loadings[own].T
-        self.mean_: Any = outcome.parameters.mean[own]
-        self.n_features_in_ = len(self.mean_)
 
     @property
     def _n_features_out(self) -> int:
         return self._specification.n_components
 
     def _require_fitted(self) -> Fitted:
-        if not hasattr(self, "_fitted"):
-            name = type(self).__name__
-            raise NotFittedError(
-                f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
-            )
+        super()._require_fitted()
         return self._fitted
 
     @property
-    def feature_names_in_(self) -> Any:
+    def feature_names_in_(self) -> npt.NDArray[np.object_]:
         """Names of the features (D,), where the data of the fit had names, and all of them were texts."""
         return feature_names(self, self._require_fitted().labels.features)
 
@@ -338,7 +342,7 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         holes = self.missing != "raise" if holes is None else holes
         return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around, dense=dense)
 
-    def _latent(self, Z: Any) -> npt.NDArray[Any]:
+    def _latent(self, Z: ScoresLike) -> npt.NDArray[Any]:
         """Latent variables (n, K) that a user gives, in the order of the components.
 
         Errors: NotFittedError; DataError for another number of components, or for labels in another order.
@@ -358,21 +362,65 @@ class LatentVariableModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         """Labels of the latent dimension, from 0."""
         return np.arange(self._specification.n_components)
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Save the fitted model as a Zarr store with JSON attributes; whole or not at all.
-
-        Errors: StoreError where the path is taken and `overwrite` is False; NotFittedError.
-        """
-        from dlatent.estimators.saved import save_model
-
-        save_model(self, path, overwrite=overwrite)
+    @property
+    def _own(self) -> slice:
+        """Which of the stacked features of the model are not targets."""
+        return slice(None)
 
     @property
-    def result_(self) -> xr.Dataset:
-        """The fitted model as an xarray Dataset with named dimensions and the coordinates of the data."""
-        from dlatent.estimators.saved import result_dataset
+    def _noise_is_given(self) -> bool:
+        """Whether the noise variances are their floors."""
+        return False
 
-        return result_dataset(self)
+    def _parameter_variables(self) -> dict[str, Any]:
+        """Loadings, mean and noise."""
+        return {
+            f"{self._space}loadings": self._parameters.loadings[self._own],
+            f"{self._space}mean": self._parameters.mean[self._own],
+            noise_name(self._shared, "noise_variance"): self._parameters.noise_variance,
+            noise_name(self._shared, "noise_floor"): self._specification.floors,
+            noise_name(self._shared, "at_floor"): np.array(self._fitted.outcome.at_floor),
+        }
+
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        fitted = self._require_fitted()
+        outcome = fitted.outcome
+        found: dict[str, Any] = {
+            **self._parameter_variables(),
+            "view_samples": np.array(outcome.view_samples),
+            "total_variance": np.array(outcome.total_variance),
+            "view": np.array([view.name for view in self._specification.views]),
+            "component": self.component_names_,
+            **history_variables(self.history_),
+        }
+        if fitted.labels.features is not None:
+            found["feature"] = np.asarray(fitted.labels.features)
+        return found
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        fitted = self._require_fitted()
+        outcome = fitted.outcome
+        found = {name: getattr(outcome, name) for name in ("log_likelihood", "converged", "iterations", "samples")}
+        found |= {"passes": self.n_passes_, "dims": fitted.labels.dims}
+        more = {name: getattr(outcome, name) for name in ("checked_log_likelihood", "advice")}
+        more |= {"patterns": self._specification.patterns, "view_sizes": self._specification.sizes, "plan": self.plan_}
+        return found | more if whole else found
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        first, second = attributes["dims"]
+        labels = AxisLabels((first, second), None, values.get("feature"))
+        outcome = self._restored_outcome(values, attributes)
+        self._become(Fitted(outcome, restored_passes(values), labels), attributes["plan"])
+
+    def _restored_outcome(self, values: dict[str, Any], attributes: dict[str, Any]) -> Outcome:
+        parameters, shared = self._restored_parameters(values), self._shared
+        made = restored_specification(values, attributes, parameters, shared=shared, fixed=self._noise_is_given)
+        at_floor = tuple(values[noise_name(shared, "at_floor")].tolist())
+        return restored_outcome(values, attributes, parameters, made, at_floor)
+
+    def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
+        loadings, mean = values[f"{self._space}loadings"], values[f"{self._space}mean"]
+        return Parameters(loadings, mean, values[noise_name(self._shared, "noise_variance")])
 
 
 def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
@@ -425,20 +473,3 @@ def initial_mean(session: Session, *, observed: bool = False) -> Array:
         return np.zeros(source.shape[1])
     mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
     return representable(mean, source.dtype, sparse=False)
-
-
-def history_dataset(history: tuple[Iteration, ...], passes: tuple[PassRecord, ...]) -> xr.Dataset:
-    """Iterations and passes of a fit as a Dataset with the dimensions `iteration` and `pass`."""
-    iterations = {
-        "iteration_log_likelihood": [line.log_likelihood for line in history],
-        "iteration_gain": [line.gain for line in history],
-        "iteration_remaining": [line.remaining for line in history],
-        "iteration_rank": [line.rank for line in history],
-    }
-    each = {
-        f"pass_{name}": [getattr(record, name) for record in passes]
-        for name in ("name", "seconds", "busy_seconds", "bytes_read", "blocks", "cached", "tasks")
-    }
-    variables: dict[str, Any] = {name: ("iteration", np.array(values)) for name, values in iterations.items()}
-    variables |= {name: ("pass", np.array(values)) for name, values in each.items()}
-    return xr.Dataset(variables)

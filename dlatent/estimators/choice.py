@@ -11,8 +11,9 @@ import xarray as xr
 from sklearn.base import clone
 
 from dlatent.arrays import DataSource
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning
+from dlatent.estimators.inputs import Data, TargetsLike
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
@@ -23,13 +24,13 @@ from dlatent.stores.held_out import hide_cells
 
 def select_n_components(
     model: PPCA,
-    X: Any,
+    X: Data,
     candidates: Sequence[int],
-    y: Any = None,
+    y: TargetsLike = None,
     *,
     held_out: float = 0.1,
     random_state: int = 0,
-    client: Any = None,
+    client: Where = None,
 ) -> xr.Dataset:
     """Fit the model with each number of components to a part of the cells, and score the predictions of the others.
 
@@ -67,7 +68,7 @@ def select_n_components(
 
 
 def _line(
-    model: PPCA, k: int, source: DataSource, visible: DataSource, y: Any, hiding: Hiding, client: Any
+    model: PPCA, k: int, source: DataSource, visible: DataSource, y: TargetsLike, hiding: Hiding, client: Where
 ) -> dict[str, Any]:
     """One candidate: its fit to the visible cells, and its score on the others."""
     missing = "unstored" if source.sparse else "nan"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+from dlatent.estimators.inputs import Seed
 from dlatent.estimators.views import CorrespondenceModel
 
 
@@ -37,7 +38,7 @@ class CorrespondencePPCA(CorrespondenceModel):
     at_floor_ : for each view, whether its noise variance is at its floor.
     view_samples_ : for each view the number of samples that have it.
     log_likelihood_ : of all samples, in nats.
-    n_iter_, n_passes_, converged_, history_ : as in PPCA.
+    n_iter_, n_passes_, converged_, history_, plan_ : as in PPCA.
     n_samples_ : number of samples N.
     n_features_in_ : number of features of all views.
     feature_names_in_ : for each view whose data had names, those of its features.
@@ -52,7 +53,7 @@ class CorrespondencePPCA(CorrespondenceModel):
         noise: Literal["ml", "zero"] = "ml",
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
         noise_floor: float = 1e-6,
         zero_rows: Literal["keep", "raise"] = "keep",
@@ -99,7 +100,7 @@ class CorrespondenceFactorAnalysis(CorrespondenceModel):
         *,
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "covariance", "accelerated_em", "em"] = "auto",
         noise_floor: float = 1e-6,
         zero_rows: Literal["keep", "raise"] = "keep",

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Features
+from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import view_feature_names
+from dlatent.estimators.inputs import (
+    Data,
+    Names,
+    Pairing,
+    PathLike,
+    Rows,
+    Seed,
+    TargetsLike,
+    Views,
+)
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.local_linear import LocalPlan
@@ -41,7 +51,7 @@ class CorrespondenceLLE(LocalLinearModel):
     Source: Ham, Lee and Saul (2003), section 3; errata 20 in this documentation.
     """
 
-    def plan(self, views: Any) -> dict[str, LocalPlan]:
+    def plan(self, views: Views) -> dict[str, LocalPlan]:
         """What the passes over each view will cost, from metadata alone.
 
         Parameters: `views` as in `fit`. Returns: a plan for each. Errors: DataError for data that cannot be embedded.
@@ -51,12 +61,12 @@ class CorrespondenceLLE(LocalLinearModel):
 
     def fit(
         self,
-        views: Mapping[str, Any] | Sequence[Any],
-        y: Any = None,
+        views: Views,
+        y: TargetsLike = None,
         *,
-        correspondence: Any = None,
-        on: Any = None,
-        client: Any = None,
+        correspondence: Pairing = None,
+        on: Names = None,
+        client: Where = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Embed all views together.
@@ -99,13 +109,13 @@ class CorrespondenceLLE(LocalLinearModel):
 
     def transform(
         self,
-        X: Any,
+        X: Data,
         view: str | int = 0,
         *,
-        out: str | os.PathLike[str] | None = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str:
         """Coordinates of new samples that are known by one view, as LocallyLinearEmbedding.transform.
 
         Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory,
@@ -118,13 +128,13 @@ class CorrespondenceLLE(LocalLinearModel):
 
     def reconstruct(
         self,
-        X: Any = None,
+        X: Data | None = None,
         from_view: str | int = 0,
         to_view: str | int = 1,
         *,
         reg: float = 0.1,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows:
         """One view of samples from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
 
         Parameters: `X` (n, D_from) new samples, or None for the training rows of `from_view` at their own places;
@@ -143,7 +153,7 @@ class CorrespondenceLLE(LocalLinearModel):
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
         width, labels = self._views[target].shape[1], self._views[target].features
-        return map_rows(
+        found = map_rows(
             X,
             partial(_reconstructed_rows, first=first, second=latent),
             self._known_features(source),
@@ -152,6 +162,7 @@ class CorrespondenceLLE(LocalLinearModel):
             name="reconstruction",
             client=client,
         )
+        return cast(Rows, found)
 
     def _number(self, view: str | int) -> int:
         names = self.view_names_
@@ -163,7 +174,13 @@ class CorrespondenceLLE(LocalLinearModel):
 
 
 def self_correspondence(
-    X: Any, parts: int = 2, overlap: float = 0.6, *, random_state: Any = 0, client: Any = None, **options: Any
+    X: Data,
+    parts: int = 2,
+    overlap: float = 0.6,
+    *,
+    random_state: Seed = 0,
+    client: Where = None,
+    **options: int | float | str,
 ) -> CorrespondenceLLE:
     """Embed one data set as several overlapping subsets of itself.
 
@@ -178,7 +195,7 @@ def self_correspondence(
         raise DataError(f"parts is {parts!r}; expected an integer of at least 2")
     if not 0 < overlap < 1:
         raise DataError(f"overlap is {overlap!r}; expected a part of the samples, above 0 and below 1")
-    model = CorrespondenceLLE(**options)
+    model = CorrespondenceLLE(**cast(dict[str, Any], options))
     source, _ = open_input(X)
     rows = rows_of(source)
     if rows is None:
@@ -188,7 +205,7 @@ def self_correspondence(
     return model.fit(views, correspondence=table, client=client)
 
 
-def divided(samples: int, parts: int, overlap: float, random_state: Any) -> Table:
+def divided(samples: int, parts: int, overlap: float, random_state: Seed) -> Table:
     """The row of each sample in each of some overlapping subsets (samples, parts), −1 where it is absent."""
     order = np.random.default_rng(random_state).permutation(samples)
     shared = round(overlap * samples)

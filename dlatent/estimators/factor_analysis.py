@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, DataSource, Features
+from dlatent.arrays import Array, Features
+from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
+from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.map_rows import map_rows
 from dlatent.estimators.ppca import PPCA
-from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian import expectation
 from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import promax, varimax
-from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.linear_gaussian.specification import Specification
 
 
 def bartlett_rows(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
@@ -65,28 +66,29 @@ class FactorAnalysis(PPCA):
     Source: Jöreskog (1967); with missing entries Ham, Lee and Saul (2003), appendix A, corrected.
     """
 
-    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
-        return Specification((View("features", source.shape[1], shared=False),), ((0,),), int(self.n_components))
+    noise_variance_: Array  # type: ignore[assignment]
+    at_floor_: npt.NDArray[np.bool_]  # type: ignore[assignment]
+    _shared = False
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         super()._publish(outcome, passes)
         self.noise_variance_ = outcome.parameters.noise_variance
         explained = (self.components_**2).sum(axis=0)
-        self.communalities_ = explained / (explained + self.noise_variance_)
-        self.uniquenesses_ = 1.0 - self.communalities_
+        self.communalities_: Array = explained / (explained + self.noise_variance_)
+        self.uniquenesses_: Array = 1.0 - self.communalities_
         self.explained_variance_ = (self.components_**2 / (explained + self.noise_variance_)).sum(axis=1)
         self.explained_variance_ratio_ = self.explained_variance_ / self.n_features_in_
         self.at_floor_ = np.array(outcome.at_floor)
 
     def transform(
         self,
-        X: Any,
+        X: Data,
         *,
         scores: Literal["regression", "bartlett"] = "regression",
-        out: str | os.PathLike[str] | None = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str:
         """Factor scores: by regression E[z|x] = M⁻¹WᵀΨ⁻¹(x − μ), or Bartlett's (WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹(x − μ).
 
         Regression scores have the smallest error; Bartlett's are unbiased given z, and need as many observed entries in

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features, Graph, GraphRows
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted
+from dlatent.estimators.inputs import GraphLike
 from dlatent.estimators.ppca import PPCA, likelihood_rows
 from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
@@ -58,7 +60,7 @@ class GraphModel(PPCA):
         if self.start_noise is not None and self.start != "pca":
             raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
 
-    def _open_graph(self, graph: Any, source: DataSource) -> Graph:
+    def _open_graph(self, graph: GraphLike, source: DataSource) -> Graph:
         if graph is None:
             raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
         found = open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
@@ -78,10 +80,19 @@ class GraphModel(PPCA):
     def _keep(self, fitted: Fitted, task: Task) -> None:
         super()._keep(fitted, task)
         assert task.relation is not None
-        self.precision_rank_ = task.relation.rank
+        assert task.problem.graph_entries is not None
+        self.precision_rank_, self._edges = task.relation.rank, task.problem.graph_entries // 2
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        graph = {"precision_rank": self.precision_rank_, "edges": self._edges}
+        return super()._attributes(whole=whole) | (graph if whole else {})
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        super()._restore(values, attributes)
+        self.precision_rank_, self._edges = attributes["precision_rank"], attributes["edges"]
 
     def log_determinant(
-        self, graph: Any, *, method: str = "auto", probes: int = 32, steps: int = 100, client: Any = None
+        self, graph: GraphLike, *, method: str = "auto", probes: int = 32, steps: int = 100, client: Where = None
     ) -> Estimate:
         """log|Δ| = Σ log(γ + (α + λ)²) over the eigenvalues λ of the adjacency matrix, which no fit needs.
 
@@ -104,7 +115,7 @@ class GraphModel(PPCA):
             values, changes = session.run(Pass(probe_block, request, combine=joined_probes, name="log determinant"))
         return graph_precision.estimated(values, changes)
 
-    def node_variance(self, graph: Any, rows: Any = None) -> Array:
+    def node_variance(self, graph: GraphLike, rows: npt.ArrayLike | None = None) -> Array:
         """(Δ⁻¹)_ii of samples in a graph, by which the posterior covariance of each is multiplied.
 
         Parameters: `graph` as in `fit`; `rows` (n,) positions of samples, None for all.

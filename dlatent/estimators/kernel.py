@@ -14,7 +14,9 @@ from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted
+from dlatent.estimators.inputs import PathLike, Seed
 from dlatent.estimators.ppca import PPCA, likelihood_rows
+from dlatent.estimators.saved_kernel import map_attributes, map_variables, restored_map
 from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets, TargetType
 from dlatent.fitting.outcome import Outcome
@@ -92,6 +94,7 @@ class KernelPPCA(PPCA):
     """
 
     _map: KernelMap
+    _space = "coordinate_"
     _solvers = ("memory", "recomputed", "stored")
     missing: Literal["raise", "nan", "unstored"] = "raise"
 
@@ -111,11 +114,11 @@ class KernelPPCA(PPCA):
         coef0: float = 1.0,
         feature_dimension: int | None = None,
         landmarks: int | None = None,
-        kernel_store: str | os.PathLike[str] | None = None,
+        kernel_store: PathLike | None = None,
         kernel_dtype: Literal["float64", "float32"] = "float64",
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "memory", "recomputed", "stored", "em"] = "auto",
         noise_floor: float = 1e-6,
         zero_rows: Literal["keep", "raise"] = "keep",
@@ -240,6 +243,19 @@ class KernelPPCA(PPCA):
         self._map, self.n_features_in_ = fitted.outcome.features, task.problem.features
         super()._keep(fitted, task)
 
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        found = super()._variables(whole=whole) | {"dual_components": self.dual_components_.T}
+        return found | map_variables(self._map, rows=whole)
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        more = {"features": map_attributes(self._map, self.n_features_in_)} if whole else {}
+        return super()._attributes(whole=whole) | more
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        self._map = restored_map(values, attributes["features"])
+        self.n_features_in_ = attributes["features"]["columns"]
+        super()._restore(values, attributes)
+
     def _publish_loadings(self, outcome: Outcome) -> None:
         own = outcome.specification.slices[0]
         self.dual_components_ = (self._map.combinations @ outcome.parameters.loadings[own]).T
@@ -293,12 +309,12 @@ class KernelSupervisedPPCA(KernelPPCA, SupervisedPPCA):
         coef0: float = 1.0,
         feature_dimension: int | None = None,
         landmarks: int | None = None,
-        kernel_store: str | os.PathLike[str] | None = None,
+        kernel_store: PathLike | None = None,
         kernel_dtype: Literal["float64", "float32"] = "float64",
         target_type: TargetType = "auto",
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "memory", "recomputed", "stored", "em"] = "auto",
         noise_floor: float = 1e-6,
         target_noise_floor: float = 1e-3,

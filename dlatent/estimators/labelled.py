@@ -11,6 +11,7 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels
 from dlatent.errors import DataError
+from dlatent.estimators.inputs import Rows
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
     return values.values
 
 
-def wrap_rows(values: Any, like: Unwrapped, columns: str, names: npt.NDArray[Any], *, name: str) -> Any:
+def wrap_rows(values: Rows, like: Unwrapped, columns: str, names: npt.NDArray[Any], *, name: str) -> Rows:
     """Rows of results as a DataArray with the samples' dimension and coordinates, where the input was one."""
     if like.original is None:
         return values

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.blas import pinned
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.engine.order import groups
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
-from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError
-from dlatent.estimators.base import INITIAL_MEAN, history_dataset, initial_mean, sound_algebra
+from dlatent.errors import ConvergenceWarning, DataError, DataWarning
+from dlatent.estimators.base import INITIAL_MEAN, initial_mean, sound_algebra
 from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
+from dlatent.estimators.fitted_views import FittedView, check_table, restored_views, view_variables
+from dlatent.estimators.history import history_dataset, history_variables, restored_passes
+from dlatent.estimators.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.estimators.map_rows import map_rows, open_input
+from dlatent.estimators.saved import Estimator
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.local_linear.neighbours import Neighbours
+from dlatent.local_linear.smallest import Eigenpairs
 from dlatent.stores.joint_rows import Table
 
 REFERENCE_BYTES = 2**30
@@ -39,17 +40,7 @@ FACTOR_SHARE = 0.4
 SHOWN = 5
 
 
-@dataclass(frozen=True)
-class FittedView:
-    """A view as it was fitted: its name, training rows (None where they are too many), and its feature labels."""
-
-    name: str
-    shape: tuple[int, int]
-    rows: Features | None
-    features: npt.NDArray[Any] | None
-
-
-class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class LocalLinearModel(Estimator):
     """The common part of LocallyLinearEmbedding and CorrespondenceLLE."""
 
     _views: tuple[FittedView, ...]
@@ -63,7 +54,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         reg: float = 1e-3,
         eigen_solver: Literal["auto", "direct", "iterative"] = "auto",
         neighbors: Literal["exact", "approximate"] = "exact",
-        disconnected: Literal["refuse", "keep"] = "refuse",
+        disconnected: Literal["raise", "keep"] = "raise",
     ) -> None:
         self.n_neighbors = n_neighbors
         self.n_components = n_components
@@ -82,7 +73,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         for name, values in (
             ("eigen_solver", ("auto", "direct", "iterative")),
             ("neighbors", ("exact", "approximate")),
-            ("disconnected", ("refuse", "keep")),
+            ("disconnected", ("raise", "keep")),
         ):
             if getattr(self, name) not in values:
                 raise DataError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(map(repr, values))}")
@@ -104,7 +95,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         names: Sequence[str],
         sources: Sequence[DataSource],
         table: Table,
-        client: Any,
+        client: Where,
         callbacks: Sequence[Callback],
     ) -> None:
         if self.n_components >= len(table) - 1:
@@ -173,7 +164,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             f"outside (of {sizes}{more}; the last holds {examples}), and the smallest eigenvectors would do no more "
             f"than tell them apart; raise n_neighbors, embed the sets one by one{bridges}"
         )
-        if self.disconnected == "refuse":
+        if self.disconnected == "raise":
             raise DataError(f"{text}; or see them all the same with disconnected='keep'")
         warnings.warn(text, DataWarning, stacklevel=outside())
 
@@ -201,13 +192,6 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _n_features_out(self) -> int:
         return int(self.embedding_.shape[1])
 
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "embedding_"):
-            name = type(self).__name__
-            raise NotFittedError(
-                f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
-            )
-
     def _reference(self, view: int, values: Any) -> Reference:
         """The training rows of a view, with values for each."""
         own = self._views[view]
@@ -218,7 +202,7 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
         return Reference(own.rows, values, int(self.n_neighbors), float(self.reg))
 
-    def _transform(self, X: Any, view: int, out: Any, overwrite: bool, client: Any) -> Any:
+    def _transform(self, X: Data, view: int, out: PathLike | None, overwrite: bool, client: Where) -> Rows | str:
         self._require_fitted()
         function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
         names = np.arange(self.embedding_.shape[1])
@@ -236,23 +220,45 @@ class LocalLinearModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """The embedding of the rows of a view, in their order."""
         return np.asarray(self.embedding_[places_of(self._table, [v.shape[0] for v in self._views])[view]])
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Save the fitted model, its training rows included, as a Zarr store; whole or not at all.
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        label = np.full(self.n_samples_, -1, dtype=np.int64)
+        for number, members in enumerate(self.separate_sets_):
+            label[members] = number
+        found = {
+            "embedding": self.embedding_,
+            "smallest_eigenvalues": self.eigenvalues_,
+            "view_row": self._table,
+            "separate_set": label,
+            "view": np.array([view.name for view in self._views]),
+            "component": np.arange(self.embedding_.shape[1]),
+            **history_variables(self.history_),
+        }
+        return found | view_variables(self._views) if whole else found
 
-        Errors: StoreError where the path is taken and `overwrite` is False; NotFittedError.
-        """
-        from dlatent.estimators.saved_local_linear import save_local_linear
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        found = {
+            "eigen_solver": self.eigen_solver_,
+            "eigen_residual": self.eigen_residual_,
+            "converged": self.converged_,
+            "neighbor_recall": list(self.neighbor_recall_),
+        }
+        more = {"predicted_fill": self.predicted_fill_, "views": [view.description for view in self._views]}
+        return found | more if whole else found
 
-        self._require_fitted()
-        save_local_linear(self, path, overwrite=overwrite)
-
-    @property
-    def result_(self) -> xr.Dataset:
-        """The fitted model as an xarray Dataset: `embedding` (sample, component) and what belongs to it."""
-        from dlatent.estimators.saved_local_linear import local_linear_dataset
-
-        self._require_fitted()
-        return local_linear_dataset(self)
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        self._table, self._views = values["view_row"], restored_views(values, attributes["views"])
+        check_table(self._table, self._views)
+        label = values["separate_set"]
+        separate = tuple(np.flatnonzero(label == number) for number in range(int(label.max()) + 1))
+        eigen = Eigenpairs(
+            values["smallest_eigenvalues"],
+            values["embedding"] / np.sqrt(len(label)),
+            attributes["eigen_solver"],
+            attributes["predicted_fill"],
+            attributes["eigen_residual"],
+        )
+        embedded = Embedded(values["embedding"], eigen, separate)
+        self._publish(embedded, restored_passes(values), attributes["neighbor_recall"])
 
 
 class LocallyLinearEmbedding(LocalLinearModel):
@@ -267,7 +273,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     reg : regularisation of the weights, as a part of the trace of each Gram matrix.
     eigen_solver : "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" by what the factors will cost.
     neighbors : "exact", or "approximate" by pynndescent, for data in memory; the recall is measured.
-    disconnected : "refuse" raises where the graph falls apart, "keep" warns and embeds all the same.
+    disconnected : "raise" stops where the graph falls apart, "keep" warns and embeds all the same.
 
     Attributes
     ----------
@@ -285,7 +291,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     Source: Roweis and Saul (2000); Saul and Roweis (2003).
     """
 
-    def plan(self, X: Any, y: Any = None) -> LocalPlan:
+    def plan(self, X: Data, y: TargetsLike = None) -> LocalPlan:
         """What the passes of `fit` will cost, from metadata alone.
 
         Parameters: `X` (N, D) as in `fit`; `y` is ignored.
@@ -294,7 +300,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
         self._check_hyperparameters()
         return self._plan(open_input(X)[0])
 
-    def fit(self, X: Any, y: Any = None, *, client: Any = None, callbacks: Sequence[Callback] = ()) -> Self:
+    def fit(self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()) -> Self:
         """Embed samples × features of any kind that `dlatent.stores.open` takes.
 
         Parameters: `X` (N, D); `y` is ignored; `client` and `callbacks` as in PPCA.fit.
@@ -307,9 +313,11 @@ class LocallyLinearEmbedding(LocalLinearModel):
         self._fit(["X"], [source], table, client, callbacks)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
+    def fit_transform(
+        self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()
+    ) -> Array:
         """Embed, and return the embedding of the samples themselves (N, K)."""
-        return self.fit(X, y, **options).embedding_
+        return self.fit(X, y, client=client, callbacks=callbacks).embedding_
 
     @property
     def n_features_in_(self) -> int:
@@ -324,8 +332,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
         return feature_names(self, self._views[0].features)
 
     def transform(
-        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
-    ) -> Any:
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
         """Coordinates of new samples: Σ_a w_a y_a, with the barycentric weights of the nearest training samples.
 
         Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;

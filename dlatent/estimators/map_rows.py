@@ -14,13 +14,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
 from dlatent.estimators.features import KnownFeatures
+from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
 from dlatent.passes import Pass
 from dlatent.stores.atomic import require_writable
@@ -31,7 +32,7 @@ RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their targets (n, L') or None → (n, width)."""
 
 
-def open_input(data: Any) -> tuple[DataSource, Unwrapped]:
+def open_input(data: Data) -> tuple[DataSource, Unwrapped]:
     """Open any input, with the labels that xarray or the store gives it."""
     like = unwrap(data)
     source = open_source(like.data)
@@ -80,7 +81,7 @@ def _keeping(function: Any, single: bool) -> Callable[[Features], Array]:
 
 
 def map_rows(
-    data: Any,
+    data: Data,
     function: RowFunction,
     features: KnownFeatures,
     *,
@@ -88,10 +89,10 @@ def map_rows(
     names: npt.NDArray[Any] | None,
     name: str,
     targets: Array | None = None,
-    out: str | os.PathLike[str] | None = None,
+    out: PathLike | None = None,
     overwrite: bool = False,
-    client: Any = None,
-) -> Any:
+    client: Where = None,
+) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
@@ -139,12 +140,12 @@ def _into_store(
     source: DataSource,
     work: RowWork,
     targets: Array | None,
-    out: str | os.PathLike[str],
+    out: PathLike,
     columns: str,
     names: npt.NDArray[Any] | None,
     name: str,
     overwrite: bool,
-    client: Any,
+    client: Where,
 ) -> str:
     labels = source.labels
     dims = (labels.dims[0], columns)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, Features
+from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
@@ -92,6 +93,7 @@ class PPCA(LatentVariableModel):
     n_features_in_ : number of features D.
     feature_names_in_ : names of the features (D,), where the data of the fit had names, all of them texts.
     history_ : Dataset with a line for each iteration and for each pass.
+    plan_ : what was planned, as a dictionary: route, reason, passes, bytes and memory.
 
     Source: Tipping and Bishop (1999), equations (7)–(8); "Routes" of this documentation for many features.
     """
@@ -102,7 +104,7 @@ class PPCA(LatentVariableModel):
         *,
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"] = "auto",
         noise_floor: float = 1e-6,
         zero_rows: Literal["keep", "raise"] = "keep",
@@ -117,7 +119,7 @@ class PPCA(LatentVariableModel):
         self.zero_rows = zero_rows
         self.missing = missing
 
-    def plan(self, X: Any, y: Any = None, *, client: Any = None) -> Plan:
+    def plan(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Plan:
         """What `fit` would do and cost, from metadata alone: route and why, passes, bytes, tasks, memory.
 
         Parameters: `X` (N, D) and `client` as in `fit`; `y` is ignored.
@@ -129,7 +131,7 @@ class PPCA(LatentVariableModel):
         self._check_shape(source)
         return self._make_plan(source, self._make_specification(source, None), client)
 
-    def fit(self, X: Any, y: Any = None, *, client: Any = None, callbacks: Sequence[Callback] = ()) -> Self:
+    def fit(self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()) -> Self:
         """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
 
         Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
@@ -145,10 +147,20 @@ class PPCA(LatentVariableModel):
         return self
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
-        super()._publish(outcome, passes)
+        self._publish_loadings(outcome)
+        self._publish_course(outcome, passes)
+        self.noise_variance_ = float(outcome.parameters.noise_variance[0])
+        self.at_floor_ = outcome.at_floor
         loadings = outcome.parameters.loadings[outcome.specification.slices[0]]
-        self.explained_variance_ = (loadings**2).sum(axis=0) + self.noise_variance_
-        self.explained_variance_ratio_ = self.explained_variance_ / (outcome.total_variance[0] * self._dimension)
+        self.explained_variance_: Array = (loadings**2).sum(axis=0) + self.noise_variance_
+        self.explained_variance_ratio_: Array = self.explained_variance_ / (outcome.total_variance[0] * self._dimension)
+
+    def _publish_loadings(self, outcome: Outcome) -> None:
+        """What the fit says of the features."""
+        own = outcome.specification.slices[0]
+        self.components_ = outcome.parameters.loadings[own].T
+        self.mean_ = outcome.parameters.mean[own]
+        self.n_features_in_ = len(self.mean_)
 
     @property
     def _dimension(self) -> int:
@@ -159,24 +171,23 @@ class PPCA(LatentVariableModel):
         self._require_fitted()
         return partial(function, parameters=self._parameters, specification=self._specification)
 
-    def _scores(self, X: Any, targets: Array | None, **options: Any) -> Any:
+    def _scores(self, X: Data, targets: Array | None, **options: Any) -> Rows | str:
         """Posterior means of the rows, with encoded targets (N, L') where there are any."""
         function = self._rows(score_rows if self.missing == "raise" else incomplete.scores)
         names, known = self.component_names_, self._known_features()
         return map_rows(X, function, known, columns="component", names=names, name="scores", targets=targets, **options)
 
-    def _log_likelihoods(self, X: Any, targets: Array | None, *, client: Any) -> Any:
+    def _log_likelihoods(self, X: Data, targets: Array | None, *, client: Where) -> Rows:
         """Log-likelihoods of the rows, with encoded targets (N, L') where there are any."""
         function, known = self._likelihood_function(), self._known_features()
-        return map_rows(
-            X, function, known, columns="", names=None, name="log_likelihood", targets=targets, client=client
-        )
+        options: dict[str, Any] = {"columns": "", "names": None, "name": "log_likelihood", "client": client}
+        return cast(Rows, map_rows(X, function, known, targets=targets, **options))
 
     def _likelihood_function(self) -> Any:
         """The log-likelihood as a function of rows and their encoded targets."""
         return self._rows(likelihood_rows if self.missing == "raise" else incomplete.log_likelihoods)
 
-    def _covariances(self, X: Any, targets: Array | None, *, client: Any) -> Array:
+    def _covariances(self, X: Data, targets: Array | None, *, client: Where) -> Array:
         """The posterior covariance of each row (N, K²)."""
         names = np.arange(self._n_features_out**2)
         options: dict[str, Any] = {"columns": "entry", "names": names, "name": "covariance", "client": client}
@@ -184,8 +195,8 @@ class PPCA(LatentVariableModel):
         return np.asarray(map_rows(X, function, self._known_features(), targets=targets, **options))
 
     def transform(
-        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
-    ) -> Any:
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
         """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
 
         Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
@@ -197,7 +208,7 @@ class PPCA(LatentVariableModel):
         """
         return self._scores(X, None, out=out, overwrite=overwrite, client=client)
 
-    def posterior(self, X: Any, *, client: Any = None) -> xr.Dataset:
+    def posterior(self, X: Data, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
 
         Parameters: `X` (N, D); `client` as in `fit`.
@@ -205,13 +216,13 @@ class PPCA(LatentVariableModel):
         rows; where entries may be missing each row has its own (sample, component, component_2).
         Errors: NotFittedError; DataError as in `transform`.
         """
-        scores = self.transform(X, client=client)
+        scores = cast(Rows, self.transform(X, client=client))
         if self.missing != "raise":
             return own_posteriors(scores, self._covariances(X, None, client=client))
         about = pattern_projection(self._parameters, self._specification, (0,))
         return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
 
-    def score_samples(self, X: Any, *, client: Any = None) -> Any:
+    def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         """Log-likelihood log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)] of each sample; O(DK) each.
 
         Parameters: `X` (N, D); `client` as in `fit`.
@@ -220,7 +231,7 @@ class PPCA(LatentVariableModel):
         """
         return self._log_likelihoods(X, None, client=client)
 
-    def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
+    def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score).
 
         Parameters: `X` (N, D); `y` is ignored.
@@ -228,7 +239,7 @@ class PPCA(LatentVariableModel):
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
-    def _imputed(self, function: Any, X: Any, targets: Array | None, name: str, options: dict[str, Any]) -> Any:
+    def _imputed(self, function: Any, X: Data, targets: Array | None, name: str, options: dict[str, Any]) -> Rows | str:
         fitted = self._require_fitted()
         if self.missing == "unstored":
             raise DataError(
@@ -249,8 +260,8 @@ class PPCA(LatentVariableModel):
         )
 
     def impute(
-        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
-    ) -> Any:
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
         """The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
 
         x_j | x_o ~ N(μ_j + w_jᵀE[z|x_o], w_jᵀ Cov[z|x_o] w_j + ψ_j).
@@ -263,8 +274,8 @@ class PPCA(LatentVariableModel):
         return self._imputed(incomplete.imputed, X, None, "imputed", options)
 
     def impute_variance(
-        self, X: Any, *, out: str | os.PathLike[str] | None = None, overwrite: bool = False, client: Any = None
-    ) -> Any:
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
         """The variance of each missing entry given the observed entries of its row, noise included; 0 where observed.
 
         Parameters, returns and errors: as in `impute`.
@@ -272,16 +283,16 @@ class PPCA(LatentVariableModel):
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         return self._imputed(incomplete.imputed_variances, X, None, "imputed_variance", options)
 
-    def inverse_transform(self, Z: Any) -> Any:
+    def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any]:
         """What the model expects of the features for given latent variables: E[x|z] = Wz + μ.
 
         Parameters: `Z` (n, K) scores.
         Returns: (n, D), in units of the features.
         Errors: NotFittedError; DataError for another number of components, or for their labels in another order.
         """
-        return self._latent(Z) @ self.components_ + self.mean_
+        return np.asarray(self._latent(Z) @ self.components_ + self.mean_)
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> npt.NDArray[np.float64]:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64]:
         """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.graph_model import GraphModel
+from dlatent.estimators.inputs import Data, GraphLike, Mask, Seed, TargetsLike
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
-from dlatent.estimators.targets import EncodedTargets
+from dlatent.estimators.targets import EncodedTargets, TargetType
 from dlatent.fitting.graph_samples import graph_log_likelihood
 from dlatent.fitting.plan import Plan
 from dlatent.operators.graph_precision import Estimate
@@ -62,7 +64,7 @@ class RelationalPPCA(GraphModel, PPCA):
         gamma: float = 1e-6,
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
         start: Literal["random", "pca"] = "random",
         start_noise: float | None = None,
@@ -83,7 +85,7 @@ class RelationalPPCA(GraphModel, PPCA):
         self.start = start
         self.start_noise = start_noise
 
-    def plan(self, X: Any, y: Any = None, *, graph: Any = None, client: Any = None) -> Plan:
+    def plan(self, X: Data, y: TargetsLike = None, *, graph: GraphLike = None, client: Where = None) -> Plan:
         """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data.
 
         Parameters: `X` (N, D), `graph` and `client` as in `fit`; `y` is ignored.
@@ -96,7 +98,13 @@ class RelationalPPCA(GraphModel, PPCA):
         return self._make_plan(source, self._make_specification(source, None), client, self._open_graph(graph, source))
 
     def fit(
-        self, X: Any, y: Any = None, *, graph: Any = None, client: Any = None, callbacks: Sequence[Callback] = ()
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Fit the model to samples × features and the graph between the samples.
 
@@ -111,7 +119,7 @@ class RelationalPPCA(GraphModel, PPCA):
         self._fit(source, None, client, callbacks, self._open_graph(graph, source))
         return self
 
-    def posterior(self, X: Any, *, graph: Any = None, client: Any = None) -> xr.Dataset:
+    def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)): their means and covariances.
 
         Parameters: `X` (N, D); `graph` between these samples, None for isolated samples; `client` as in `fit`.
@@ -127,7 +135,7 @@ class RelationalPPCA(GraphModel, PPCA):
             raise DataError(f"the edges join {len(each)} samples, but {samples} were given")
         return found.assign(node_variance=(dim, each))
 
-    def log_likelihood(self, X: Any, graph: Any, *, client: Any = None, **determinant: Any) -> Estimate:
+    def log_likelihood(self, X: Data, graph: GraphLike, *, client: Where = None, **determinant: str | int) -> Estimate:
         """log p(T) of samples in a graph together, with ½ D log|Δ|.
 
         Parameters: `X` (N, D) and `graph` as in `fit`; `determinant`, keywords of `log_determinant`.
@@ -136,13 +144,13 @@ class RelationalPPCA(GraphModel, PPCA):
         """
         return joint_log_likelihood(self, X, graph, None, client, determinant)
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Any:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64]:
         """Draw samples without edges: x ~ N(μ, C / (γ + α²)).
 
         Parameters and returns as in PPCA. Errors: NotFittedError.
         """
         drawn = super().sample(n_samples, random_state=random_state)
-        return self.mean_ + (drawn - self.mean_) / np.sqrt(self._alone())
+        return np.asarray(self.mean_ + (drawn - self.mean_) / np.sqrt(self._alone()))
 
 
 class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
@@ -171,13 +179,13 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
         gamma: float = 1e-6,
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
         start: Literal["random", "pca"] = "random",
         start_noise: float | None = None,
         noise_floor: float = 1e-6,
         zero_rows: Literal["keep", "raise"] = "keep",
-        target_type: Any = "auto",
+        target_type: TargetType = "auto",
         target_noise_floor: float = 1e-3,
     ) -> None:
         super().__init__(
@@ -196,7 +204,7 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
         self.start = start
         self.start_noise = start_noise
 
-    def _encoded(self, source: DataSource, y: Any, labelled: Any) -> EncodedTargets:
+    def _encoded(self, source: DataSource, y: TargetsLike, labelled: Mask) -> EncodedTargets:
         encoded = super()._encoded(source, y, labelled)
         if not encoded.complete:
             raise DataError(
@@ -205,7 +213,9 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
             )
         return encoded
 
-    def plan(self, X: Any, y: Any = None, *, labelled: Any = None, graph: Any = None, client: Any = None) -> Plan:
+    def plan(
+        self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, graph: GraphLike = None, client: Where = None
+    ) -> Plan:
         """What `fit` would do and cost; see RelationalPPCA.plan.
 
         Parameters: `X`, `y`, `graph` and `client` as in `fit`; `labelled` as in SupervisedPPCA, all must be.
@@ -220,12 +230,12 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: Data,
+        y: TargetsLike = None,
         *,
-        labelled: Any = None,
-        graph: Any = None,
-        client: Any = None,
+        labelled: Mask = None,
+        graph: GraphLike = None,
+        client: Where = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Fit the model to features, targets of every sample, and the graph between the samples.
@@ -245,16 +255,18 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
         """Variance of each output of a sample without edges, given its features (L,)."""
         return super().predictive_variance() / self._alone()
 
-    def posterior(self, X: Any, y: Any = None, *, client: Any = None) -> xr.Dataset:
+    def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables of samples without edges; as in SupervisedPPCA."""
         found = super().posterior(X, y, client=client)
         return found.assign(covariance=found["covariance"] / self._alone())
 
-    def log_likelihood(self, X: Any, y: Any, graph: Any, *, client: Any = None, **determinant: Any) -> Estimate:
+    def log_likelihood(
+        self, X: Data, y: TargetsLike, graph: GraphLike, *, client: Where = None, **determinant: str | int
+    ) -> Estimate:
         """log p(T) of features and targets of samples in a graph together; see RelationalPPCA.log_likelihood."""
         return joint_log_likelihood(self, X, graph, self._encode_new(X, y), client, determinant)
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> Any:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
         """Draw samples without edges; as in SupervisedPPCA."""
         x, y = super().sample(n_samples, random_state=random_state)
         scale = 1.0 / np.sqrt(self._alone())
@@ -262,7 +274,7 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
 
 
 def joint_log_likelihood(
-    model: Any, X: Any, graph: Any, targets: Array | None, client: Any, determinant: dict[str, Any]
+    model: Any, X: Data, graph: GraphLike, targets: Array | None, client: Where, determinant: dict[str, Any]
 ) -> Estimate:
     """Log-likelihood of samples in a graph together, with the constant of the graph."""
     model._require_fitted()

@@ -1,4 +1,4 @@
-"""What a kernel model adds to a saved one: the rows that it compares new ones with, and what it makes of them."""
+"""The map of a kernel model as variables: the rows that it compares new ones with, and what it makes of them."""
 
 from __future__ import annotations
 
@@ -11,40 +11,32 @@ import scipy.sparse as sp
 from dlatent.arrays import Features
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
-from dlatent.estimators.kernel import KernelPPCA
+from dlatent.estimators.saved import PART
 from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held
-from dlatent.stores.schema import Variable
 from dlatent.stores.sparse import check_parts
 
-PART = 0.5
-"""Part of the driver's memory that training rows may fill while they are saved."""
 
-
-def kernel_variables(model: KernelPPCA, *, rows: bool) -> dict[str, Variable]:
-    """The variables of the features; with `rows` also the training rows, which a saved model needs and `result_` not.
+def map_variables(features: KernelMap, *, rows: bool) -> dict[str, Any]:
+    """The variables of the map; with `rows` also the training rows, which a saved model needs and `result_` not.
 
     Errors: StoreError where these do not fit in memory.
     """
-    features, parameters, own = model._map, model._parameters, model._specification.slices[0]
     found = {
-        "dual_components": Variable(("training", "component"), model.dual_components_.T),
-        "combinations": Variable(("training", "coordinate"), features.combinations),
-        "coordinate_loadings": Variable(("coordinate", "component"), parameters.loadings[own]),
-        "coordinate_mean": Variable(("coordinate",), parameters.mean[own]),
-        "coordinate_offset": Variable(("coordinate",), features.offset),
-        "feature_middle": Variable(("training",), features.middle),
+        "combinations": features.combinations,
+        "coordinate_offset": features.offset,
+        "feature_middle": features.middle,
     }
     if rows and features.kernel.shift is not None:
-        found["kernel_shift"] = Variable(("feature",), features.kernel.shift)
+        found["kernel_shift"] = features.kernel.shift
     if rows and features.rows:
         found |= _rows(features)
     return found
 
 
-def _rows(features: KernelMap) -> dict[str, Variable]:
+def _rows(features: KernelMap) -> dict[str, Any]:
     size = sum(block.nbytes for block in features.rows)
     if size > PART * memory():
         raise StoreError(
@@ -53,19 +45,21 @@ def _rows(features: KernelMap) -> dict[str, Variable]:
         )
     values: Features = stacked(tuple(block.load() for block in features.rows))
     bounds = np.array([*(block.start for block in features.rows), values.shape[0]], dtype=np.int64)
-    found = {"training_edges": Variable(("edge",), bounds)}
+    found = {"training_edges": bounds}
     if isinstance(values, sp.csr_array):
         return found | {
-            "training_values": Variable(("entry",), values.data),
-            "training_columns": Variable(("entry",), values.indices),
-            "training_pointers": Variable(("pointer",), values.indptr),
+            "training_values": values.data,
+            "training_columns": values.indices,
+            "training_pointers": values.indptr,
         }
-    return found | {"training_rows": Variable(("training", "feature"), np.asarray(values))}
+    return found | {"training_rows": np.asarray(values)}
 
 
-def kernel_attributes(model: KernelPPCA) -> dict[str, Any]:
-    """The numbers of the kernel. Errors: StoreError for a kernel that is a function, which no store can keep."""
-    features = model._map
+def map_attributes(features: KernelMap, columns: int) -> dict[str, Any]:
+    """The numbers of the kernel, and of the `columns` of its rows.
+
+    Errors: StoreError for a kernel that is a function, which no store can keep.
+    """
     if features.kernel.function is not None:
         raise StoreError("a kernel that is a function cannot be saved; name a kernel, or give it precomputed")
     kernel = features.kernel
@@ -74,7 +68,7 @@ def kernel_attributes(model: KernelPPCA) -> dict[str, Any]:
         "length": features.length,
         "dimension": features.dimension,
         "trace_error": features.trace_error,
-        "columns": model.n_features_in_,
+        "columns": columns,
     }
 
 

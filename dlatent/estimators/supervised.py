@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource, Features
+from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
 from dlatent.errors import DataError
 from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.ppca import PPCA, own_posteriors, posterior_dataset
@@ -96,7 +97,7 @@ class SupervisedPPCA(PPCA):
         target_type: TargetType = "auto",
         tol: float = 1e-9,
         max_iter: int | None = None,
-        random_state: Any = 0,
+        random_state: Seed = 0,
         solver: Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"] = "auto",
         noise_floor: float = 1e-6,
         target_noise_floor: float = 1e-3,
@@ -122,7 +123,7 @@ class SupervisedPPCA(PPCA):
     def _floor_names(self) -> tuple[tuple[str, float], ...]:
         return (("target_noise_floor", self.target_noise_floor),)
 
-    def _encoded(self, source: DataSource, y: Any, labelled: Any) -> EncodedTargets:
+    def _encoded(self, source: DataSource, y: TargetsLike, labelled: Mask) -> EncodedTargets:
         if self.target_type not in ("auto", "class", "multilabel", "regression"):
             raise DataError(
                 f"target_type is {self.target_type!r}; expected 'auto', 'class', 'multilabel' or 'regression'"
@@ -138,7 +139,7 @@ class SupervisedPPCA(PPCA):
             holes=self.missing != "raise",
         )
 
-    def plan(self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None) -> Plan:
+    def plan(self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, client: Where = None) -> Plan:
         """What `fit` would do and cost, from metadata and the targets alone.
 
         Parameters: `X`, `y`, `labelled` and `client` as in `fit`.
@@ -152,7 +153,13 @@ class SupervisedPPCA(PPCA):
         return self._make_plan(source, self._make_specification(source, encoded), client, encoded=encoded)
 
     def fit(
-        self, X: Any, y: Any = None, *, labelled: Any = None, client: Any = None, callbacks: Sequence[Callback] = ()
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        labelled: Mask = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
 
@@ -179,7 +186,41 @@ class SupervisedPPCA(PPCA):
         elif hasattr(self, "classes_"):  # of an earlier fit to other targets
             del self.classes_
 
-    def _encode_new(self, X: Any, y: Any) -> Array | None:
+    @property
+    def _own(self) -> slice:
+        return self._specification.slices[0]
+
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        own, encoding = self._specification.slices[1], self._encoding
+        names = np.asarray(encoding.names)
+        return super()._variables(whole=whole) | {
+            "target_loadings": self.target_components_.T,
+            "target_mean": self.target_mean_,
+            "target_centre": encoding.centre,
+            "target_rotation": encoding.rotation,
+            "rank_loadings": self._parameters.loadings[own],
+            "rank_mean": self._parameters.mean[own],
+            "target": names.astype(str) if names.dtype == object else names,
+        }
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        return super()._attributes(whole=whole) | ({"target_kind": self._encoding.kind} if whole else {})
+
+    def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
+        features = super()._restored_parameters(values)
+        return Parameters(
+            np.vstack([features.loadings, values["rank_loadings"]]),
+            np.concatenate([features.mean, values["rank_mean"]]),
+            features.noise_variance,
+        )
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        super()._restore(values, attributes)
+        names, kind = values["target"], attributes["target_kind"]
+        classes = names if kind == "class" else None
+        self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))
+
+    def _encode_new(self, X: Data, y: TargetsLike) -> Array | None:
         if y is None:
             return None
         rows = int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
@@ -187,13 +228,13 @@ class SupervisedPPCA(PPCA):
 
     def transform(
         self,
-        X: Any,
-        y: Any = None,
+        X: Data,
+        y: TargetsLike = None,
         *,
-        out: str | os.PathLike[str] | None = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str:
         """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
 
         Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out` as in
@@ -203,7 +244,7 @@ class SupervisedPPCA(PPCA):
         self._require_fitted()
         return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, client=client)
 
-    def posterior(self, X: Any, y: Any = None, *, client: Any = None) -> xr.Dataset:
+    def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features and, where present, the targets.
 
         Parameters: `X` (N, D); `y` as in `transform`.
@@ -211,7 +252,7 @@ class SupervisedPPCA(PPCA):
         (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (sample) tells which is
         whose; where entries may be missing each row has its own (sample, component, component_2).
         """
-        scores = self.transform(X, y, client=client)
+        scores = cast(Rows, self.transform(X, y, client=client))
         if self.missing != "raise":
             return own_posteriors(scores, self._covariances(X, self._encode_new(X, y), client=client))
         patterns: tuple[tuple[int, ...], ...] = ((0,),) if y is None else ((0, 1), (0,))
@@ -224,13 +265,13 @@ class SupervisedPPCA(PPCA):
 
     def impute(
         self,
-        X: Any,
-        y: Any = None,
+        X: Data,
+        y: TargetsLike = None,
         *,
-        out: str | os.PathLike[str] | None = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str:
         """The features with each missing entry replaced by its mean given the observed ones, and the targets if given.
 
         Parameters: `X` (N, D); `y` as in `transform`; `out` as in PPCA. Returns and errors: as in PPCA.
@@ -240,18 +281,18 @@ class SupervisedPPCA(PPCA):
 
     def impute_variance(
         self,
-        X: Any,
-        y: Any = None,
+        X: Data,
+        y: TargetsLike = None,
         *,
-        out: str | os.PathLike[str] | None = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str:
         """The variance of each missing entry of the features; see `impute`."""
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         return self._imputed(incomplete.imputed_variances, X, self._encode_new(X, y), "imputed_variance", options)
 
-    def decision_function(self, X: Any, *, client: Any = None) -> Any:
+    def decision_function(self, X: Data, *, client: Where = None) -> Rows:
         """Mean of the outputs given the features, E[y|x] = μ_y + W_y E[z|x].
 
         Parameters: `X` (N, D); `client` as in `fit`.
@@ -262,24 +303,18 @@ class SupervisedPPCA(PPCA):
         self._require_fitted()
         rows = prediction_rows if self.missing == "raise" else incomplete_prediction_rows
         function = self._rows(partial(rows, encoding=self._encoding))
-        return map_rows(
-            X,
-            function,
-            self._known_features(),
-            columns="target",
-            names=self._encoding.names,
-            name="outputs",
-            client=client,
-        )
+        options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "outputs"}
+        return cast(Rows, map_rows(X, function, self._known_features(), client=client, **options))
 
-    def predict(self, X: Any, *, return_variance: bool = False, client: Any = None) -> Any:
+    def predict(self, X: Data, *, return_variance: bool = False, client: Where = None) -> Rows | tuple[Rows, Rows]:
         """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²VVᵀ).
 
         Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½),
         or means (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same
         for all rows, or where entries may be missing that of each row (N, L).
         """
-        means = self.decision_function(X, client=client)
+        means: Any = self.decision_function(X, client=client)
+        values: Rows
         if self._encoding.kind == "class":
             values = self._labels_of(means.argmax(axis=1))
         elif self._encoding.kind == "multilabel":
@@ -292,7 +327,7 @@ class SupervisedPPCA(PPCA):
             return values, self.predictive_variance()
         function = self._rows(partial(variance_rows, encoding=self._encoding))
         options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
-        return values, map_rows(X, function, self._known_features(), client=client, **options)
+        return values, cast(Rows, map_rows(X, function, self._known_features(), client=client, **options))
 
     def _labels_of(self, codes: Any) -> Any:
         """The labels of class numbers in the kind of the input; Dask arrays stay lazy."""
@@ -309,7 +344,7 @@ class SupervisedPPCA(PPCA):
         explained = np.einsum("kl,kj,jl->l", self.target_components_, about.covariance, self.target_components_)
         return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
 
-    def score_samples(self, X: Any, y: Any = None, *, client: Any = None) -> Any:
+    def score_samples(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
         """Log-likelihood of each sample: log p(x, y) where targets are given, log p(x) elsewhere.
 
         Parameters: `X` (N, D); `y` as in `transform`.
@@ -319,7 +354,7 @@ class SupervisedPPCA(PPCA):
         self._require_fitted()
         return self._log_likelihoods(X, self._encode_new(X, y), client=client)
 
-    def score(self, X: Any, y: Any = None, *, client: Any = None) -> float:
+    def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats; not the accuracy of `predict`.
 
         Parameters: `X` (N, D); `y` as in `transform`.
@@ -327,7 +362,7 @@ class SupervisedPPCA(PPCA):
         """
         return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
         """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).

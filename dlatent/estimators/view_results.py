@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource
-from dlatent.engine.connect import connect
+from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import KnownFeatures, view_feature_names
+from dlatent.estimators.inputs import (
+    Data,
+    Names,
+    Pairing,
+    PathLike,
+    Rows,
+    ScoresLike,
+    Seed,
+    TargetsLike,
+    Views,
+)
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.ppca import posterior_dataset
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -36,8 +46,6 @@ from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint
 from dlatent.stores.joint_rows import Table
 
-Views = Mapping[str, Any] | list[Any] | tuple[Any, ...]
-
 
 class Together(NamedTuple):
     """Results of joint samples in the order of their table, and their rows in each view as coordinates."""
@@ -54,7 +62,7 @@ def arrangement(source: JointSource, numbers: Sequence[int], sizes: tuple[int, .
     return Arrangement(source.bounds, sizes, tuple(dense))
 
 
-def opened(views: Any, on: Any) -> tuple[dict[str, Any], dict[str, DataSource]]:
+def opened(views: Views, on: Names) -> tuple[dict[str, Any], dict[str, DataSource]]:
     """The data of the views by name, and their sources."""
     data = named(views)
     sources: dict[str, DataSource] = {}
@@ -90,7 +98,7 @@ class ViewResults(LatentVariableModel):
         return self.view_names_.index(view)
 
     @property
-    def feature_names_in_(self) -> dict[str, npt.NDArray[Any]]:
+    def feature_names_in_(self) -> dict[str, npt.NDArray[np.object_]]:  # type: ignore[override]
         """Names of the features of each view whose data had names in the fit, all of them texts."""
         self._require_fitted()
         return view_feature_names(self, {name: labels.features for name, labels in self._view_labels.items()})
@@ -100,14 +108,16 @@ class ViewResults(LatentVariableModel):
         width = self._specification.sizes[self._number(view)]
         return KnownFeatures(type(self).__name__, width, self._view_labels[view].features, view)
 
-    def _alone(self, view: str, data: Any, function: Any, columns: str, names: Any, name: str, **options: Any) -> Any:
+    def _alone(
+        self, view: str, data: Data, function: Any, columns: str, names: Any, name: str, **options: Any
+    ) -> Rows | str:
         """A function of the rows of one view, in the kind of its data."""
         number = self._number(view)
         rows = partial(function, view=number, parameters=self._parameters, specification=self._specification)
         return map_rows(data, rows, self._known_view(view), columns=columns, names=names, name=name, **options)
 
     def _together(
-        self, views: Any, correspondence: Any, on: Any, client: Any, function: PartsFunction, width: int
+        self, views: Views, correspondence: Pairing, on: Names, client: Where, function: PartsFunction, width: int
     ) -> Together:
         """A function of joint samples of several views, with `width` values each, in the order of their table."""
         data, sources = opened(views, on)
@@ -134,12 +144,12 @@ class ViewResults(LatentVariableModel):
         self,
         views: Views,
         *,
-        correspondence: Any = None,
-        on: Any = None,
-        out: str | os.PathLike[str] | None = None,
+        correspondence: Pairing = None,
+        on: Names = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str:
         """Posterior means E[z | the views that a sample has], from any of the views of the model.
 
         Parameters: `views`, a mapping from names to data: one view, or several with `correspondence` or `on` as in
@@ -162,13 +172,15 @@ class ViewResults(LatentVariableModel):
         return xr.DataArray(found.values, dims=("sample", "component"), coords=coords, name="scores")
 
     def fit_transform(
-        self, X: Views, y: Any = None, *, correspondence: Any = None, on: Any = None, client: Any = None
-    ) -> Any:
+        self, X: Views, y: TargetsLike = None, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    ) -> Rows:
         """`fit`, then `transform` of the same views. Parameters and errors: as in these."""
         self.fit(X, correspondence=correspondence, on=on, client=client)
-        return self.transform(X, correspondence=correspondence, on=on, client=client)
+        return cast(Rows, self.transform(X, correspondence=correspondence, on=on, client=client))
 
-    def posterior(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> xr.Dataset:
+    def posterior(
+        self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    ) -> xr.Dataset:
         """The distribution of the latent variables: z | x ~ N(M⁻¹WᵀΨ⁻¹(x − μ), M⁻¹), x the views of a sample.
 
         Parameters: as in `transform`.
@@ -176,7 +188,7 @@ class ViewResults(LatentVariableModel):
         with one covariance for each set of views that occurs (pattern, component, component_2), `pattern_of` (sample)
         and `has` (pattern, view).  Errors: as in `transform`.
         """
-        scores = self.transform(views, correspondence=correspondence, on=on, client=client)
+        scores: Any = self.transform(views, correspondence=correspondence, on=on, client=client)
         alone = _only(views)
         if alone is not None:
             about = pattern_projection(self._parameters, self._specification, (self._number(alone[0]),))
@@ -194,15 +206,15 @@ class ViewResults(LatentVariableModel):
 
     def reconstruct(
         self,
-        data: Any,
+        data: Data,
         from_view: str,
         to_view: str,
         *,
         return_variance: bool = False,
-        out: str | os.PathLike[str] | None = None,
+        out: PathLike | None = None,
         overwrite: bool = False,
-        client: Any = None,
-    ) -> Any:
+        client: Where = None,
+    ) -> Rows | str | tuple[Rows | str, Array]:
         """Another view of the same samples: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
         Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted;
@@ -229,7 +241,7 @@ class ViewResults(LatentVariableModel):
         nothing = np.zeros((0, self._n_features_out))
         return predict_view(nothing, about, self._number(to_view), self._parameters, self._specification).variance
 
-    def inverse_transform(self, Z: Any, view: str) -> Any:
+    def inverse_transform(self, Z: ScoresLike, view: str) -> npt.NDArray[Any]:
         """What the model expects of a view for given latent variables: E[x_v | z] = W_v z + μ_v.
 
         Parameters: `Z` (n, K) scores; `view`, its name.
@@ -237,9 +249,11 @@ class ViewResults(LatentVariableModel):
         Errors: NotFittedError; DataError for an unknown view or another number of components.
         """
         own, scores = self._specification.slices[self._number(view)], self._latent(Z)
-        return scores @ self._parameters.loadings[own].T + self._parameters.mean[own]
+        return np.asarray(scores @ self._parameters.loadings[own].T + self._parameters.mean[own])
 
-    def score_samples(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Any:
+    def score_samples(
+        self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    ) -> Rows:
         """Log-likelihood of each sample, log p(the views that it has), by Woodbury in O(DK) each.
 
         Parameters: as in `transform`.
@@ -249,18 +263,24 @@ class ViewResults(LatentVariableModel):
         self._require_fitted()
         alone = _only(views)
         if alone is not None:
-            return self._alone(*alone, view_densities, "", None, "log_likelihood", client=client)
+            return cast(Rows, self._alone(*alone, view_densities, "", None, "log_likelihood", client=client))
         found = self._together(views, correspondence, on, client, joint_densities, 1)
         return xr.DataArray(found.values[:, 0], dims=("sample",), coords=found.rows, name="log_likelihood")
 
     def score(
-        self, views: Views, y: Any = None, *, correspondence: Any = None, on: Any = None, client: Any = None
+        self,
+        views: Views,
+        y: TargetsLike = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        client: Where = None,
     ) -> float:
         """Mean log-likelihood per sample, in nats. Parameters and errors: as in `score_samples`; `y` is ignored."""
         found = self.score_samples(views, correspondence=correspondence, on=on, client=client)
         return float(np.mean(np.asarray(found)))
 
-    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> dict[str, npt.NDArray[np.float64]]:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:
         """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
@@ -290,7 +310,7 @@ def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Arr
     return tuple((block.start, rows) for rows in block_results(block, request))
 
 
-def _only(views: Any) -> tuple[str, Any] | None:
+def _only(views: Views) -> tuple[str, Any] | None:
     """Name and data of the view, where there is one only."""
     data = named(views)
     return next(iter(data.items())) if len(data) == 1 else None

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, Block, DataSource
+from dlatent.arrays import Array, AxisLabels, Block, DataSource
+from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import INITIAL_MEAN
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
+from dlatent.estimators.inputs import Names, Pairing, TargetsLike, Views
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.estimators.view_results import ViewResults, Views, arrangement, opened
+from dlatent.estimators.view_results import ViewResults, arrangement, opened
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
@@ -32,8 +34,9 @@ class CorrespondenceModel(ViewResults):
     """The common part of the models of several views: opening, planning and fitting; see CorrespondencePPCA."""
 
     missing = "raise"
-    noise = "ml"
-    _shared = True
+    noise: Literal["ml", "zero"] = "ml"
+    noise_variance_: dict[str, float | Array]
+    at_floor_: dict[str, bool | npt.NDArray[np.bool_]]
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
@@ -45,7 +48,7 @@ class CorrespondenceModel(ViewResults):
                 "solver='auto'"
             )
 
-    def _joint(self, views: Any, correspondence: Any, on: Any) -> JointSource:
+    def _joint(self, views: Views, correspondence: Pairing, on: Names) -> JointSource:
         """The joint samples of views to be fitted."""
         data, sources = opened(views, on)
         if len(sources) < 2:
@@ -63,9 +66,35 @@ class CorrespondenceModel(ViewResults):
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         assert isinstance(source, JointSource)
-        fixed = self.noise == "zero"
-        views = tuple(View(name, own.shape[1], shared=self._shared, fixed=fixed) for name, own in source.views.items())
+        noise = {"shared": self._shared, "fixed": self._noise_is_given}
+        views = tuple(View(name, own.shape[1], **noise) for name, own in source.views.items())
         return Specification(views, source.patterns, int(self.n_components))
+
+    @property
+    def _noise_is_given(self) -> bool:
+        return bool(self.noise == "zero")
+
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        sizes, names = self._specification.sizes, self.view_names_
+        found = super()._variables(whole=whole) | {"feature_view": np.repeat(np.array(names), sizes)}
+        own = [self._view_labels[name].features for name in names]
+        if any(labels is not None for labels in own):
+            texts = [np.arange(n) if x is None else x for x, n in zip(own, sizes, strict=True)]
+            found["feature"] = np.concatenate([np.asarray(x).astype(str) for x in texts])
+        return found
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        labels = [self._view_labels[name] for name in self.view_names_]
+        more = {"view_dims": [list(own.dims) for own in labels], "view_labels": [kind_of(own) for own in labels]}
+        return super()._attributes(whole=whole) | (more if whole else {})
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        super()._restore(values, attributes)
+        self._view_labels = {}
+        own = zip(self._specification.slices, attributes["view_dims"], attributes["view_labels"], strict=True)
+        for name, (at, dims, kind) in zip(self.view_names_, own, strict=True):
+            features = values["feature"][at].astype(kind) if kind else None
+            self._view_labels[name] = AxisLabels((dims[0], dims[1]), None, features)
 
     def _seen(self, specification: Specification) -> dict[str, Any]:
         return {"views": specification.sizes, "present": specification.patterns, "targets": 0}
@@ -101,7 +130,7 @@ class CorrespondenceModel(ViewResults):
             shift[at] = representable(mean[at], own.dtype, sparse=False)
         return shift
 
-    def plan(self, views: Views, *, correspondence: Any = None, on: Any = None, client: Any = None) -> Plan:
+    def plan(self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None) -> Plan:
         """What `fit` would do and cost, from metadata and the correspondence alone.
 
         Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
@@ -115,11 +144,11 @@ class CorrespondenceModel(ViewResults):
     def fit(
         self,
         views: Views,
-        y: Any = None,
+        y: TargetsLike = None,
         *,
-        correspondence: Any = None,
-        on: Any = None,
-        client: Any = None,
+        correspondence: Pairing = None,
+        on: Names = None,
+        client: Where = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Fit the model to all samples: those of several views, and those that have only one.
@@ -150,10 +179,15 @@ class CorrespondenceModel(ViewResults):
         self.at_floor_ = {name: self._by_view(np.array(outcome.at_floor)[at]) for name, at in noise.items()}
         self.view_samples_ = dict(zip(self.view_names_, outcome.view_samples, strict=True))
         self.n_features_in_ = len(parameters.mean)
-        at_floor = self.at_floor_
         self._publish_course(outcome, passes)
-        self.at_floor_ = at_floor
 
     def _by_view(self, values: npt.NDArray[Any]) -> Any:
         """One number of a view whose features share it, else an array."""
         return values[0].item() if self._shared else values
+
+
+def kind_of(labels: AxisLabels) -> str:
+    """How labels of features are kept: as whole numbers, as numbers, or as texts; nothing where there are none."""
+    if labels.features is None:
+        return ""
+    return {"i": "i8", "u": "i8", "f": "f8"}.get(np.asarray(labels.features).dtype.kind, "U")

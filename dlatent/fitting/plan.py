@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+KEPT = ("solver", "reason", "passes", "bytes_per_pass", "bytes_total", "worker_memory", "driver_memory", "machine")
+"""What a fitted model keeps of its plan."""
+
 
 class Machine(Protocol):
     """what the planner needs to know of an executor (see engine.records.Resources)."""
@@ -191,6 +194,10 @@ class Plan:
     columns_at_once: int = 0
     column_blocks: int = 0
     neighbour_bytes: int = 0
+
+    def summary(self) -> dict[str, str | int]:
+        """What a fitted model keeps of it, loaded or not; the planner may change without regard to saved models."""
+        return {name: getattr(self, name) for name in KEPT}
 
     def __str__(self) -> str:
         p = self.problem

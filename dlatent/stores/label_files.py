@@ -14,13 +14,13 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError, StoreError
+from dlatent.stores.byte_source import directory_size, text_lines
 from dlatent.stores.chunked import read_all
 from dlatent.stores.guard import guarded
-from dlatent.stores.ingest.limits import DEFAULT
-from dlatent.stores.ingest.member_stream import MemberStream
-from dlatent.stores.ingest.source import directory_size, text_lines
 from dlatent.stores.labels import read_text
+from dlatent.stores.limits import DEFAULT
 from dlatent.stores.location import is_node, local_path, zarr_location
+from dlatent.stores.member_stream import MemberStream
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.sparse import check_parts

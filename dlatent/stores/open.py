@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,8 @@ from dlatent.stores.location import local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
 from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, place_of, strict
 
+Node: TypeAlias = "ZarrArray | zarr.Group"
+"""What is at a place in a Zarr store."""
 ACCEPTED = (
     "a numpy array, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, a zarr.Array, a Zarr group "
     "with a csr_matrix, or the path or URL of a Zarr store"
@@ -83,7 +85,7 @@ def open(
 
 def open_node(
     location: str | os.PathLike[str], missing_chunks: MissingChunks = "raise", *, unfinished: bool = False
-) -> ZarrArray | zarr.Group:
+) -> Node:
     """The Zarr array or group at a path or URL, read-only, without consolidated metadata (which goes stale silently).
 
     What is read of it later is read strictly: a chunk that is not there is an error, unless `missing_chunks` is "fill".

@@ -21,6 +21,7 @@ import zarr
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
 from dlatent.stores.chunked import ZarrArray, lacking_chunks, new_array
+from dlatent.stores.format_1 import from_format_1
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
@@ -30,7 +31,7 @@ from dlatent.stores.strict import place_of
 JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A value that JSON can hold; NaN and infinities are allowed and travel by name."""
 
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 """Layout version of the results that this library writes."""
 
 CHUNK_BYTES = 16 * 2**20
@@ -51,7 +52,8 @@ _DTYPE = "numpy_dtype"
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A result as it lay in its store: what kind of model, the layout version, JSON attributes and named variables."""
+    """A result of a store: what kind of model, the version of the layout in which it lay, and its JSON attributes and
+    named variables as this version has them."""
 
     kind: str
     version: int
@@ -105,11 +107,13 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
         arrays = dict(sorted(group.arrays()))
         _check_size(arrays, place, max_bytes, room)
         # Broadcast from one number: shapes are checked before anything is allocated for them.
-        check({name: _described(array) for name, array in arrays.items()}, place)
-        variables = {name: _read(array) for name, array in arrays.items()}
-        check(variables, place)
-        attributes = _decode(described["attributes"])
+        shapes = {name: _described(array) for name, array in arrays.items()}
+        check(shapes if version == MODEL_VERSION else from_format_1({}, shapes)[1], place)
+        variables, attributes = {name: _read(array) for name, array in arrays.items()}, _decode(described["attributes"])
         whole = "digest" not in described or described["digest"] == _digest(described, variables)
+        if version < MODEL_VERSION:
+            attributes, variables = from_format_1(attributes, variables)
+        check(variables, place)
     except (StoreError, MemoryError):
         raise
     except Exception as error:

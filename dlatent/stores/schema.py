@@ -62,6 +62,12 @@ def register(name: str, dims: Iterable[str], kinds: str, meaning: str) -> None:
         raise ValueError(f"the variable {name!r} is already registered with dimensions {known.dims}")
 
 
+def named(values: Mapping[str, npt.NDArray[Any]]) -> dict[str, Variable]:
+    """Values as variables, with the dimensions that the registry has for their names; `check` refuses other names."""
+    dims = {name: REGISTRY[name].dims if name in REGISTRY else () for name in values}
+    return {name: Variable(dims[name], np.asarray(value)) for name, value in values.items()}
+
+
 def check(variables: Mapping[str, Variable], place: str) -> None:
     """Check all variables of a result against the registry and against each other.
 
@@ -146,18 +152,12 @@ _VARIABLES = (
     ("eigenvalues", "component", REAL, "leading eigenvalues of the covariance that the model fits"),
     ("target_loadings", "target component", REAL, "W of the targets, in units of the targets"),
     ("target_mean", "target", REAL, "μ of the targets"),
-    ("target_scale", "target", REAL, "divisor of each target before the fit"),
     ("target_rotation", "target target_rank", REAL, "orthonormal basis of the targets that the fit worked in"),
     ("target_centre", "target", REAL, "mean of the labelled samples' targets, taken off before the fit"),
     ("rank_loadings", "target_rank component", REAL, "W of the targets on their rank"),
     ("rank_mean", "target_rank", REAL, "μ of the targets on their rank"),
     ("dual_components", "training component", REAL, "W as combinations of the centred features of the training rows"),
-    (
-        "combinations",
-        "training coordinate",
-        REAL,
-        "orthonormal directions as combinations of training features",
-    ),
+    ("combinations", "training coordinate", REAL, "orthonormal directions as combinations of training features"),
     ("coordinate_loadings", "coordinate component", REAL, "W in these directions"),
     ("coordinate_mean", "coordinate", REAL, "μ in these directions, about the mean of the features"),
     ("coordinate_offset", "coordinate", REAL, "the mean of the features in these directions"),
@@ -191,13 +191,12 @@ _VARIABLES = (
     ("pass_blocks", "pass", WHOLE, "blocks seen"),
     ("pass_cached", "pass", WHOLE, "blocks that came from a cache"),
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
-    ("pass_log_likelihood", "pass", REAL, "log-likelihood of all samples that the pass found, or NaN"),
 )
 
 FINITE = frozenset(
     (
         *("loadings", "mean", "feature_scale", "eigenvalues", "smallest_eigenvalues", "embedding", "scores"),
-        *("target_loadings", "target_mean", "target_scale", "target_rotation", "target_centre"),
+        *("target_loadings", "target_mean", "target_rotation", "target_centre"),
         *("rank_loadings", "rank_mean", "dual_components", "combinations", "feature_middle", "kernel_shift"),
         *("coordinate_loadings", "coordinate_mean", "coordinate_offset"),
         *("training_rows", "training_values", "reference_values"),

@@ -153,7 +153,7 @@ def test_saved_relations_remember_their_numbers(tmp_path):
     model.save(tmp_path / "m.zarr")
     again = load(tmp_path / "m.zarr")
     assert (again.alpha, again.gamma, again.precision_rank_) == (1.0, 0.0, 55)
-    assert again._fitted.plan.problem.graph_entries == 10
+    assert (again.plan_, again._edges) == (model.plan_, 5)
 
 
 def test_labels_of_samples_name_the_ends_of_edges():

@@ -21,8 +21,8 @@ from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.annotated import AnnotatedReader
 from dlatent.stores.ingest.apart import bounded, watch
-from dlatent.stores.ingest.limits import DEFAULT
 from dlatent.stores.label_files import read_labels
+from dlatent.stores.limits import DEFAULT
 from dlatent.stores.open import open as open_store
 
 Rng = np.random.Generator

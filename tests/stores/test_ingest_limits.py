@@ -18,8 +18,8 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import lacking_chunks, read_rows
 from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
-from dlatent.stores.ingest.limits import Limits
 from dlatent.stores.label_files import read_labels
+from dlatent.stores.limits import Limits
 from dlatent.stores.open import open as open_store
 
 FEW = {

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import ByteSource, file_name, path_or_stream, plain_suffix
 from dlatent.stores.graph.edges import EdgeList, Piece
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.ingest.member_stream import MemberStream
-from dlatent.stores.ingest.source import ByteSource, file_name, path_or_stream, plain_suffix
 from dlatent.stores.ingest.tables import needed
+from dlatent.stores.member_stream import MemberStream
 from dlatent.stores.numbers import is_real
 from dlatent.stores.sparse import check_parts
 

@@ -17,6 +17,7 @@ import zarr
 from dlatent.arrays import AxisLabels, DataSource, Graph
 from dlatent.errors import masked
 from dlatent.stores.atomic import new_store, require_writable
+from dlatent.stores.byte_source import directory_size
 from dlatent.stores.csr import open_csr
 from dlatent.stores.graph.checks import check_samples, check_square, explained
 from dlatent.stores.graph.common_neighbours import Halves, common_neighbour_rows
@@ -30,7 +31,6 @@ from dlatent.stores.graph.stored import BLOCK_BYTES, CHECKED, adjacency_group
 from dlatent.stores.graph.symmetry import block_graph
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
-from dlatent.stores.ingest.source import directory_size
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.memory import open_scipy

@@ -12,6 +12,7 @@ import zarr
 
 from dlatent.arrays import Graph, Origin
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import plain_suffix
 from dlatent.stores.graph.checks import check_samples, explained
 from dlatent.stores.graph.direction import Direction, check_direction
 from dlatent.stores.graph.edges import EdgeList, edges_of_array, edges_of_networkx, is_networkx
@@ -20,7 +21,6 @@ from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.graph.matrices import graph_of_list, graph_of_matrix
 from dlatent.stores.graph.stored import adjacency_group, graph_of_dask, graph_of_group
 from dlatent.stores.guard import guarded
-from dlatent.stores.ingest.source import plain_suffix
 from dlatent.stores.lazy import is_dask_array
 from dlatent.stores.location import local_path
 from dlatent.stores.open import open_node

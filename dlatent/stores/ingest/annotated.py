@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from dlatent.errors import DataError, StoreError
+from dlatent.stores.byte_source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.chunked import read_rows
 from dlatent.stores.codecs import check_below
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SliceStream, SparseParts, sorted_once
 from dlatent.stores.ingest.spill import dense_cuts
 from dlatent.stores.ingest.tables import needed
+from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import zarr_location
 from dlatent.stores.strict import MissingChunks, strict
 

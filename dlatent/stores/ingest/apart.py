@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from dlatent.errors import DataError, DlatentError
+from dlatent.stores.byte_source import file_name, file_size, open_raw
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.annotated import AnnotatedReader
 from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.source import file_name, file_size, open_raw
 from dlatent.stores.ingest.tables import needed
+from dlatent.stores.limits import DEFAULT, Limits
 
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dlatent.stores.ingest.apart import serve; serve()"

@@ -16,7 +16,6 @@ from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.batches import Batch, Values, is_sparse
 from dlatent.stores.ingest.cleaning import Repairs, clean, entry_row, refuse
 from dlatent.stores.ingest.formats import Opened
-from dlatent.stores.ingest.limits import DEFAULT, Limits
 from dlatent.stores.ingest.qrels import ENDINGS, Topics
 from dlatent.stores.ingest.spill import BatchSpill
 from dlatent.stores.ingest.targets import Column, LabelCollector, Outputs
@@ -32,6 +31,8 @@ from dlatent.stores.ingest.writer import (
     write_numbers,
     write_outputs,
 )
+from dlatent.stores.label_files import read_labels
+from dlatent.stores.limits import DEFAULT, Limits
 
 Progress = Callable[[int, int | None, int], None]
 """Called after every batch with bytes done, bytes in all (None: unknown) and rows done."""
@@ -140,8 +141,6 @@ class Job:
         if path is None:
             self._collector = LabelCollector(reader.label_name, reader.categories, numeric_text=reader.numeric_text)
             return lambda batch: batch
-        from dlatent.stores.label_files import read_labels  # which imports this package
-
         values = read_labels(path)
         self._collector = LabelCollector("label", None, numeric_text=False)
         self._label_rows = len(values)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill, dense_cuts
+from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, LONGEST, is_real, real, shown
 
 FIELDS = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}

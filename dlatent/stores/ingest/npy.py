@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import file_name, file_size
 from dlatent.stores.ingest.batches import Batch, Reader, numbered
-from dlatent.stores.ingest.source import file_name, file_size
 from dlatent.stores.ingest.spill import ColumnMajor, dense_cuts
 from dlatent.stores.location import local_path
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import file_name, file_size, path_or_stream
 from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.member_stream import MemberStream
-from dlatent.stores.ingest.source import file_name, file_size, path_or_stream
 from dlatent.stores.ingest.sparse_parts import BatchFunction, SparseParts, sorted_once
 from dlatent.stores.ingest.spill import PIECE, ColumnMajor, dense_cuts
+from dlatent.stores.limits import DEFAULT, Limits
+from dlatent.stores.member_stream import MemberStream
 
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import ByteSource, file_name
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.batches import Batch, LabelSets, Values
-from dlatent.stores.ingest.source import ByteSource, file_name
 from dlatent.stores.numbers import shown
 
 ENDINGS = (".qrels", ".qrels.gz", ".qrels.bz2", ".qrels.xz")

@@ -16,15 +16,15 @@ import numpy as np
 from dlatent.errors import DataError, masked
 from dlatent.stores.atomic import MARKER, new_store
 from dlatent.stores.beside import discard, make
+from dlatent.stores.byte_source import directory_size, file_name
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.formats import Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.source import directory_size, file_name
 from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.ingest.writer import SparseWriter
+from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path
 from dlatent.stores.strict import MissingChunks
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Batch, LabelSets, Reader, csr
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.source import ByteSource, text_chunk_bytes
+from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 
 IndexBase = Literal["auto", 0, 1]

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import ByteSource, path_or_stream
 from dlatent.stores.ingest.batches import Batch, Reader, numbered
-from dlatent.stores.ingest.limits import DEFAULT, Limits
-from dlatent.stores.ingest.source import ByteSource, path_or_stream
+from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.guard import guarded
-from dlatent.stores.ingest.limits import DEFAULT, Limits
+from dlatent.stores.limits import DEFAULT, Limits
 
 
 class MemberStream:

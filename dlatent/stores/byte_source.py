@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 import fsspec
 
 from dlatent.errors import MASK, DataError, masked
-from dlatent.stores.ingest.limits import DEFAULT, Limits
+from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

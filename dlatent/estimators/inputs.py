@@ -1,0 +1,68 @@
+"""Types of what the public methods take and return."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import xarray as xr
+
+from dlatent.arrays import DataSource, Graph
+from dlatent.engine.lazy import Lazy
+from dlatent.stores.open import Node
+
+
+class Frame(Protocol):
+    """A data frame in memory, as pandas and polars have it."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """Names of the columns."""
+        ...
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """The values."""
+        ...
+
+
+class Network(Protocol):
+    """A graph as networkx has it."""
+
+    def is_directed(self) -> bool:
+        """Whether edges have a direction."""
+        ...
+
+    @property
+    def nodes(self) -> Iterable[Any]:
+        """Names of the nodes."""
+        ...
+
+
+PathLike: TypeAlias = "str | os.PathLike[str]"
+"""A path, or an fsspec URL."""
+Matrix: TypeAlias = "npt.NDArray[Any] | sp.sparray | sp.spmatrix | Lazy | Frame"
+"""A matrix that lies in memory, or a Dask array."""
+Data: TypeAlias = "Matrix | xr.DataArray | xr.Dataset | Node | DataSource | PathLike"
+"""Samples × features."""
+Views: TypeAlias = "Mapping[str, Data] | list[Data] | tuple[Data, ...]"
+"""Data sets by name, or in order."""
+TargetsLike: TypeAlias = "npt.ArrayLike | Matrix | xr.DataArray | Sequence[Any] | None"
+"""Labels or numbers of each sample."""
+Mask: TypeAlias = "npt.ArrayLike | xr.DataArray | None"
+"""A value for each sample."""
+Pairing: TypeAlias = "npt.ArrayLike | xr.DataArray | Frame | None"
+"""Rows that correspond, a column for each view."""
+Names: TypeAlias = "str | Mapping[str, npt.ArrayLike] | None"
+"""The name of labels of samples, or the labels of each view."""
+GraphLike: TypeAlias = "Matrix | Network | Node | Graph | PathLike | Sequence[Any] | None"
+"""What joins samples."""
+Seed: TypeAlias = "int | np.random.Generator | None"
+"""A seed, a generator, or None for another draw at every call."""
+ScoresLike: TypeAlias = "npt.ArrayLike | xr.DataArray"
+"""Samples × components."""
+Rows: TypeAlias = "npt.NDArray[Any] | xr.DataArray | Lazy"
+"""Rows of results in the kind of the data: NumPy, xarray, or a Dask array that is not computed yet."""

@@ -1,0 +1,79 @@
+"""Every model, listed once: the public name of its class, where it is, and what the commands know of it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Model(NamedTuple):
+    """A model.
+
+    Parameters
+    ----------
+    name : of its class.
+    module : that has the class, within `dlatent.estimators`.
+    command : the word for it on the command line; nothing where the commands do not fit it.
+    words : what it is.
+    labels, graph, kernel, views : whether it takes labels, a graph, a kernel, or several views.
+    """
+
+    name: str
+    module: str
+    command: str = ""
+    words: str = ""
+    labels: bool = False
+    graph: bool = False
+    kernel: bool = False
+    views: bool = False
+
+    def load(self) -> Any:
+        """The class."""
+        return getattr(import_module(f"dlatent.estimators.{self.module}"), self.name)
+
+
+MODELS = (
+    Model("PPCA", "ppca", "ppca", "probabilistic PCA"),
+    Model(
+        "SupervisedPPCA",
+        "supervised",
+        "supervised",
+        "supervised PPCA; semi-supervised where some rows have no label",
+        labels=True,
+    ),
+    Model("FactorAnalysis", "factor_analysis", "fa", "factor analysis, with a noise variance for each feature"),
+    Model("RelationalPPCA", "relational", "relational", "probabilistic relational PCA: rows in a graph", graph=True),
+    Model(
+        "RelationalSupervisedPPCA",
+        "relational",
+        "relational-supervised",
+        "supervised PPCA of rows in a graph, each with a label",
+        labels=True,
+        graph=True,
+    ),
+    Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes", kernel=True),
+    Model(
+        "KernelSupervisedPPCA",
+        "kernel",
+        "kernel-supervised",
+        "supervised PPCA of features that a kernel makes",
+        labels=True,
+        kernel=True,
+    ),
+    Model(
+        "CorrespondencePPCA",
+        "correspondence",
+        "correspondence",
+        "PPCA of several views of which some rows correspond",
+        views=True,
+    ),
+    Model(
+        "CorrespondenceFactorAnalysis",
+        "correspondence",
+        "correspondence-fa",
+        "factor analysis of several views of which some rows correspond",
+        views=True,
+    ),
+    Model("LocallyLinearEmbedding", "local_linear"),
+    Model("CorrespondenceLLE", "correspondence_lle"),
+)
