@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dlatent.estimators.kernel import KernelPPCA as KernelPPCA
     from dlatent.estimators.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
     from dlatent.estimators.local_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
+    from dlatent.estimators.mixture import PPCAMixture as PPCAMixture
     from dlatent.estimators.ppca import PPCA as PPCA
     from dlatent.estimators.relational import RelationalPPCA as RelationalPPCA
     from dlatent.estimators.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA

@@ -16,6 +16,7 @@ class Model(NamedTuple):
     command : the word for it on the command line; nothing where the commands do not fit it.
     words : what it is.
     labels, graph, kernel, views : whether it takes labels, a graph, a kernel, or several views.
+    mixture : whether it is one.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Model(NamedTuple):
     graph: bool = False
     kernel: bool = False
     views: bool = False
+    mixture: bool = False
 
     def load(self) -> Any:
         """The class."""
@@ -74,6 +76,7 @@ MODELS = (
         "factor analysis of several views of which some rows correspond",
         views=True,
     ),
+    Model("PPCAMixture", "mixture", "mixture", "a mixture of PPCA, or of factor analysers", mixture=True),
     Model("LocallyLinearEmbedding", "local_linear"),
     Model("CorrespondenceLLE", "correspondence_lle"),
 )

@@ -20,7 +20,7 @@ DIRECTIONS = ("symmetrise", "common_neighbours", "undirected")
 
 MODELS = {model.command: model for model in ALL if model.command}
 """The models that the commands know, by their words for them."""
-OPTIONS = {"n_components": "components", "random_state": "seed"}
+OPTIONS = {"n_components": "components", "random_state": "seed", "n_mixtures": "mixtures", "n_init": "starts"}
 """Options that have another name than the parameter of the estimator."""
 
 
@@ -157,6 +157,20 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--noise", choices=("ml", "zero"), help="zero: the limit of no noise, PCA (default ml)")
 
 
+def add_mixture(parser: argparse.ArgumentParser) -> None:
+    """`--mixtures`, their noise, and the starts."""
+    parser.add_argument(
+        "-m", "--mixtures", type=positive, metavar="M", help="components of the mixture, with K latent variables each "
+        "(default 2)"
+    )  # fmt: skip
+    parser.add_argument(
+        "--noise",
+        choices=("isotropic", "diagonal"),
+        help="diagonal: a noise variance for each feature, factor analysis (default isotropic)",
+    )
+    parser.add_argument("--starts", type=positive, metavar="N", help="of which the best goes on (default 5)")
+
+
 def number_or_median(text: str) -> float | str:
     """A number, or the word median."""
     if text == "median":
@@ -215,6 +229,9 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     elif MODELS[kind].kernel:
         add_kernel(parser)
         solvers = ("memory", "recomputed", "stored")
+    elif MODELS[kind].mixture:
+        add_mixture(parser)
+        solvers = ()
     elif not MODELS[kind].views:
         parser.add_argument(
             "--missing",
@@ -227,8 +244,9 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
         parser.add_argument(
             "--target-noise-floor", type=float, metavar="PART", help="as --noise-floor, of the labels (default 0.001)"
         )
+    most = 300 if MODELS[kind].mixture else 60
     parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
-    parser.add_argument("--max-iter", type=positive, metavar="N", help="most passes (60), or EM iterations (2000)")
+    parser.add_argument("--max-iter", type=positive, metavar="N", help=f"most passes ({most}), or EM iterations (2000)")
     parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
     parser.add_argument(
         "--solver", choices=("auto", *solvers, "em"), help="default auto: the planner chooses; em: textbook EM"

@@ -74,6 +74,7 @@ def _summary(model: PPCA, graph: Graph | None, path: str, seconds: float, texts:
         "samples": model.n_samples_,
         "features": model.n_features_in_,
         "components": model.n_components,
+        "mixtures": getattr(model, "weights_", None),
         "graph": edges,
         "log_likelihood": model.log_likelihood_,
         "noise_variance": model.noise_variance_,
@@ -88,18 +89,20 @@ def _summary(model: PPCA, graph: Graph | None, path: str, seconds: float, texts:
     }
 
 
-def _noise(variance: Any) -> str:
+def _noise(variance: Any, of: str = "feature") -> str:
     """One noise variance, or the range of those of single features; for several views, those of each."""
     if isinstance(variance, dict):
         return "; ".join(f"{name} {_noise(own)}" for name, own in variance.items())
     if isinstance(variance, float):
         return f"{variance:.6g}"
-    return f"{variance.min():.6g} to {variance.max():.6g}, one for each feature"
+    return f"{variance.min():.6g} to {variance.max():.6g}, one for each {of}"
 
 
 def _print(found: dict[str, Any]) -> None:
     settled = "converged" if found["converged"] else "NOT converged"
     targets, graph, error = found["target_noise_variance"], found["graph"], found["trace_error"]
+    weights, noise = found["mixtures"], found["noise_variance"]
+    of = "feature" if weights is None else "component" if noise.ndim == 1 else "component and feature"
     show.facts(
         f"{found['model']} written",
         {
@@ -107,7 +110,8 @@ def _print(found: dict[str, Any]) -> None:
             "data": f"{found['samples']:,} samples × {found['features']:,} features",
             "graph": None if graph is None else "; ".join([f"{graph['edges']:,}", *graph["notes"]]),
             "log-likelihood": f"{show.likelihood(found['log_likelihood'], graph=graph is not None)}, {settled}",
-            "noise variance": _noise(found["noise_variance"]),
+            "mixture": None if weights is None else f"weights {', '.join(f'{weight:.3g}' for weight in weights)}",
+            "noise variance": _noise(noise, of),
             "of the labels": None if targets is None else f"{targets:.6g}",
             "landmarks": None if error is None else f"trace error {error:.3g}",
             "passes": f"{found['passes']} over the data, {found['bytes_read'] / 1e6:,.1f} MB read",

@@ -70,10 +70,11 @@ def describe_model(path: str, max_bytes: int | None = None) -> dict[str, Any]:
         "version": stored.version,
         "parameters": about["parameters"],
         "samples": about["samples"],
-        "features": len(values["mean"]) if "mean" in values else about["features"]["columns"],
+        "features": _width(values, about),
         "targets": values.get("target"),
         "graph": _graph(about),
         "kernel": _kernel(about),
+        "mixture": values.get("mixture_weight"),
         "log_likelihood": about["log_likelihood"],
         "converged": about["converged"],
         "iterations": about["iterations"],
@@ -87,9 +88,18 @@ def describe_model(path: str, max_bytes: int | None = None) -> dict[str, Any]:
     }
 
 
+def _width(values: dict[str, Any], about: Any) -> int:
+    """The number of features."""
+    if "mixture_mean" in values:
+        return int(values["mixture_mean"].shape[1])
+    return len(values["mean"]) if "mean" in values else int(about["features"]["columns"])
+
+
 def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
     """The noise of each view; of factor analysis its mean over the features, and how many are at their floor."""
     seen = values["view_samples"]
+    if "mixture_weight" in values:
+        return _mixture_noise(values, int(seen[0]))
     if "feature_noise_variance" in values:
         found = []
         for view, count in zip(views, seen, strict=True):
@@ -102,6 +112,19 @@ def _noise(values: dict[str, Any], views: list[str]) -> list[dict[str, Any]]:
         {"view": view, "variance": variance, "at_floor": floor, "samples": count}
         for view, variance, floor, count in zip(*columns, strict=True)
     ]
+
+
+def _mixture_noise(values: dict[str, Any], samples: int) -> list[dict[str, Any]]:
+    """The same of each component of a mixture, with the number of samples that it holds."""
+    many = "mixture_feature_noise_variance" in values
+    prefix, mean = ("mixture_feature_", " (mean)") if many else ("mixture_", "")
+    found = []
+    for m, weight in enumerate(values["mixture_weight"]):
+        variance, low = values[f"{prefix}noise_variance"][m].mean(), values[f"{prefix}at_floor"][m].sum()
+        held = round(float(weight) * samples)
+        at_floor = int(low) if many else bool(low)
+        found.append({"view": f"component {m}{mean}", "variance": variance, "at_floor": at_floor, "samples": held})
+    return found
 
 
 def _graph(about: Any) -> dict[str, Any] | None:
@@ -130,11 +153,13 @@ def _components(stored: StoredResult) -> list[dict[str, Any]]:
         total = float(stored.variables["total_variance"].values[0]) * stored.attributes["features"]["dimension"]
         shares = [(number, float(variance)) for number, variance in enumerate(variances)]
         return [{"component": n, "variance": v, "share": v / total, "largest": []} for n, v in shares]
-    loadings, variances = stored.variables["loadings"].values, stored.variables["total_variance"].values
+    variances, mixed = stored.variables["total_variance"].values, stored.variables.get("mixture_loadings")
+    # One set of loadings, or one for each component of a mixture.
+    each = stored.variables["loadings"].values[None] if mixed is None else mixed.values
     named, of_view = stored.variables.get("feature"), stored.variables.get("feature_view")
-    names: Any = np.arange(len(loadings)) if named is None else named.values
+    names: Any = np.arange(each.shape[1]) if named is None else named.values
     if of_view is None:
-        total = float(variances[0]) * len(loadings)
+        total = float(variances[0]) * each.shape[1]
     else:
         views = stored.variables["view"].values
         total = sum(
@@ -142,11 +167,13 @@ def _components(stored: StoredResult) -> list[dict[str, Any]]:
         )
         names = [f"{view} {name}" for view, name in zip(of_view.values, names, strict=True)]
     found = []
-    for number, column in enumerate(loadings.T):
-        order = np.argsort(-np.abs(column), kind="stable")[:TOP]
-        variance = float(column @ column)
-        largest = [{"feature": names[i], "loading": column[i]} for i in order]
-        found.append({"component": number, "variance": variance, "share": variance / total, "largest": largest})
+    for m, loadings in enumerate(each):
+        for number, column in enumerate(loadings.T):
+            order = np.argsort(-np.abs(column), kind="stable")[:TOP]
+            variance = float(column @ column)
+            largest = [{"feature": names[i], "loading": column[i]} for i in order]
+            one = {"component": number, "variance": variance, "share": variance / total, "largest": largest}
+            found.append(one if mixed is None else {"mixture": m} | one)
     return found
 
 
@@ -168,12 +195,17 @@ def _print_model(found: dict[str, Any]) -> None:
     noise = [[str(n["view"]), f"{n['variance']:.6g}", f"{n['samples']:,}", _floor(n)] for n in found["noise"]]
     show.table(("noise of", "variance", "samples", "at its floor"), noise, left=("noise of",))
     rows = [
-        [str(c["component"]), f"{c['variance']:.5g}", f"{c['share']:.2%}", ", ".join(map(_signed, c["largest"]))]
+        [_place(c), f"{c['variance']:.5g}", f"{c['share']:.2%}", ", ".join(map(_signed, c["largest"]))]
         for c in found["components"]
     ]
     show.table(("component", "variance", "of total", "largest loadings"), rows, left=("largest loadings",))
     for text in found["warnings"]:
         show.say(f"warning: {text}")
+
+
+def _place(component: dict[str, Any]) -> str:
+    """The number of a component, in a mixture that of the mixture before it."""
+    return f"{component['mixture']}.{component['component']}" if "mixture" in component else str(component["component"])
 
 
 def _kernel_words(kernel: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ def add_models(
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
     for kind, model in MODELS.items():
-        if plain and (model.graph or model.kernel or model.views):
+        if plain and (model.graph or model.kernel or model.views or model.mixture):
             continue
         words = model.words
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")

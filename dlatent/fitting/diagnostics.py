@@ -64,6 +64,13 @@ def at_floors(parameters: Parameters, specification: Specification) -> tuple[boo
     )
 
 
+def unfinished(history: tuple[Iteration, ...]) -> str:
+    """What to know of a fit that did not converge."""
+    left = history[-1].remaining
+    where = f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
+    return f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol"
+
+
 def advise(
     parameters: Parameters,
     specification: Specification,
@@ -75,13 +82,7 @@ def advise(
     converged: bool,
 ) -> tuple[str, ...]:
     """One sentence for each thing a user should know, beginning with its kind."""
-    said = []
-    if not converged:
-        left = history[-1].remaining
-        where = (
-            f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
-        )
-        said.append(f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol")
+    said = [] if converged else [unfinished(history)]
     constant = _constant(specification, variances, parameters.mean)
     if constant.any():
         said.append(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from dlatent.arrays import Array
 from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -37,7 +38,8 @@ class Outcome:
     `parameters` are canonical, over the stacked features; `log_likelihood` in nats over all samples; `at_floor` per
     noise variance; `advice` is what a user should know or do, one sentence each;
     `checked_log_likelihood` is that of a pass over the data, where one was made; `features` leads from rows to the
-    features of `parameters`, where a kernel makes these.
+    features of `parameters`, where a kernel makes these.  Of a mixture, parameters have a first axis of its components,
+    `specification` is that of one of them, and `weights` (M,) are theirs.
     """
 
     parameters: Parameters
@@ -53,14 +55,15 @@ class Outcome:
     advice: tuple[str, ...] = ()
     checked_log_likelihood: float | None = None
     features: KernelMap | None = None
+    weights: Array | None = None
 
 
 @dataclass(frozen=True)
 class Options:
     """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations (0: as the
     route finds right), the seed, the
-    noise floors as parts of the views' mean variances, the widest subspace the driver may hold, and whether rows of
-    zeros and missing entries are refused."""
+    noise floors as parts of the views' mean variances, the widest subspace the driver may hold, whether rows of
+    zeros and missing entries are refused, and from how many starts a mixture is fitted."""
 
     tolerance: float
     max_iterations: int
@@ -71,3 +74,4 @@ class Options:
     verify: bool = True
     refuse_zero_rows: bool = True
     refuse_missing: bool = False
+    starts: int = 1

@@ -78,6 +78,7 @@ class Problem:
     kernel_itemsize : bytes of a value of K in a store.
     kernel_place : whether there is a place to store K.
     landmarks : rows in the span of whose features the fit stays; 0 for all rows.
+    mixtures : components of a mixture, 1 where the model is none.
     """
 
     samples: int
@@ -109,6 +110,7 @@ class Problem:
     kernel_itemsize: int = 8
     kernel_place: bool = False
     landmarks: int = 0
+    mixtures: int = 1
 
     @property
     def widths(self) -> tuple[int, ...]:

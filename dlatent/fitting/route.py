@@ -14,9 +14,13 @@ from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.task import Task
 from dlatent.passes import Run
 
+MIXED = "which component of the mixture a row is of is not known"
+
 
 def hidden(problem: Problem) -> str | None:
-    """Why features have no sums over samples, in words; None where they have."""
+    """Why features have no sums over samples that serve all parameters, in words; None where they have."""
+    if problem.mixtures > 1:
+        return MIXED
     if problem.kernel is not None:
         return "a kernel makes the features, which are never written down"
     return "any entry may be missing" if problem.missing else None

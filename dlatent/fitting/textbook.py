@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+
+T = TypeVar("T")
 
 
 def stacked_shift(shift: Array, specification: Specification) -> Array:
@@ -56,8 +59,8 @@ def add_line(history: list[Iteration], value: float, report: Report | None) -> N
 
 
 def plain_em(
-    step: Callable[[Parameters], tuple[Parameters, float]], start: Parameters, options: Options, report: Report | None
-) -> tuple[Parameters, tuple[Iteration, ...], bool]:
+    step: Callable[[T], tuple[T, float]], start: T, options: Options, report: Report | None
+) -> tuple[T, tuple[Iteration, ...], bool]:
     """EM as it is written: `step` gives the next parameters, and the log-likelihood at those before them.
 
     Returns: the last parameters whose log-likelihood is known, the history, and whether the tolerance was met.

@@ -132,6 +132,7 @@ def _register_all() -> None:
         ("view", "views"),
         ("target", "targets"),
         ("class", "classes"),
+        ("mixture", "components of the mixture"),
     ):
         register(name, (name,), ANY, f"coordinates of the {axis}")
     for name, dims, kinds, meaning in _VARIABLES:
@@ -150,6 +151,13 @@ _VARIABLES = (
     ("noise_floor", "view", REAL, "smallest noise variance that the fit allowed"),
     ("at_floor", "view", TRUTH, "whether the noise variance of the view ended at its floor"),
     ("eigenvalues", "component", REAL, "leading eigenvalues of the covariance that the model fits"),
+    ("mixture_weight", "mixture", REAL, "weight of each component of the mixture"),
+    ("mixture_loadings", "mixture feature component", REAL, "W of each component, in units of the features"),
+    ("mixture_mean", "mixture feature", REAL, "μ of each component"),
+    ("mixture_noise_variance", "mixture", REAL, "noise variance of each component, in squared units of the features"),
+    ("mixture_feature_noise_variance", "mixture feature", REAL, "noise variance of each feature in each component"),
+    ("mixture_at_floor", "mixture", TRUTH, "whether the noise variance of the component ended at its floor"),
+    ("mixture_feature_at_floor", "mixture feature", TRUTH, "whether that of the feature ended at its floor"),
     ("target_loadings", "target component", REAL, "W of the targets, in units of the targets"),
     ("target_mean", "target", REAL, "μ of the targets"),
     ("target_rotation", "target target_rank", REAL, "orthonormal basis of the targets that the fit worked in"),
@@ -200,6 +208,7 @@ FINITE = frozenset(
         *("rank_loadings", "rank_mean", "dual_components", "combinations", "feature_middle", "kernel_shift"),
         *("coordinate_loadings", "coordinate_mean", "coordinate_offset"),
         *("training_rows", "training_values", "reference_values"),
+        *("mixture_loadings", "mixture_mean"),
     )
 )
 """Variables of which every value is a finite number."""
@@ -209,6 +218,7 @@ NOT_NEGATIVE = frozenset(
         *("noise_variance", "noise_floor", "feature_noise_variance", "feature_noise_floor", "total_variance"),
         *("view_samples", "class_counts", "training_columns", "training_pointers", "training_edges"),
         *("reference_columns", "reference_starts"),
+        *("mixture_weight", "mixture_noise_variance", "mixture_feature_noise_variance"),
     )
 )
 """Variables of which every value is a finite number of at least 0."""

@@ -122,6 +122,15 @@ class Preset:
         assert self.fit(data).result_["loadings"].dims == ("column", "component")
 
     @property
+    def leading(self) -> tuple[int, ...]:
+        """The axes of the parameters before those of a model of one component."""
+        return ()
+
+    def middle(self, model: Any) -> Array:
+        """The mean of the features (D,)."""
+        return self.values(model).mean
+
+    @property
     def cells(self) -> int:
         """Numbers that the likelihood of the features counts."""
         return int(np.isfinite(self.features).sum())
@@ -196,8 +205,8 @@ class Conformance:
         model, (rows, width) = preset.fitted, preset.features.shape
         k = model.n_components
         found, scores = preset.values(model), np.asarray(preset.transform(model))
-        assert found.components.shape == (k, width)
-        assert found.mean.shape == (width,)
+        assert found.components.shape == (*preset.leading, k, width)
+        assert found.mean.shape == (*preset.leading, width)
         assert scores.shape == (rows, k)
         assert preset.score_samples(model).shape == (rows,)
         assert (model.n_features_in_, model.n_samples_) == (width, rows)
@@ -305,7 +314,7 @@ class Conformance:
         (x, covariance), (again, _) = (preset.sample(model, 4000, 3) for _ in range(2))
         np.testing.assert_array_equal(x, again)
         spread = np.sqrt(np.diag(covariance))
-        assert (abs(x.mean(axis=0) - preset.values(model).mean) < 6 * spread / np.sqrt(len(x))).all()
+        assert (abs(x.mean(axis=0) - preset.middle(model)) < 6 * spread / np.sqrt(len(x))).all()
 
     def test_plan_before_fit(self, preset: Preset) -> None:
         """`plan` names a route and its costs without fitting."""

@@ -20,6 +20,7 @@ from dlatent import (
     FactorAnalysis,
     KernelPPCA,
     LocallyLinearEmbedding,
+    PPCAMixture,
     RelationalPPCA,
     SupervisedPPCA,
 )
@@ -62,6 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     PPCA(2).fit(X).transform(X, out=root / "scores.zarr")
     FactorAnalysis(2).fit(X).save(root / "factors.zarr")
     SupervisedPPCA(2).fit(X, Y).save(root / "supervised.zarr")
+    PPCAMixture(1, 2).fit(X).save(root / "mixture.zarr")
     RelationalPPCA(2).fit(X, graph=root / "graph.zarr").save(root / "relational.zarr")
     KernelPPCA(2).fit(X).save(root / "kernel.zarr")
     pairs = np.stack([np.arange(60)] * 2, axis=1)
@@ -102,7 +104,7 @@ def of_model(path: Path) -> list[Any]:
 KINDS: dict[str, Callable[[Path], list[Any]]] = dict.fromkeys(("sparse", "dense", "outputs", "near", "scores"), of_data)
 KINDS |= {"graph": of_graph, "near_graph": of_graph, "tiles": of_tiles}
 KINDS |= dict.fromkeys(
-    ("ppca", "factors", "supervised", "relational", "kernel", "views", "embedding"), of_model
+    ("ppca", "factors", "supervised", "mixture", "relational", "kernel", "views", "embedding"), of_model
 )  # fmt: skip
 
 

@@ -12,12 +12,14 @@ from dlatent import (
     CorrespondenceFactorAnalysis,
     CorrespondencePPCA,
     FactorAnalysis,
+    PPCAMixture,
     RelationalPPCA,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
 )
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
 from dlatent.testing.graphs import power_law_graph
+from dlatent.testing.mixture import MixturePreset, simulate_mixture
 from dlatent.testing.simulators import hide, simulate
 from dlatent.testing.views import ViewsPreset, some_views
 
@@ -39,6 +41,10 @@ TESTS = simulate(70, (7, 6), 2, noise=(0.4, 0.6), offset=3.0, random_state=0).st
 TRIPLES = simulate(90, THREE, 2, noise=(0.3, 0.4, 0.2), offset=3.0, random_state=6).stacked
 SOME, FEW = some_views(70, 2, random_state=7), some_views(90, 3, random_state=8)
 ALL = np.ones((70, 2), dtype=bool)
+MIXED, FACTORS = (
+    simulate_mixture(200, 8, k, weights=(0.6, 0.4), noise=0.6, own_noise=k == 1, random_state=3).features
+    for k in (2, 1)
+)
 
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
@@ -75,6 +81,10 @@ PRESETS = [
         sizes=(7, 6),
         has=some_views(70, 2, random_state=0),
         routes=("covariance", "accelerated_em"),
+    ),
+    MixturePreset("mixture", partial(PPCAMixture, n_components=2, n_mixtures=2), MIXED),
+    MixturePreset(
+        "mixture of factor analysers", partial(PPCAMixture, n_components=1, n_mixtures=2, noise="diagonal"), FACTORS
     ),
 ]  # fmt: skip
 

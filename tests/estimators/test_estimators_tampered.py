@@ -33,6 +33,8 @@ KINDS = MODELS | {
     "kernel": lambda: dlatent.KernelPPCA(2, gamma=0.1).fit(X),
     "kernel_sparse": lambda: dlatent.KernelPPCA(2, kernel="cosine").fit(sp.csr_array(X)),
     "kernel_supervised": lambda: dlatent.KernelSupervisedPPCA(2, landmarks=20).fit(X, PARTLY),
+    "mixture": lambda: dlatent.PPCAMixture(1, 2).fit(X),
+    "mixture_factors": lambda: dlatent.PPCAMixture(1, 2, noise="diagonal").fit(X),
     "lle": lambda: dlatent.LocallyLinearEmbedding(n_neighbors=8).fit(X),
     "lle_views": lambda: dlatent.CorrespondenceLLE(n_neighbors=8).fit(
         {name: sp.csr_array(rows) for name, rows in VIEWS.items()}, correspondence=PAIRS

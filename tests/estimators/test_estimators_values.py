@@ -22,6 +22,7 @@ from dlatent import (
     KernelPPCA,
     KernelSupervisedPPCA,
     LocallyLinearEmbedding,
+    PPCAMixture,
     RelationalPPCA,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
@@ -38,6 +39,7 @@ KERNELS = ["linear", "rbf", "polynomial", "cosine", "laplacian"]
 MODELS = {
     "PPCA": PPCA(2).fit(X),
     "FactorAnalysis": FactorAnalysis(2).fit(X),
+    "PPCAMixture": PPCAMixture(1, 2).fit(X),
     "SupervisedPPCA": SupervisedPPCA(2).fit(X, Y),
     "RelationalPPCA": RelationalPPCA(2).fit(X, graph=GRAPH),
     "RelationalSupervisedPPCA": RelationalSupervisedPPCA(2).fit(X, Y, graph=GRAPH),
@@ -51,6 +53,7 @@ METHODS = {
     "score_samples": lambda m, x: m.score_samples(x),
     "score": lambda m, x: m.score(x),
     "predict": lambda m, x: m.predict(x),
+    "predict_proba": lambda m, x: m.predict_proba(x),
     "decision_function": lambda m, x: m.decision_function(x),
     "bartlett": lambda m, x: m.transform(x, scores="bartlett"),
     "log_likelihood": lambda m, x: m.log_likelihood(x, GRAPH),
@@ -209,6 +212,7 @@ FITS = {
     "FactorAnalysis covariance": lambda x: FactorAnalysis(2, solver="covariance").fit(x),
     "FactorAnalysis accelerated EM": lambda x: FactorAnalysis(2, solver="accelerated_em").fit(x),
     "FactorAnalysis EM": lambda x: FactorAnalysis(2, solver="em").fit(x),
+    "PPCAMixture": lambda x: PPCAMixture(1, 2).fit(x),
     "RelationalPPCA covariance": lambda x: RelationalPPCA(2, solver="covariance").fit(x, graph=GRAPH),
     "RelationalPPCA krylov": lambda x: RelationalPPCA(2, solver="krylov").fit(x, graph=GRAPH),
     **{

@@ -9,6 +9,7 @@ from dlatent.fitting.routes.gram import GramRoute
 from dlatent.fitting.routes.kernel import MemoryRoute, RecomputedRoute, StoredRoute
 from dlatent.fitting.routes.krylov import KrylovRoute
 from dlatent.fitting.routes.landmarks import LandmarksRoute
+from dlatent.fitting.routes.mixture import MixtureRoute
 
 ROUTES: tuple[Route, ...] = (
     CovarianceRoute(),
@@ -19,4 +20,5 @@ ROUTES: tuple[Route, ...] = (
     RecomputedRoute(),
     StoredRoute(),
     LandmarksRoute(),
+    MixtureRoute(),
 )

@@ -22,6 +22,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import MIXED
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
 from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
@@ -37,6 +38,8 @@ class AcceleratedEMRoute:
 
     def refuses(self, problem: Problem) -> str | None:
         """Where rows have statistics in common, which another route reads in fewer passes."""
+        if problem.mixtures > 1:
+            return MIXED
         if problem.graph_entries is not None:
             return "rows are joined by a graph"
         if problem.missing:

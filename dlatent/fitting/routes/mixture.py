@@ -1,0 +1,62 @@
+"""A mixture: accelerated EM with responsibilities, one pass an iteration."""
+
+from __future__ import annotations
+
+from dlatent.arrays import Array
+from dlatent.fitting.costs import (
+    EXPECTED_ROW_PASSES,
+    GEMM_RATE,
+    SPARSE_RATE,
+    cache_room,
+    driver_base,
+    pass_seconds,
+    placed,
+    stays,
+    worker_memory,
+)
+from dlatent.fitting.mixture import fit_mixture, row_bytes, subset_rows
+from dlatent.fitting.outcome import Outcome, Report
+from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.task import Task
+from dlatent.linear_gaussian.products import CHUNK_BYTES
+from dlatent.passes import Run
+
+MAX_PASSES = 300
+
+
+class MixtureRoute:
+    """About twenty passes, M · D · (K + 1) numbers."""
+
+    name, observed = "mixture", False
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Where there is one component, which others fit better, and where rows are not complete and by themselves."""
+        if problem.mixtures == 1:
+            return "the model is no mixture"
+        if problem.graph_entries is not None or problem.missing or problem.targets or problem.views:
+            return "a mixture takes complete samples without graph and targets"
+        return None
+
+    def cost(self, problem: Problem, machine: Machine) -> Cost:
+        """About twenty passes; the driver holds the rows of the starts, and what the acceleration remembers."""
+        columns = problem.mixtures * (problem.n_components + 1)
+        own_noise = 0 if problem.shared else problem.mixtures
+        statistic = 8 * (problem.features * (columns + own_noise) + columns * (problem.n_components + 1))
+        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * problem.features
+        rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+        flops = 4.0 * cells * (columns + own_noise) + 40.0 * problem.samples * columns
+        # The columns that rows meet, a product that is added, and rows with what is made of them.
+        working = 3 * statistic + (3 if problem.shared else 4) * CHUNK_BYTES
+        held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * working
+        subset = subset_rows(problem) * row_bytes(problem)
+        # Points and images that the acceleration remembers, their differences, and a few statistics (40 measured).
+        own = driver_base(problem, machine) + 4 * subset + 50 * statistic
+        cache = cache_room(problem, machine, held, own)
+        first = pass_seconds(problem, machine, flops, rate, decode=True)
+        later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
+        seconds = first + (EXPECTED_ROW_PASSES - 1) * later
+        return placed(self.name, problem.em_passes or EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
+
+    def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
+        """The best maximum that the starts lead to, by accelerated EM, or by textbook EM."""
+        return fit_mixture(run, task, shift, task.settled_options(plan, MAX_PASSES), report)

@@ -1,0 +1,226 @@
+"""Fits of mixtures: what they find again, what they never lose, and what becomes of components without samples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlatent import ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
+from dlatent.fitting.mixture import subset_rows
+from dlatent.fitting.planner import make_plan
+from dlatent.testing.mixture import mixture_log_densities, simulate_mixture
+from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+
+NOISES = pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
+
+
+def quiet(model, rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(rows)
+
+
+@NOISES
+def test_a_simulated_mixture_is_found_again(noise):
+    data = simulate_mixture(6000, 8, own_noise=noise == "diagonal", separation=1.5, random_state=1)
+    model = PPCAMixture(2, 3, noise=noise).fit(data.features)
+    truth = data.mixture
+    np.testing.assert_allclose(model.weights_, truth.weights, atol=0.02)
+    np.testing.assert_allclose(model.means_, truth.mean, atol=0.2)
+    spread = truth.noise_variance if noise == "diagonal" else truth.noise_variance[:, 0]
+    # Of 1,200 samples a variance is known to 4 %; that of one feature's noise among loadings of 16 to about 0.1.
+    np.testing.assert_allclose(model.noise_variance_, spread, atol=0.15 if noise == "diagonal" else 0.02)
+    for found, own in zip(model.components_, truth.loadings, strict=True):
+        expected = own @ own.T
+        np.testing.assert_allclose(found.T @ found, expected, atol=0.15 * expected.max())
+    assert (model.predict(data.features) == data.labels).mean() > 0.97
+    assert model.log_likelihood_ > mixture_log_densities(truth, data.features).sum()
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 10_000), st.sampled_from(["isotropic", "diagonal"]), st.sampled_from(["auto", "em"]))
+def test_the_likelihood_never_falls(seed, noise, solver):
+    data = simulate_mixture(60, 5, own_noise=noise == "diagonal", separation=1.0, random_state=seed).features
+    model = quiet(PPCAMixture(2, 3, noise=noise, solver=solver, max_iter=40, n_init=2, random_state=seed), data)
+    lines = model.history_["iteration_log_likelihood"].values
+    assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+    assert lines[-1] == model.log_likelihood_
+
+
+@NOISES
+def test_acceleration_finds_what_em_does_in_fewer_passes(noise):
+    data = simulate_mixture(5000, 10, 3, own_noise=noise == "diagonal", separation=1.0, random_state=2).features
+    fast = PPCAMixture(3, 3, noise=noise, n_init=2).fit(data)
+    slow = quiet(PPCAMixture(3, 3, noise=noise, n_init=2, solver="em", tol=1e-8, max_iter=300), data)
+    assert fast.log_likelihood_ >= slow.log_likelihood_
+    assert fast.n_iter_ < 40
+
+
+@NOISES
+def test_the_data_lie_in_blocks_of_which_starts_see_some_rows(noise):
+    """More rows than the driver holds: the best start goes on over all of them."""
+    data = simulate_mixture(9000, 6, own_noise=noise == "diagonal", random_state=3)
+    model = PPCAMixture(2, 3, noise=noise).fit(data.features)
+    assert subset_rows(model._fitted.plan.problem) == 4000
+    assert (model.predict(data.features) == data.labels).mean() > 0.99
+
+
+@NOISES
+def test_repeated_rows_stop_at_the_floor_and_the_fit_says_so(noise):
+    rng = np.random.default_rng(0)
+    data = np.vstack([np.tile(rng.standard_normal(5) + 30.0, (25, 1)), rng.standard_normal((75, 5))])
+    with pytest.warns(NoiseFloorWarning, match="component 1 of 25.0 samples"):
+        model = PPCAMixture(1, 2, noise=noise).fit(data)
+    assert np.isfinite(model.log_likelihood_)
+    np.testing.assert_allclose(model.weights_, [0.75, 0.25])
+    assert np.atleast_2d(model.at_floor_.T).all(axis=0).tolist() == [False, True]
+    np.testing.assert_allclose(model.score_samples(data).sum(), model.log_likelihood_, rtol=1e-9)
+
+
+def test_a_component_at_its_floor_does_not_hold_up_the_others():
+    """Along a ridge the first extrapolations go too far; without a limit plain EM was left, and 299 passes no end."""
+    rng = np.random.default_rng(0)
+    data = np.vstack([np.tile(rng.standard_normal(5) + 30.0, (25, 1)), rng.standard_normal((75, 5))])
+    model = quiet(PPCAMixture(1, 2, noise="diagonal"), data)
+    assert model.converged_
+    assert model.n_iter_ < 120
+
+
+@NOISES
+def test_without_a_floor_there_is_still_a_bound(noise):
+    data = np.vstack([np.tile(np.arange(5.0), (25, 1)), np.random.default_rng(0).standard_normal((75, 5))])
+    data[:, 3] = 2.0
+    model = quiet(PPCAMixture(1, 3, noise=noise, noise_floor=0.0, zero_rows="keep"), data)
+    assert np.isfinite(model.log_likelihood_)
+    assert (model.noise_variance_ > 0).all()
+    np.testing.assert_allclose(model.score_samples(data).sum(), model.log_likelihood_, rtol=1e-6)
+
+
+@NOISES
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_more_components_than_clusters_are_no_nan(noise, form):
+    data = simulate_mixture(60, 5, 1, weights=(0.5, 0.5), own_noise=noise == "diagonal", separation=6.0).features
+    few, many = (quiet(PPCAMixture(1, m, noise=noise), form(data)) for m in (2, 9))
+    assert many.weights_.sum() == pytest.approx(1.0)
+    for values in (many.weights_, many.means_, many.components_, many.noise_variance_, many.transform(data)):
+        assert np.isfinite(values).all()
+    assert many.log_likelihood_ > few.log_likelihood_
+    assert (np.diff(many.weights_) <= 1e-6).all()
+
+
+def test_as_many_components_as_rows_are_no_nan():
+    data = np.random.default_rng(0).standard_normal((7, 4))
+    model = quiet(PPCAMixture(1, 7), data)
+    assert np.isfinite(model.log_likelihood_)
+    assert np.isfinite(model.predict_proba(data)).all()
+
+
+def test_empty_components_are_told():
+    """Two points, three components: one has nothing to hold."""
+    data = np.repeat([[0.0, 0.0, 1.0], [5.0, 1.0, 0.0]], [20, 1], axis=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        PPCAMixture(1, 20, n_init=1).fit(data)
+    assert any(issubclass(one.category, DataWarning) and "less than one sample" in str(one.message) for one in caught)
+
+
+def test_a_fit_that_is_cut_short_says_so():
+    data = simulate_mixture(5000, 10, 3, separation=0.5, random_state=2).features
+    with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations"):
+        model = PPCAMixture(3, 3, max_iter=2, tol=1e-12, n_init=1).fit(data)
+    assert not model.converged_
+
+
+def test_more_starts_are_no_worse():
+    data = simulate_mixture(200, 4, 1, weights=(0.25,) * 4, separation=1.5, noise=0.5, random_state=8).features
+    values = [quiet(PPCAMixture(1, 4, n_init=n), data).log_likelihood_ for n in (1, 20)]
+    assert values[1] >= values[0] - 1e-6
+
+
+def test_the_scale_of_single_features_does_not_matter_to_factor_analysers():
+    data = simulate_mixture(400, 6, own_noise=True, noise=0.6, separation=3.0, random_state=1).features
+    unit = np.array([1.0, 100.0, 0.01, 5.0, 1.0, 30.0])
+    one, other = (PPCAMixture(2, 3, noise="diagonal", tol=1e-12).fit(x) for x in (data, data * unit))
+    assert other.log_likelihood_ + 400 * np.log(unit).sum() == pytest.approx(one.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(other.means_, one.means_ * unit, rtol=1e-4)
+
+
+MIXED = replace(problem(1_000_000, 100, k=5), mixtures=10)
+
+
+def test_a_mixture_has_one_route_and_no_other_model_takes_it():
+    assert make_plan(MIXED, Host()).solver == "mixture"
+    for name in ("covariance", "krylov", "gram", "accelerated_em"):
+        with pytest.raises(PlanError, match="which component of the mixture a row is of is not known"):
+            make_plan(MIXED, Host(), solver=name)
+    with pytest.raises(PlanError, match="the model is no mixture"):
+        make_plan(problem(1000, 10), Host(), solver="mixture")
+    for more in ({"graph_entries": 100}, {"missing": True}, {"targets": 2}):
+        with pytest.raises((PlanError, ValueError)):
+            make_plan(replace(MIXED, **more), Host(), solver="mixture")
+
+
+def test_more_of_anything_needs_no_less_memory():
+    base = make_plan(MIXED, Host())
+    for more in ({"mixtures": 20}, {"n_components": 10}, {"features": 1000, "nbytes": 8 * 10**9}, {"shared": False}):
+        other = make_plan(replace(MIXED, **more), Host())
+        assert other.worker_memory >= base.worker_memory
+        assert other.driver_memory >= base.driver_memory
+
+
+def test_wide_rows_are_few_on_the_driver():
+    wide = replace(problem(10_000, 1_000_000, k=2, block=256 * MIB), mixtures=3)
+    assert subset_rows(wide) == 30
+    text = replace(problem(800_000, 47_000, k=10, nnz=60_000_000), mixtures=20)
+    assert subset_rows(text) == 4000
+    assert make_plan(text, Host()).driver_memory < 8 * GIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_a_process_stays_within_its_plan(form):
+    made = {
+        "sparse": "sp.random_array((2000, 12000), density=0.002, rng=np.random.default_rng(0), format='csr')",
+        "dense": "da.random.default_rng(0).normal(size=(1000, 5000), chunks=(250, 5000))",
+    }
+    program = f"""
+import json, warnings
+from pathlib import Path
+import dask.array as da
+import numpy as np
+import scipy.sparse as sp
+from dlatent import PPCAMixture
+
+warnings.simplefilter("ignore")
+data = {made[form]}
+Path("/proc/self/clear_refs").write_text("5")
+model = PPCAMixture(10, 8, max_iter=4, n_init=1, tol=1e-300, zero_rows="keep").fit(data)
+(peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
+"""
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    peak, planned = json.loads(found.stdout)
+    assert 300 * MIB < peak < planned < 2.5 * peak
+
+
+def test_components_in_any_order_are_one_maximum():
+    data = simulate_mixture(300, 6, separation=4.0, random_state=5).features
+    found = [PPCAMixture(2, 3, random_state=seed, tol=1e-12).fit(data) for seed in range(4)]
+    for other in found[1:]:
+        np.testing.assert_allclose(other.means_, found[0].means_, rtol=1e-5, atol=1e-5)
+    matches = [
+        order
+        for order in permutations(range(3))
+        if np.allclose(found[0].means_[list(order)], found[1].means_, atol=1e-4)
+    ]
+    assert matches == [(0, 1, 2)]
