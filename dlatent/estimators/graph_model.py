@@ -75,7 +75,8 @@ class GraphModel(PPCA):
             rank = graph_precision.rank(whole(graph), self.precision)
         if self.n_components >= min(rank, specification.sizes[0]):
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
-        return Relation(self.precision, rank, self.start, self.start_noise)
+        partly = len(specification.patterns) > 1
+        return Relation(self.precision, rank, self.start, self.start_noise, graph if partly else None)
 
     def _keep(self, fitted: Fitted, task: Task) -> None:
         super()._keep(fitted, task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from dlatent.estimators.supervised import SupervisedPPCA
 from dlatent.estimators.targets import EncodedTargets, TargetType
 from dlatent.fitting.graph_samples import graph_log_likelihood
 from dlatent.fitting.plan import Plan
-from dlatent.operators.graph_precision import Estimate
+from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 
 class RelationalPPCA(GraphModel, PPCA):
@@ -156,7 +157,9 @@ class RelationalPPCA(GraphModel, PPCA):
 class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
     """Supervised PPCA of samples in a graph: features and targets share z, samples the precision Δ of RelationalPPCA.
 
-    H takes the place of the joint covariance of features and targets; every sample must have its targets.
+    H takes the place of the joint covariance of features and targets.  Where some samples have no targets, the
+    likelihood is that of all features and of the targets that are there; for gamma > 0, solver "covariance" or "em",
+    and up to 20,000 samples, whose rows come together on the driver.
 
     Parameters
     ----------
@@ -166,7 +169,8 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
 
     Attributes
     ----------
-    Those of SupervisedPPCA and RelationalPPCA.
+    Those of SupervisedPPCA and RelationalPPCA.  With D features, L columns of targets and samples U without targets,
+    `log_likelihood_` is without ½ [(D + L) log|Δ| − L log|Δ_UU|], a constant of the graph and of U.
 
     Source: Li, Yeung and Zhang (2009) and Yu et al. (2006), joined; docs/models/relational.md.
     """
@@ -207,18 +211,29 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
     def _encoded(self, source: DataSource, y: TargetsLike, labelled: Mask) -> EncodedTargets:
         encoded = super()._encoded(source, y, labelled)
         if not encoded.complete:
-            raise DataError(
-                "some samples have no targets; relational supervised PPCA needs all of them: use SupervisedPPCA "
-                "without edges, or RelationalPPCA without targets"
-            )
+            self._require_completable(source.shape[0])
         return encoded
+
+    def _require_completable(self, samples: int) -> None:
+        """Refuse samples without targets where the rest of a graph cannot tell of them."""
+        if self.gamma == 0:
+            raise DataError(
+                "some samples have no targets, and with γ = 0 the precision may be singular, which does not tell what "
+                "their neighbours say of them; use gamma=1e-6"
+            )
+        if samples > EXACT_SAMPLES:
+            raise DataError(
+                f"some of {samples:,} samples have no targets; with a graph that takes a factorisation, done up to "
+                f"{EXACT_SAMPLES:,} samples: use SupervisedPPCA without the graph, RelationalPPCA without targets, or "
+                "fit the labelled samples and the edges between them"
+            )
 
     def plan(
         self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, graph: GraphLike = None, client: Where = None
     ) -> Plan:
         """What `fit` would do and cost; see RelationalPPCA.plan.
 
-        Parameters: `X`, `y`, `graph` and `client` as in `fit`; `labelled` as in SupervisedPPCA, all must be.
+        Parameters: `X`, `y`, `labelled`, `graph` and `client` as in `fit`.
         Returns: the plan. Errors: PlanError, DataError as in `fit`.
         """
         self._check_hyperparameters()
@@ -238,10 +253,10 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
         client: Where = None,
         callbacks: Sequence[Callback] = (),
     ) -> Self:
-        """Fit the model to features, targets of every sample, and the graph between the samples.
+        """Fit the model to features, targets of all samples or of some, and the graph between the samples.
 
-        Parameters: `X`, `y`, `client`, `callbacks` as in SupervisedPPCA; `graph` as in RelationalPPCA.
-        Errors: DataError (also: a sample without targets), PlanError.
+        Parameters: `X`, `y`, `labelled`, `client`, `callbacks` as in SupervisedPPCA; `graph` as in RelationalPPCA.
+        Errors: DataError (also: some samples without targets where γ = 0 or there are more than 20,000), PlanError.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
@@ -263,8 +278,14 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
     def log_likelihood(
         self, X: Data, y: TargetsLike, graph: GraphLike, *, client: Where = None, **determinant: str | int
     ) -> Estimate:
-        """log p(T) of features and targets of samples in a graph together; see RelationalPPCA.log_likelihood."""
-        return joint_log_likelihood(self, X, graph, self._encode_new(X, y), client, determinant)
+        """log p(T) of features and targets of samples in a graph together; see RelationalPPCA.log_likelihood.
+
+        Where samples have no targets (as in `fit`), those are integrated out.
+        """
+        targets = self._encode_new(X, y)
+        if targets is not None and np.isnan(targets[:, 0]).any():
+            self._require_completable(len(targets))
+        return joint_log_likelihood(self, X, graph, targets, client, determinant)
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
         """Draw samples without edges; as in SupervisedPPCA."""
@@ -283,6 +304,9 @@ def joint_log_likelihood(
     opened = model._open_graph(graph, source)
     constant = model.log_determinant(opened, client=client, **determinant)
     specification = model._specification
+    if targets is not None:
+        partly = bool(np.isnan(targets[:, 0]).any())
+        specification = replace(specification, patterns=((0, 1), (0,)) if partly else ((0, 1),))
     with connect(source, targets=targets, client=client, graph=opened) as session:
         plan = model._planned(session, specification, None, opened)
         task = model._task(plan, session, specification, graph=opened)

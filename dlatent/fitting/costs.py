@@ -167,6 +167,16 @@ def graph_memory(problem: Problem, machine: Machine) -> int:
     return 3 * graph_bytes(problem) // group_number(problem) * machine.threads
 
 
+def completion_memory(problem: Problem) -> int:
+    """What the driver holds of samples in a graph of which some have no targets: their rows, those that they say of
+    each other and what becomes of them, and a factorisation whose fill-in is that of random edges, which is the worst
+    (7 bytes times N² at five edges each, measured), up to that of a full matrix."""
+    if problem.graph_entries is None or problem.patterns == 1:
+        return 0
+    rows = 8 * problem.samples * (problem.features + problem.targets + 1)
+    return 6 * rows + min(problem.samples * problem.graph_entries, 48 * problem.samples**2)
+
+
 def graph_bytes(problem: Problem) -> int:
     """Bytes of the edges as workers keep them: a weight and two places for each entry."""
     return 0 if problem.graph_entries is None else 16 * problem.graph_entries

@@ -6,6 +6,7 @@ of all routes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -38,6 +39,14 @@ from dlatent.linear_gaussian.graph_statistics import (
     product_rows,
     sums_about,
 )
+from dlatent.linear_gaussian.graph_targets import (
+    PartlyLabelledGrams,
+    block_moment_rows,
+    partly_labelled_grams,
+    partly_labelled_log_likelihood,
+    partly_labelled_moments,
+    with_target_mean,
+)
 from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
@@ -54,6 +63,7 @@ class GraphSamples:
         self._task, self._relation, self._plan, self._run = task, task.relation, plan, run
         self._shift, self._refuse = shift, task.options.refuse_zero_rows
         self._sums: GraphSums | None = None
+        self._apart: Array | None = None
 
     @property
     def known(self) -> GraphSums:
@@ -77,13 +87,34 @@ class GraphSamples:
         return _side_by_side(found), sums_about(found[0], energy, self._relation.rank, targets)
 
     def moments(self) -> Moments:
-        """NH itself, where the features are few."""
+        """NH itself, where the features are few; where some samples have no targets, the moments of both kinds."""
+        if self.partly:
+            found, self._apart = partly_labelled_moments(self.grams(), self._shift, self._task.specification)
+            return found
         gram: Array = self._run(
             neighbour_pass(
                 moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
             )
         )
         return graph_moments(gram, self._shift, self._relation.rank)
+
+    @property
+    def partly(self) -> bool:
+        """Whether some samples have no targets."""
+        return self._relation.graph is not None
+
+    def grams(self, targets: Array | None = None) -> PartlyLabelledGrams:
+        """Gram matrices of labelled and unlabelled samples, features about the shift and targets about `targets`."""
+        assert self._relation.graph is not None
+        request = self._request(None, None, True)
+        parts = self._run(Pass(block_moment_rows, request, combine=operator.add, cached=False, name="rows"))
+        rows = np.concatenate([part for _, part in sorted(parts, key=operator.itemgetter(0))])
+        if targets is not None:
+            rows[:, len(self._shift) : -1] -= targets
+        graph = self._relation.graph
+        return partly_labelled_grams(
+            rows, len(self._shift), graph.rows.load(0, graph.samples), self._relation.precision
+        )
 
     def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
         """The log-likelihood of all samples at parameters about the weighted mean, without ½ D log|Δ|."""
@@ -118,6 +149,9 @@ class GraphSamples:
 
     def concluded(self, outcome: Outcome) -> Outcome:
         """The outcome of all samples, which the rank of Δ stands for in the sums."""
+        if self._apart is not None:
+            parameters = with_target_mean(outcome.parameters, self._apart, self._task.specification)
+            return replace(outcome, parameters=parameters)
         samples = self._task.problem.samples
         return replace(outcome, samples=samples, view_samples=tuple(samples for _ in outcome.view_samples))
 
@@ -153,9 +187,12 @@ def _side_by_side(found: list[GraphProducts]) -> Array:
 
 
 def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Run) -> float:
-    """Log-likelihood of samples in a graph about the mean of the parameters, without ½ D log|Δ|, in nats."""
+    """Log-likelihood of samples in a graph about the mean of the parameters, in nats, without ½ D log|Δ| for D features
+    and columns of targets."""
     width = task.specification.sizes[0]
     mean, targets = parameters.mean[:width], parameters.mean[width:]
     data = GraphSamples(task, plan, mean, run)
+    if data.partly:
+        return partly_labelled_log_likelihood(data.grams(targets), parameters, task.specification)
     product, sums = data.about(parameters.loadings[:width], targets)
     return expect_graph(product, parameters, sums, task.specification).log_likelihood

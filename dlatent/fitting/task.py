@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dlatent.arrays import Array, BlockSource, Features
+from dlatent.arrays import Array, BlockSource, Features, Graph
 from dlatent.fitting.outcome import Options
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.kernel_passes import TileWriter
@@ -26,12 +26,13 @@ DOUBLE, SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps
 @dataclass(frozen=True)
 class Relation:
     """How samples depend on each other: Δ, its rank (N for γ > 0), where EM begins ("random" or "pca"), with which
-    noise variance (None: the one that comes with the start)."""
+    noise variance (None: the one that comes with the start), and where some samples have no targets the graph."""
 
     precision: Precision
     rank: int
     start: str = "random"
     start_noise: float | None = None
+    graph: Graph | None = None
 
 
 @dataclass(frozen=True)

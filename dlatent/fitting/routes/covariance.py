@@ -10,6 +10,7 @@ from dlatent.fitting.costs import (
     GEMM_RATE,
     SPARSE_GRAM_RATE,
     VIEW_STEPS,
+    completion_memory,
     driver_base,
     exchange_memory,
     graph_memory,
@@ -71,6 +72,7 @@ class CovarianceRoute:
             + 3 * statistic
             + 3 * square
             + space_memory(problem, subspace_bound(problem, machine))
+            + completion_memory(problem)
         )
         cost = placed("covariance", 1, seconds, 0, worker, own, machine)
         if problem.graph_entries is None:

@@ -48,6 +48,8 @@ class KrylovRoute:
 
     def refuses(self, problem: Problem) -> str | None:
         """Where rows have matrices of their own, or features noises of their own."""
+        if problem.graph_entries is not None and problem.patterns > 1:
+            return "some of the samples in the graph have no targets"
         return hidden(problem) or (None if problem.shared else "each feature has a noise variance of its own")
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
