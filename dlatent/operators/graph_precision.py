@@ -143,7 +143,14 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
     columns = sp.csc_array(inner)[:, ~known]
     corners = (root * sp.eye_array(n), -root * sp.eye_array(few))
     system = sp.csc_array(sp.block_array([[corners[0], columns], [columns.T, corners[1]]]))
-    factors = splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    refused = DataError(
+        f"gamma={precision.gamma:g} is too small beside the edges to tell in double precision what samples say of "
+        "others that have no targets; take a larger gamma, such as 1e-6"
+    )
+    try:
+        factors = splu(system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    except RuntimeError as error:  # a pivot of zero
+        raise refused from error
     # det = ±γ^(N/2) |γI + MᵀM| / γ^(u/2).
     log_determinant = float(np.log(np.abs(factors.U.diagonal())).sum()) - 0.5 * (n - few) * np.log(precision.gamma)
     found = np.empty((few, given.shape[1]))
@@ -156,10 +163,7 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
             change = factors.solve(right - system @ solution)
             solution += change
         if not np.abs(change).max(initial=0.0) <= REFINED * np.abs(solution).max(initial=0.0):
-            raise DataError(
-                f"gamma={precision.gamma:g} is too small beside the edges to tell samples without targets from their "
-                "neighbours in double precision; take a larger gamma, such as 1e-6"
-            )
+            raise refused
         found[:, some] = -solution[n:]
     return Completed(found, log_determinant)
 

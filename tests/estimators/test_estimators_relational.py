@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
 from dlatent.engine import exchange
-from dlatent.errors import DataError
-from dlatent.estimators import graph_model
+from dlatent.errors import DataError, PlanError
+from dlatent.estimators import graph_model, relational
 from dlatent.stores.graph import open_graph
 from dlatent.testing.conformance import plain_features
 from dlatent.testing.graphs import power_law_graph
@@ -218,11 +218,50 @@ def test_what_cannot_be_fitted_is_refused(options, graph, words):
         RelationalPPCA(2, **options).fit(X, graph=graph)
 
 
-def test_samples_without_targets_are_refused():
+def partly_labelled():
     y = Y.copy()
-    y[5] = np.nan
-    with pytest.raises(DataError, match="relational supervised PPCA needs all"):
-        RelationalSupervisedPPCA(2).fit(X, y, graph=GRAPH)
+    y[5::3] = np.nan
+    return y
+
+
+def test_what_samples_without_targets_do_not_allow_is_refused(monkeypatch):
+    y = partly_labelled()
+    with pytest.raises(DataError, match="gamma=1e-6"):
+        RelationalSupervisedPPCA(2, gamma=0.0).fit(X, y, graph=GRAPH)
+    with pytest.raises(PlanError, match="some of the samples in the graph have no targets; take covariance"):
+        RelationalSupervisedPPCA(2, solver="krylov").plan(X, y, graph=GRAPH)
+    assert RelationalSupervisedPPCA(2, solver="krylov").plan(X, Y, graph=GRAPH).solver == "krylov"
+    model = RelationalSupervisedPPCA(2).fit(X, Y, graph=GRAPH)
+    monkeypatch.setattr(relational, "EXACT_SAMPLES", 59)
+    for use in (lambda: model.plan(X, y, graph=GRAPH), lambda: model.log_likelihood(X, y, GRAPH)):
+        with pytest.raises(DataError, match="done up to 59 samples: use SupervisedPPCA without"):
+            use()
+    model.fit(X, Y, graph=GRAPH)
+
+
+def test_which_rows_are_labelled_can_be_said_in_every_way():
+    classes, there = np.where(Y[:, 0] > 0, "up", "down").astype(object), ~np.isnan(partly_labelled()[:, 0])
+    marked = RelationalSupervisedPPCA(1).fit(X, classes, labelled=there, graph=GRAPH)
+    unnamed = RelationalSupervisedPPCA(1).fit(X, np.where(there, classes, None), graph=GRAPH)
+    np.testing.assert_array_equal(marked.target_components_, unnamed.target_components_)
+    np.testing.assert_array_equal(marked.target_mean_, unnamed.target_mean_)
+    assert set(marked.predict(X)) == {"down", "up"}
+    whole = RelationalSupervisedPPCA(1).fit(X, classes, labelled=np.ones(60, dtype=bool), graph=GRAPH)
+    plain = RelationalSupervisedPPCA(1).fit(X, classes, graph=GRAPH)
+    np.testing.assert_array_equal(whole.target_components_, plain.target_components_)
+
+
+def test_em_of_samples_without_targets_can_begin_at_pca():
+    y = partly_labelled()
+    model = RelationalSupervisedPPCA(2, solver="em", start="pca", start_noise=0.1, max_iter=5000).fit(X, y, graph=GRAPH)
+    best = RelationalSupervisedPPCA(2).fit(X, y, graph=GRAPH)
+    np.testing.assert_allclose(model.log_likelihood_, best.log_likelihood_, rtol=1e-6)
+
+
+def test_saved_models_of_samples_without_targets_predict_the_same(tmp_path):
+    model = RelationalSupervisedPPCA(2).fit(X, partly_labelled(), graph=GRAPH)
+    model.save(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(load(tmp_path / "model.zarr").predict(X), model.predict(X))
 
 
 def test_open_edges_are_taken_as_they_are():

@@ -268,3 +268,16 @@ class TestRows:
         )
         assert large.worker_memory > small.worker_memory + 8 * 2000 * 50 * 50 / 2
         assert large.seconds > 10 * small.seconds
+
+
+def test_graph_samples_without_targets_need_their_rows_and_a_factorisation_on_the_driver():
+    whole = replace(problem(20_000, 50, targets=2), graph_entries=200_000, travelling=20_000, reach=20_000)
+    partly, small = replace(whole, patterns=2), Host(driver_memory=2 * GIB)
+    assert make_plan(whole, small).driver_memory < 1 * GIB
+    # 2.6 GB were measured for five edges of each sample that go everywhere.
+    with pytest.raises(PlanError, match=r"of the driver's 2\.0 GiB"):
+        make_plan(partly, small)
+    assert make_plan(partly, Host()).driver_memory > 2.6e9
+    assert make_plan(replace(partly, graph_entries=40_000), small).solver == "covariance"
+    with pytest.raises(PlanError, match="some of the samples in the graph have no targets; take covariance"):
+        make_plan(partly, Host(), solver="krylov")

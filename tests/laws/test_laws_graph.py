@@ -52,6 +52,17 @@ def test_stores_and_memory_have_the_same_bits_on_every_engine(client, stored, ki
         assert same_bits(fit(kind, x, graph, client=client, solver=solver), expected)
 
 
+def test_samples_without_targets_have_the_same_bits_on_every_engine(client, stored):
+    data, place = stored
+    y = Y.copy()
+    y[::3] = np.nan
+    for x, graph in ((data, place), (X, GRAPH), (as_dask(X, (50, 1, 40, 29)), place)):
+        models = [
+            RelationalSupervisedPPCA(2, tol=1e-11).fit(x, y, graph=graph, client=one) for one in ("serial", client)
+        ]
+        assert same_bits(*models)
+
+
 def test_sparse_documents_have_the_same_bits_on_every_engine(client):
     x, _ = texts()
     graph = power_law_graph(x.shape[0], 200, random_state=3)

@@ -57,6 +57,41 @@ def test_an_isolated_pair_makes_the_precision_singular():
     assert graph_precision.rank(pair, Precision(1.0, 1e-6)) == 3
 
 
+@settings(max_examples=40, deadline=None)
+@given(graphs, st.floats(0, 3), st.sampled_from([1e-6, 1e-3, 1.0]), st.integers(0, 100))
+def test_the_other_rows_are_the_least_squares_of_the_given_ones(adjacency, alpha, gamma, seed):
+    """By QR of [√γI; αI + A], which does not square the condition number either."""
+    random, n = np.random.default_rng(seed), adjacency.shape[0]
+    known, precision = random.random(n) < 0.6, Precision(alpha, gamma)
+    root = np.vstack([np.sqrt(gamma) * np.eye(n), alpha * np.eye(n) + adjacency.toarray()])
+    given_rows = random.standard_normal((known.sum(), 3))
+    found = graph_precision.completed(adjacency, precision, known, given_rows)
+    expected = np.linalg.lstsq(root[:, ~known], -root[:, known] @ given_rows, rcond=None)[0]
+    scale = max(np.abs(expected).max(initial=0.0), 1.0)
+    np.testing.assert_allclose(found.rows, expected, rtol=1e-8, atol=1e-9 * scale)
+    logs = 2 * np.log(np.linalg.svd(root[:, ~known], compute_uv=False)).sum()
+    assert found.log_determinant == pytest.approx(logs, rel=1e-9, abs=1e-9)
+
+
+def twins(gamma):
+    """Of samples that are joined and have the same neighbours, which differ in γ alone, four given three."""
+    adjacency = sp.csr_array(0.3 * (np.ones((7, 7)) - np.eye(7)))
+    known, given_rows = np.array([True] * 3 + [False] * 4), np.array([[1.0], [-2.0], [0.7]])
+    return graph_precision.completed(adjacency, Precision(0.3, gamma), known, given_rows).rows
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 1e-9, 1e-12])
+def test_rows_that_gamma_alone_tells_apart(gamma):
+    """Each takes an equal part of what the three sum up to."""
+    np.testing.assert_allclose(twins(gamma), np.full((4, 1), 0.3 / 4), rtol=max(1e-9, 20 * gamma))
+
+
+@pytest.mark.parametrize("gamma", [1e-20, 1e-30, 1e-300])
+def test_a_gamma_that_rounding_hides_is_refused(gamma):
+    with pytest.raises(DataError, match="too small beside the edges"):
+        twins(gamma)
+
+
 def test_a_component_too_large_for_its_eigenvalues_is_refused(monkeypatch):
     monkeypatch.setattr(graph_precision, "EXACT_COMPONENT", 5)
     ring = power_law_graph(30, 60, random_state=0)
