@@ -167,14 +167,20 @@ def graph_memory(problem: Problem, machine: Machine) -> int:
     return 3 * graph_bytes(problem) // group_number(problem) * machine.threads
 
 
-def completion_memory(problem: Problem) -> int:
-    """What the driver holds of samples in a graph of which some have no targets: their rows, those that they say of
-    each other and what becomes of them, and a factorisation whose fill-in is that of random edges, which is the worst
-    (7 bytes times N² at five edges each, measured), up to that of a full matrix."""
+def gathered_memory(problem: Problem) -> int:
+    """The rows of samples in a graph of which some have no targets, which come together; 0 for other fits."""
     if problem.graph_entries is None or problem.patterns == 1:
         return 0
-    rows = 8 * problem.samples * (problem.features + problem.targets + 1)
-    return 6 * rows + min(problem.samples * problem.graph_entries, 48 * problem.samples**2)
+    return 8 * problem.samples * (problem.features + problem.targets + 1)
+
+
+def completion_memory(problem: Problem) -> int:
+    """What the driver holds of such samples: their rows, those that they say of each other and what becomes of them,
+    and a factorisation with the fill-in of random edges, the worst (at five edges of each sample 7 bytes times N²,
+    measured), up to that of a full matrix."""
+    rows = gathered_memory(problem)
+    factors = min(problem.samples * (problem.graph_entries or 0), 48 * problem.samples**2)
+    return 6 * rows + factors if rows else 0
 
 
 def graph_bytes(problem: Problem) -> int:

@@ -133,9 +133,9 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
     """What rows of some samples (n, b), `known` (N,), say of the rows of all others, for γ > 0.
 
     The others minimise ‖(αI + A)R‖² + γ‖R‖².  With the columns M of αI + A that are theirs, and r = (αI + A)R of the
-    given rows alone, these are the normal equations of [√γI  M; Mᵀ  −√γI][s; −R_U] = [r; 0], whose condition number is
-    the square root of that of Δ_UU.  It is quasi-definite: any symmetric order of its elimination has pivots (Vanderbei
-    1995), so that the order is the one with least fill-in, and steps of refinement take off what small pivots cost.
+    given rows alone, they solve [√γI  M; Mᵀ  −√γI][s; −R_U] = [r; 0], with the square root of the condition number of
+    Δ_UU.  That matrix is quasi-definite: elimination in any symmetric order finds pivots (Vanderbei 1995), so that the
+    order is one of little fill-in, and steps of refinement take off what small pivots cost.
     Errors: DataError where γ is too small for that in double precision.
     """
     n, few, root = len(known), int((~known).sum()), float(np.sqrt(precision.gamma))

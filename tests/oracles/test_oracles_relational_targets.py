@@ -97,10 +97,10 @@ def test_the_likelihood_is_that_of_the_definition(alpha, gamma, labelled, kind):
 
 
 @pytest.mark.parametrize(("alpha", "gamma"), PRECISIONS)
-@pytest.mark.parametrize("labelled", [5, 8, 13])
-def test_the_fit_has_no_slope(alpha, gamma, labelled):
+@pytest.mark.parametrize(("labelled", "k"), [(5, 1), (8, 1), (8, 2), (13, 2)])
+def test_the_fit_has_no_slope(alpha, gamma, labelled, k):
     rows, graph = case(labelled=labelled, seed=2)
-    model = fit(rows, graph, alpha=alpha, gamma=gamma, target_noise_floor=1e-9)
+    model = fit(rows, graph, k, alpha=alpha, gamma=gamma, target_noise_floor=1e-9)
     value, at = oracle(model, rows, graph), point_of(model)
     assert not any(model.at_floor_)
     top = value(at)

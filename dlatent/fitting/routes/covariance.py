@@ -13,6 +13,7 @@ from dlatent.fitting.costs import (
     completion_memory,
     driver_base,
     exchange_memory,
+    gathered_memory,
     graph_memory,
     graph_seconds,
     pass_seconds,
@@ -63,7 +64,7 @@ class CovarianceRoute:
             flops, rate = 2.0 * problem.samples * width**2, GEMM_RATE  # rows that meet their neighbours become dense
         seconds = pass_seconds(problem, machine, flops, rate, decode=True) + driver
         seconds += graph_seconds(problem, machine, width, 1)
-        worker = worker_memory(problem, machine, statistic, 8 * width)
+        worker = worker_memory(problem, machine, statistic, 8 * width) + gathered_memory(problem)
         if problem.graph_entries is not None:
             worker += graph_memory(problem, machine) + exchange_memory(problem, machine, width + 1)
         # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
