@@ -99,7 +99,7 @@ def tasks(scale: float) -> tuple[Task, ...]:
     """One task for each point."""
     function = "benchmarks.cases.growth:point"
     return tuple(
-        Task(f"{axis}/{problem.route}/{value}", function, problem.arguments, once=True)
+        Task(f"{axis}/{problem.solver}/{value}", function, problem.arguments, once=True)
         for axis, value, problem in problems(scale)
     )
 
