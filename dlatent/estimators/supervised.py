@@ -12,14 +12,13 @@ import xarray as xr
 
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.engine.connect import Where
-from dlatent.engine.lazy import is_dask
-from dlatent.errors import DataError
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.ppca import PPCA, own_posteriors, posterior_dataset
-from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, check_dropped_rows, encode_targets
+from dlatent.estimators.target_heads import TargetHeads
+from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.likelihood import predict_targets
@@ -53,7 +52,7 @@ def variance_rows(
     return np.asarray(incomplete.linear_variances(x, None, parameters, specification, loadings) + noise)
 
 
-class SupervisedPPCA(PPCA):
+class SupervisedPPCA(TargetHeads, PPCA):
     """Supervised PPCA: x = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y share the latent z; unlabelled rows welcome.
 
     With every row labelled this is SPPCA, whose best maximum over loadings and noises is sought with eigenvectors and a
@@ -117,27 +116,8 @@ class SupervisedPPCA(PPCA):
         self.target_type = target_type
         self.target_noise_floor = target_noise_floor
 
-    def _target_floors(self) -> tuple[float, ...]:
-        return (float(self.target_noise_floor),)
-
-    def _floor_names(self) -> tuple[tuple[str, float], ...]:
-        return (("target_noise_floor", self.target_noise_floor),)
-
     def _encoded(self, source: DataSource, y: TargetsLike, labelled: Mask) -> EncodedTargets:
-        if self.target_type not in ("auto", "class", "multilabel", "regression"):
-            raise DataError(
-                f"target_type is {self.target_type!r}; expected 'auto', 'class', 'multilabel' or 'regression'"
-            )
-        values = plain_rows(y, source.labels)
-        mask = plain_rows(labelled, source.labels)
-        check_dropped_rows(values, source)
-        return encode_targets(
-            values,
-            source.shape[0],
-            self.target_type,
-            mask=mask,
-            holes=self.missing != "raise",
-        )
+        return self._encode(y, labelled, source.shape[0], source.labels)
 
     def plan(self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, client: Where = None) -> Plan:
         """What `fit` would do and cost, from metadata and the targets alone.
@@ -174,17 +154,6 @@ class SupervisedPPCA(PPCA):
         self._fit(source, encoded, client, callbacks)
         self._publish_targets(encoded.encoding)
         return self
-
-    def _publish_targets(self, encoding: TargetEncoding) -> None:
-        own = self._specification.slices[1]
-        self._encoding = encoding
-        self.target_components_ = (encoding.rotation @ self._parameters.loadings[own]).T
-        self.target_mean_ = encoding.decode(self._parameters.mean[own])
-        self.target_noise_variance_ = float(self._parameters.noise_variance[1])
-        if encoding.classes is not None:
-            self.classes_ = encoding.classes
-        elif hasattr(self, "classes_"):  # of an earlier fit to other targets
-            del self.classes_
 
     @property
     def _own(self) -> slice:
@@ -314,13 +283,7 @@ class SupervisedPPCA(PPCA):
         for all rows, or where entries may be missing that of each row (N, L).
         """
         means: Any = self.decision_function(X, client=client)
-        values: Rows
-        if self._encoding.kind == "class":
-            values = self._labels_of(means.argmax(axis=1))
-        elif self._encoding.kind == "multilabel":
-            values = (means > 0.5).astype(np.int64)
-        else:
-            values = means[:, 0] if means.shape[1] == 1 else means
+        values: Rows = self._predicted(means)
         if not return_variance:
             return values
         if self.missing == "raise":
@@ -329,20 +292,10 @@ class SupervisedPPCA(PPCA):
         options: dict[str, Any] = {"columns": "target", "names": self._encoding.names, "name": "variance"}
         return values, cast(Rows, map_rows(X, function, self._known_features(), client=client, **options))
 
-    def _labels_of(self, codes: Any) -> Any:
-        """The labels of class numbers in the kind of the input; Dask arrays stay lazy."""
-        if isinstance(codes, xr.DataArray):
-            return codes.copy(data=self._labels_of(codes.data)).rename("labels")
-        if is_dask(codes):
-            return codes.map_blocks(self.classes_.__getitem__, dtype=self.classes_.dtype)
-        return self.classes_[codes]
-
     def predictive_variance(self) -> Array:
         """Variance of each output given the features (L,): the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ."""
         self._require_fitted()
-        about = pattern_projection(self._parameters, self._specification, (0,))
-        explained = np.einsum("kl,kj,jl->l", self.target_components_, about.covariance, self.target_components_)
-        return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
+        return self._output_variance((0,))
 
     def score_samples(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
         """Log-likelihood of each sample: log p(x, y) where targets are given, log p(x) elsewhere.

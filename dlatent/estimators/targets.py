@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
 
-from dlatent.arrays import Array, DataSource, Integers
+from dlatent.arrays import Array, AxisLabels, Integers
 from dlatent.engine.targets import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.canonical import column_signs
@@ -90,16 +90,19 @@ class TargetEncoding:
 
 @dataclass(frozen=True)
 class EncodedTargets:
-    """The encoding, the rows for the engine, which of them are labelled, and the counts of the classes."""
+    """The encoding, the rows for the engine (None where they are a view of the data), which of them are labelled, and
+    the counts of the classes."""
 
     encoding: TargetEncoding
-    rows: ArrayTargets | CodedTargets
+    rows: ArrayTargets | CodedTargets | None
     labelled: npt.NDArray[np.bool_]
     class_counts: Integers | None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rows as they travel with the blocks."""
+        if self.rows is None:
+            return 0
         return int((self.rows.array if isinstance(self.rows, ArrayTargets) else self.rows.codes).nbytes)
 
     @property
@@ -108,13 +111,13 @@ class EncodedTargets:
         return bool(self.labelled.all())
 
 
-def check_dropped_rows(targets: Any, source: DataSource) -> None:
+def check_dropped_rows(targets: Any, samples: int, labels: AxisLabels) -> None:
     """Refuse targets of the rows that the data had before some were dropped, with that reason."""
-    origin = source.labels.origin
+    origin = labels.origin
     shape = getattr(targets, "shape", (len(targets),) if isinstance(targets, Sequence) else ())
-    if origin is not None and shape[:1] == (origin.rows,) != source.shape[:1]:
+    if origin is not None and shape[:1] == (origin.rows,) != (samples,):
         raise DataError(
-            f"y has {origin.rows} rows; the data have {source.shape[0]}, because rows of zeros were dropped when they "
+            f"y has {origin.rows} rows; the data have {samples}, because rows of zeros were dropped when they "
             "were ingested: uns/position_before of the store says which were kept, so give y[kept], or ingest the "
             "labels with the data"
         )

@@ -47,6 +47,14 @@ from dlatent.stores.joint import JointSource, joint
 from dlatent.stores.joint_rows import Table
 
 
+class Samples(NamedTuple):
+    """The views of joint samples by name, and the rows of each that are theirs (samples, views), −1 where they lack
+    one."""
+
+    sources: dict[str, DataSource]
+    table: Table
+
+
 class Together(NamedTuple):
     """Results of joint samples in the order of their table, and their rows in each view as coordinates."""
 
@@ -116,16 +124,26 @@ class ViewResults(LatentVariableModel):
         rows = partial(function, view=number, parameters=self._parameters, specification=self._specification)
         return map_rows(data, rows, self._known_view(view), columns=columns, names=names, name=name, **options)
 
-    def _together(
-        self, views: Views, correspondence: Pairing, on: Names, client: Where, function: PartsFunction, width: int
-    ) -> Together:
-        """A function of joint samples of several views, with `width` values each, in the order of their table."""
+    def _samples(self, views: Views, correspondence: Pairing, on: Names) -> Samples:
+        """Joint samples of new data; those of one view are its rows."""
         data, sources = opened(views, on)
-        numbers = [self._number(name) for name in sources]
+        for name in sources:
+            self._number(name)
         for name, own in sources.items():
             self._known_view(name).check(own.shape, own.labels.features)
-        table = joined_rows(correspondence, on, data, sources)
-        source = joint(sources, table)
+        if len(sources) == 1:
+            return Samples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
+        return Samples(sources, joined_rows(correspondence, on, data, sources))
+
+    def _numbers(self, samples: Samples) -> list[int]:
+        """The number of each of their views in the model."""
+        names = [view.name for view in self._specification.views]
+        return [names.index(name) for name in samples.sources]
+
+    def _together(self, samples: Samples, client: Any, function: PartsFunction, width: int) -> Together:
+        """A function of joint samples, with `width` values each, in the order of their table."""
+        sources, table = samples
+        numbers, source = self._numbers(samples), joint(sources, table)
         about = arrangement(source, numbers, self._specification.sizes)
         patterns = tuple(tuple(numbers[view] for view in pattern) for pattern in source.patterns)
         request = JointRequest(function, self._parameters, self._specification, patterns, about)
@@ -137,8 +155,8 @@ class ViewResults(LatentVariableModel):
 
         with connect(source, client=local, cache_bytes=0) as session:
             session.deliver(Pass(_placed_results, request, name="joint rows"), take)
-        rows = {f"row_{name}": ("sample", table[:, view]) for view, name in enumerate(sources)}
-        return Together(values, rows)
+        known = enumerate(name for name in sources if name in self.view_names_)
+        return Together(values, {f"row_{name}": ("sample", table[:, view]) for view, name in known})
 
     def transform(
         self,
@@ -161,21 +179,24 @@ class ViewResults(LatentVariableModel):
         """
         self._require_fitted()
         names = self.component_names_
-        alone = _only(views)
+        alone = only_view(views)
         if alone is not None:
             options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
             return self._alone(*alone, view_scores, "component", names, "scores", **options)
         if out is not None:
             raise DataError("out is for the scores of one view; those of several views come in memory")
-        found = self._together(views, correspondence, on, client, joint_scores, len(names))
-        coords = {"component": names, **found.rows}
+        return self._joint_scores(self._samples(views, correspondence, on), client)
+
+    def _joint_scores(self, samples: Samples, client: Any) -> xr.DataArray:
+        found = self._together(samples, client, joint_scores, self._n_features_out)
+        coords = {"component": self.component_names_, **found.rows}
         return xr.DataArray(found.values, dims=("sample", "component"), coords=coords, name="scores")
 
     def fit_transform(
         self, X: Views, y: TargetsLike = None, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
         """`fit`, then `transform` of the same views. Parameters and errors: as in these."""
-        self.fit(X, correspondence=correspondence, on=on, client=client)
+        self.fit(X, y, correspondence=correspondence, on=on, client=client)
         return cast(Rows, self.transform(X, correspondence=correspondence, on=on, client=client))
 
     def posterior(
@@ -188,21 +209,28 @@ class ViewResults(LatentVariableModel):
         with one covariance for each set of views that occurs (pattern, component, component_2), `pattern_of` (sample)
         and `has` (pattern, view).  Errors: as in `transform`.
         """
-        scores: Any = self.transform(views, correspondence=correspondence, on=on, client=client)
-        alone = _only(views)
+        self._require_fitted()
+        alone = only_view(views)
         if alone is not None:
+            scores: Any = self.transform(views, client=client)
             about = pattern_projection(self._parameters, self._specification, (self._number(alone[0]),))
             return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
-        named_rows = [name[len("row_") :] for name in scores.coords if str(name).startswith("row_")]
-        rows = np.stack([scores[f"row_{name}"].values for name in named_rows], axis=1)
-        sets, pattern = np.unique(rows >= 0, axis=0, return_inverse=True)
-        numbers = [self._number(name) for name in named_rows]
-        patterns = [tuple(number for number, own in zip(numbers, line, strict=True) if own) for line in sets]
+        return self._joint_posterior(self._samples(views, correspondence, on), client)
+
+    def _joint_posterior(self, samples: Samples, client: Any) -> xr.Dataset:
+        scores, (sets, patterns, pattern) = self._joint_scores(samples, client), self._sets(samples)
         covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]
-        found = posterior_dataset(scores, np.stack(covariances), pattern.ravel())
+        found = posterior_dataset(scores, np.stack(covariances), pattern)
         if len(sets) == 1:
             return found
-        return found.assign(has=(("pattern", "view"), sets)).assign_coords(view=named_rows)
+        return found.assign(has=(("pattern", "view"), sets)).assign_coords(view=list(samples.sources))
+
+    def _sets(self, samples: Samples) -> tuple[npt.NDArray[np.bool_], list[tuple[int, ...]], npt.NDArray[np.int64]]:
+        """The sets of views that occur (sets, views), the same as numbers in the model, and the set of each sample."""
+        sets, pattern = np.unique(samples.table >= 0, axis=0, return_inverse=True)
+        numbers = self._numbers(samples)
+        patterns = [tuple(number for number, own in zip(numbers, line, strict=True) if own) for line in sets]
+        return sets, patterns, pattern.ravel()
 
     def reconstruct(
         self,
@@ -261,10 +289,13 @@ class ViewResults(LatentVariableModel):
         Errors: as in `transform`.
         """
         self._require_fitted()
-        alone = _only(views)
+        alone = only_view(views)
         if alone is not None:
             return cast(Rows, self._alone(*alone, view_densities, "", None, "log_likelihood", client=client))
-        found = self._together(views, correspondence, on, client, joint_densities, 1)
+        return self._joint_densities(self._samples(views, correspondence, on), client)
+
+    def _joint_densities(self, samples: Samples, client: Where) -> xr.DataArray:
+        found = self._together(samples, client, joint_densities, 1)
         return xr.DataArray(found.values[:, 0], dims=("sample",), coords=found.rows, name="log_likelihood")
 
     def score(
@@ -286,12 +317,16 @@ class ViewResults(LatentVariableModel):
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
         Returns: (n_samples, D_v) for each view.  Errors: NotFittedError.
         """
+        rows = self._drawn(n_samples, random_state)
+        return {name: rows[:, at] for name, at in zip(self.view_names_, self._specification.slices, strict=True)}
+
+    def _drawn(self, n_samples: int, random_state: Any) -> Array:
+        """Samples of all stacked views."""
         self._require_fitted()
         rng, p = np.random.default_rng(random_state), self._parameters
         z = rng.standard_normal((n_samples, self._n_features_out))
         noise = np.sqrt(self._specification.per_feature(p.noise_variance))
-        rows = z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise
-        return {name: rows[:, at] for name, at in zip(self.view_names_, self._specification.slices, strict=True)}
+        return np.asarray(z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise)
 
     def get_covariance(self, view: str, other: str | None = None) -> Array:
         """The model's covariance of a view, W_vW_vᵀ + Ψ_v, or that between two views, W_vW_wᵀ.
@@ -310,7 +345,7 @@ def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Arr
     return tuple((block.start, rows) for rows in block_results(block, request))
 
 
-def _only(views: Views) -> tuple[str, Any] | None:
+def only_view(views: Views) -> tuple[str, Any] | None:
     """Name and data of the view, where there is one only."""
     data = named(views)
     return next(iter(data.items())) if len(data) == 1 else None

@@ -19,7 +19,7 @@ from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.inputs import Names, Pairing, TargetsLike, Views
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.estimators.view_results import ViewResults, arrangement, opened
+from dlatent.estimators.view_results import Samples, ViewResults, arrangement, opened
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
@@ -48,21 +48,25 @@ class CorrespondenceModel(ViewResults):
                 "solver='auto'"
             )
 
-    def _joint(self, views: Views, correspondence: Pairing, on: Names) -> JointSource:
+    def _to_fit(self, views: Views, correspondence: Pairing, on: Names) -> Samples:
         """The joint samples of views to be fitted."""
+        self._check_hyperparameters()
         data, sources = opened(views, on)
         if len(sources) < 2:
             raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
         table = joined_rows(correspondence, on, data, sources)
-        return joint(sources, table, refuse_zero_rows=self.zero_rows == "raise")
-
-    def _check_shape(self, source: DataSource) -> None:
-        rows, features = source.shape
+        rows, features = len(table), sum(own.shape[1] for own in sources.values())
         if self.n_components >= min(rows, features):
             raise DataError(
                 f"n_components is {self.n_components}, but {rows} samples × {features} features of all views allow "
                 f"at most {min(rows, features) - 1}; ask for fewer components"
             )
+        return Samples(sources, table)
+
+    def _joint(self, samples: Samples) -> JointSource:
+        """Samples as the data of a fit."""
+        names = self._feature_views(tuple(samples.sources))
+        return joint(*samples, refuse_zero_rows=names if self.zero_rows == "raise" else ())
 
     def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
         assert isinstance(source, JointSource)
@@ -104,7 +108,8 @@ class CorrespondenceModel(ViewResults):
         return max(block.nbytes for own in (source, *source.views.values()) for block in own.blocks)
 
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
-        return (float(self.noise_floor),) * len(specification.views)
+        targets = self._target_floors()
+        return (float(self.noise_floor),) * (len(specification.views) - len(targets)) + targets
 
     def _arrangement(self, source: DataSource) -> Arrangement:
         assert isinstance(source, JointSource)
@@ -112,7 +117,13 @@ class CorrespondenceModel(ViewResults):
 
     def _count(self, source: DataSource) -> Callable[[Block], int]:
         assert isinstance(source, JointSource)
-        return partial(count_empty_views, arrangement=self._arrangement(source), patterns=source.patterns)
+        views = len(self._feature_views(tuple(source.views)))
+        about = self._arrangement(source)
+        return partial(count_empty_views, arrangement=about, patterns=source.patterns, views=views)
+
+    def _feature_views(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the views that are features."""
+        return names
 
     def _initial_mean(self, session: Session, *, observed: bool) -> Array:
         """The mean of each dense view over the first block that has it, zero for sparse ones."""
@@ -136,9 +147,7 @@ class CorrespondenceModel(ViewResults):
         Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
         """
-        self._check_hyperparameters()
-        source = self._joint(views, correspondence, on)
-        self._check_shape(source)
+        source = self._joint(self._to_fit(views, correspondence, on))
         return self._make_plan(source, self._make_specification(source, None), client)
 
     def fit(
@@ -161,24 +170,27 @@ class CorrespondenceModel(ViewResults):
         `callbacks` as in PPCA.
         Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
         """
-        self._check_hyperparameters()
-        source = self._joint(views, correspondence, on)
-        self._check_shape(source)
-        self._view_labels = {name: own.labels for name, own in source.views.items()}
-        self._fit(source, None, client, callbacks)
+        self._fit_samples(self._to_fit(views, correspondence, on), None, client, callbacks)
         return self
+
+    def _fit_samples(
+        self, samples: Samples, encoded: EncodedTargets | None, client: Any, callbacks: Sequence[Callback]
+    ) -> None:
+        names = self._feature_views(tuple(samples.sources))
+        self._view_labels = {name: samples.sources[name].labels for name in names}
+        self._fit(self._joint(samples), encoded, client, callbacks)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         specification, parameters = outcome.specification, outcome.parameters
-        self.view_names_ = tuple(view.name for view in specification.views)
-        own = dict(zip(self.view_names_, specification.slices, strict=True))
-        noise = dict(zip(self.view_names_, specification.noise_slices, strict=True))
+        self.view_names_ = self._feature_views(tuple(view.name for view in specification.views))
+        own = dict(zip(self.view_names_, specification.slices, strict=False))
+        noise = dict(zip(self.view_names_, specification.noise_slices, strict=False))
         self.components_ = {name: parameters.loadings[at].T for name, at in own.items()}
         self.mean_ = {name: parameters.mean[at] for name, at in own.items()}
         self.noise_variance_ = {name: self._by_view(parameters.noise_variance[at]) for name, at in noise.items()}
         self.at_floor_ = {name: self._by_view(np.array(outcome.at_floor)[at]) for name, at in noise.items()}
-        self.view_samples_ = dict(zip(self.view_names_, outcome.view_samples, strict=True))
-        self.n_features_in_ = len(parameters.mean)
+        self.view_samples_ = dict(zip(self.view_names_, outcome.view_samples, strict=False))
+        self.n_features_in_ = sum(len(mean) for mean in self.mean_.values())
         self._publish_course(outcome, passes)
 
     def _by_view(self, values: npt.NDArray[Any]) -> Any:

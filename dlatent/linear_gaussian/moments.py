@@ -126,10 +126,11 @@ def count_empty_rows(block: Block) -> int:
     return len(empty_rows(block.features))
 
 
-def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns) -> int:
-    """How many rows of the views of a block have no entry but zeros."""
-    parts = cut(block.features, patterns[arrangement.pattern_of(block.start)], arrangement)
-    return sum(len(empty_rows(part)) for part in parts)
+def count_empty_views(block: Block, arrangement: Arrangement, patterns: Patterns, views: int) -> int:
+    """How many rows of the first `views` views, as a block has them, have no entry but zeros."""
+    pattern = patterns[arrangement.pattern_of(block.start)]
+    parts = cut(block.features, pattern, arrangement)
+    return sum(len(empty_rows(part)) for view, part in zip(pattern, parts, strict=True) if view < views)
 
 
 def _filled(piece: sp.csc_array) -> npt.NDArray[np.bool_]:

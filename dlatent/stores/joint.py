@@ -6,7 +6,7 @@ Samples are sorted by the views that they have, so that a block holds the featur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
@@ -50,13 +50,19 @@ class JointSource(DataSource):
 
 
 def joint(
-    views: Mapping[str, DataSource], table: Table, *, block_bytes: int | None = None, refuse_zero_rows: bool = False
+    views: Mapping[str, DataSource],
+    table: Table,
+    *,
+    block_bytes: int | None = None,
+    refuse_zero_rows: Iterable[str] = (),
 ) -> JointSource:
     """Join views by a table (samples, views) of their rows, −1 where a sample lacks the view.
 
     Law: each row that the table names is loaded once a pass.  A block holds samples of one pattern in the order of
     the rows of its first view, whose blocks are not split but for size; it has about `block_bytes` (None: as `open`).
+    `refuse_zero_rows` names the views in which no row may be all zeros.
     """
+    refused = tuple(refuse_zero_rows)
     sources, has = list(views.values()), table >= 0
     # A number for each set of views: sorting numbers is much faster than sorting rows.
     codes = has @ (1 << np.arange(has.shape[1]))
@@ -72,13 +78,12 @@ def joint(
     blocks: list[JointRows] = []
     for pattern, (start, stop) in zip(patterns, pairwise(bounds), strict=True):
         one = max(sum(row_bytes[view] for view in pattern), 1.0)
-        memory = all(sources[view].in_memory for view in pattern)
         cuts = _cuts(sources[pattern[0]], lead[order[start:stop]], max(1, int(most / one)))
         for first, last in cuts:
             rows = table[order[start + first : start + last]]
             parts = tuple(view_rows(list(views)[view], sources[view], rows[:, view]) for view in pattern)
             size = int((last - first) * one)
-            blocks.append(JointRows(start + first, start + last, size, parts, memory, refuse_zero_rows))
+            blocks.append(JointRows(start + first, start + last, size, parts, refused))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)
     rereads = loads / sum(len(source.blocks) for source in sources)
     return JointSource(

@@ -61,16 +61,18 @@ def _sorted(order: Table) -> bool:
 
 @dataclass(eq=False)
 class JointRows(Rows):
-    """Samples `[start, stop)`, which have the same views: rows of each of them, side by side."""
+    """Samples `[start, stop)`, which have the same views: rows of each of them, side by side.
+
+    `refuse_zero_rows` names the views in which no row may be all zeros.
+    """
 
     views: tuple[ViewRows, ...]
-    in_memory: bool
-    refuse_zero_rows: bool
+    refuse_zero_rows: tuple[str, ...]
 
     @property
     def collection(self) -> tuple[Any, ...] | None:
-        """The Dask collections behind all pieces, or None where a piece has none."""
-        each = [piece.source.collection for piece in self._pieces()]
+        """The Dask collections behind all pieces that do not lie in memory, or None where one of these has none."""
+        each = [() if _held(piece) else piece.source.collection for piece in self._pieces()]
         known = [parts for parts in each if parts is not None]
         return tuple(part for parts in known for part in parts) if len(known) == len(each) and any(known) else None
 
@@ -90,6 +92,9 @@ class JointRows(Rows):
 
         def blocks(view: ViewRows) -> Iterator[Features]:
             for piece in view.pieces:
+                if _held(piece):
+                    yield piece.source.load()
+                    continue
                 count = piece.parts or len(piece.source.collection or ())
                 yield piece.source.assemble([next(waiting) for _ in range(count)])
 
@@ -98,20 +103,24 @@ class JointRows(Rows):
     def without_collection(self) -> JointRows:
         """The same rows without their graphs, which can still `assemble` what an engine has computed."""
         views = tuple(replace(view, pieces=tuple(map(_without_graph, view.pieces))) for view in self.views)
-        return JointRows(self.start, self.stop, self.nbytes, views, self.in_memory, self.refuse_zero_rows)
+        return JointRows(self.start, self.stop, self.nbytes, views, self.refuse_zero_rows)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows in this process's memory travel by value, without the blocks that they are rows of."""
-        views = tuple(map(_by_value, self.views)) if self.in_memory else self.views
-        return JointRows, (self.start, self.stop, self.nbytes, views, self.in_memory, self.refuse_zero_rows)
+        views = tuple(_by_value(view) if all(map(_held, view.pieces)) else view for view in self.views)
+        return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows)
 
     def _pieces(self) -> list[Piece]:
         return [piece for view in self.views for piece in view.pieces]
 
     def _joined(self, found: list[Features]) -> Features:
         for view, x in zip(self.views, found, strict=True):
-            _check(view, x, refuse_zero_rows=self.refuse_zero_rows)
+            _check(view, x, refuse_zero_rows=view.name in self.refuse_zero_rows)
         return found[0] if len(found) == 1 else _side_by_side(found)
+
+
+def _held(piece: Piece) -> bool:
+    return getattr(piece.source, "held", False)
 
 
 def _without_graph(piece: Piece) -> Piece:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -21,7 +21,7 @@ from dlatent.stores.partition import (
     sparse_bytes,
     wanted_bytes,
 )
-from dlatent.stores.rows import ArrayRows, MatrixRows, check_matrix, csr_bytes
+from dlatent.stores.rows import ArrayRows, FunctionRows, MatrixRows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
 
 
@@ -43,6 +43,14 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True
     )
+
+
+def open_function(rows: Callable[[int, int], Any], shape: tuple[int, int], description: str) -> DataSource:
+    """Blocks of float64 rows (stop − start, D) that a function of `start` and `stop` makes when they are wanted."""
+    row_bytes = shape[1] * np.dtype(np.float64).itemsize
+    bounds = dense_bounds(shape[0], row_bytes, 1, wanted_bytes(None, shape[0] * row_bytes))
+    blocks = tuple(FunctionRows(start, stop, (stop - start) * row_bytes, rows) for start, stop in bounds.pairs())
+    return DataSource(shape, np.dtype(np.float64), blocks, uuid4().hex, description=description, in_memory=True)
 
 
 def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> DataSource:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from dlatent.stores.partition import loaded_dtype
 @dataclass(eq=False)
 class Rows(ABC):
     """Rows `[start, stop)` that this process, or another one, loads by itself; `nbytes` once loaded."""
+
+    held: ClassVar[bool] = False
+    """Whether the rows lie in the memory of this process."""
 
     start: int
     stop: int
@@ -43,6 +46,8 @@ class Rows(ABC):
 class ArrayRows(Rows):
     """Rows of a numpy array, held as a view; types other than float32 and float64 become float64 when loaded."""
 
+    held = True
+
     values: npt.NDArray[Any]
 
     def load(self) -> Features:
@@ -54,12 +59,27 @@ class ArrayRows(Rows):
 class MatrixRows(Rows):
     """Rows of a sparse matrix in memory: canonical CSR whose data and indices are views of the whole matrix."""
 
+    held = True
+
     values: sp.csr_array
 
     def load(self) -> Features:
         """The rows; their data are views where nothing has to be converted."""
         dtype = loaded_dtype(self.values.dtype)
         return self.values if self.values.dtype == dtype else self.values.astype(dtype)
+
+
+@dataclass(eq=False)
+class FunctionRows(Rows):
+    """Rows that a function of `start` and `stop` makes of something smaller in memory, such as targets of codes."""
+
+    held = True
+
+    rows: Callable[[int, int], Any]
+
+    def load(self) -> Features:
+        """The rows."""
+        return cast(Features, self.rows(self.start, self.stop))
 
 
 def csr_bytes(rows: int, entries: int, dtype: np.dtype[Any], index_bytes: int = 4) -> int:

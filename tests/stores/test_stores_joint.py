@@ -161,5 +161,5 @@ def test_rows_of_zeros_are_named_where_they_are_refused():
     opened = {n: open_data(x) for n, x in views.items()}
     table = np.column_stack([np.arange(20)] * 3)
     with pytest.raises(DataError, match="view 'c', row 6 is all zeros"):
-        joint(opened, table, refuse_zero_rows=True).blocks[0].load()
+        joint(opened, table, refuse_zero_rows=("c",)).blocks[0].load()
     assert joint(opened, table).blocks[0].load().shape[1] == 15
