@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dlatent.estimators.correspondence import CorrespondencePPCA as CorrespondencePPCA
     from dlatent.estimators.correspondence_lle import CorrespondenceLLE as CorrespondenceLLE
     from dlatent.estimators.correspondence_lle import self_correspondence as self_correspondence
+    from dlatent.estimators.correspondence_supervised import (
+        CorrespondenceSupervisedPPCA as CorrespondenceSupervisedPPCA,
+    )
     from dlatent.estimators.factor_analysis import FactorAnalysis as FactorAnalysis
     from dlatent.estimators.kernel import KernelPPCA as KernelPPCA
     from dlatent.estimators.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA

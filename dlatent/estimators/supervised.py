@@ -155,40 +155,6 @@ class SupervisedPPCA(TargetHeads, PPCA):
         self._publish_targets(encoded.encoding)
         return self
 
-    @property
-    def _own(self) -> slice:
-        return self._specification.slices[0]
-
-    def _variables(self, *, whole: bool) -> dict[str, Any]:
-        own, encoding = self._specification.slices[1], self._encoding
-        names = np.asarray(encoding.names)
-        return super()._variables(whole=whole) | {
-            "target_loadings": self.target_components_.T,
-            "target_mean": self.target_mean_,
-            "target_centre": encoding.centre,
-            "target_rotation": encoding.rotation,
-            "rank_loadings": self._parameters.loadings[own],
-            "rank_mean": self._parameters.mean[own],
-            "target": names.astype(str) if names.dtype == object else names,
-        }
-
-    def _attributes(self, *, whole: bool) -> dict[str, Any]:
-        return super()._attributes(whole=whole) | ({"target_kind": self._encoding.kind} if whole else {})
-
-    def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
-        features = super()._restored_parameters(values)
-        return Parameters(
-            np.vstack([features.loadings, values["rank_loadings"]]),
-            np.concatenate([features.mean, values["rank_mean"]]),
-            features.noise_variance,
-        )
-
-    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
-        super()._restore(values, attributes)
-        names, kind = values["target"], attributes["target_kind"]
-        classes = names if kind == "class" else None
-        self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))
-
     def _encode_new(self, X: Data, y: TargetsLike) -> Array | None:
         if y is None:
             return None

@@ -16,6 +16,7 @@ from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, check_dropped_rows, encode_targets
 from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.parameters import Parameters
 
 
 class TargetHeads(LatentVariableModel):
@@ -52,6 +53,40 @@ class TargetHeads(LatentVariableModel):
             self.classes_ = encoding.classes
         elif hasattr(self, "classes_"):  # of an earlier fit to other targets
             del self.classes_
+
+    @property
+    def _own(self) -> slice:
+        return slice(0, self._specification.slices[-1].start)
+
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        own, encoding = self._specification.slices[-1], self._encoding
+        names = np.asarray(encoding.names)
+        return super()._variables(whole=whole) | {
+            "target_loadings": self.target_components_.T,
+            "target_mean": self.target_mean_,
+            "target_centre": encoding.centre,
+            "target_rotation": encoding.rotation,
+            "rank_loadings": self._parameters.loadings[own],
+            "rank_mean": self._parameters.mean[own],
+            "target": names.astype(str) if names.dtype == object else names,
+        }
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        return super()._attributes(whole=whole) | ({"target_kind": self._encoding.kind} if whole else {})
+
+    def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
+        features = super()._restored_parameters(values)
+        return Parameters(
+            np.vstack([features.loadings, values["rank_loadings"]]),
+            np.concatenate([features.mean, values["rank_mean"]]),
+            features.noise_variance,
+        )
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        super()._restore(values, attributes)
+        names, kind = values["target"], attributes["target_kind"]
+        classes = names if kind == "class" else None
+        self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))
 
     def _predicted(self, means: Any) -> Any:
         """Classes, 0/1 or numbers from the means of the outputs, in their kind; Dask arrays stay lazy."""

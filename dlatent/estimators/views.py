@@ -79,7 +79,8 @@ class CorrespondenceModel(ViewResults):
         return bool(self.noise == "zero")
 
     def _variables(self, *, whole: bool) -> dict[str, Any]:
-        sizes, names = self._specification.sizes, self.view_names_
+        names = self.view_names_
+        sizes = self._specification.sizes[: len(names)]
         found = super()._variables(whole=whole) | {"feature_view": np.repeat(np.array(names), sizes)}
         own = [self._view_labels[name].features for name in names]
         if any(labels is not None for labels in own):
@@ -95,7 +96,12 @@ class CorrespondenceModel(ViewResults):
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
         self._view_labels = {}
-        own = zip(self._specification.slices, attributes["view_dims"], attributes["view_labels"], strict=True)
+        own = zip(
+            self._specification.slices[: len(self.view_names_)],
+            attributes["view_dims"],
+            attributes["view_labels"],
+            strict=True,
+        )
         for name, (at, dims, kind) in zip(self.view_names_, own, strict=True):
             features = values["feature"][at].astype(kind) if kind else None
             self._view_labels[name] = AxisLabels((dims[0], dims[1]), None, features)

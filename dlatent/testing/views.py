@@ -32,7 +32,8 @@ def table_of(has: npt.NDArray[np.bool_]) -> Table:
 
 @dataclass(frozen=True)
 class ViewsPreset(Preset):
-    """A model of several views with `sizes` features, of which samples lack those that `has` (N, views) says."""
+    """A model of several views with `sizes` features, of which samples lack those that `has` (N, views) says; targets
+    are those of all samples."""
 
     sizes: tuple[int, ...] = ()
     has: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=bool), repr=False)
@@ -42,6 +43,10 @@ class ViewsPreset(Preset):
 
     def _views(self, features: Any = None) -> dict[str, Any]:
         return split(self.features if features is None else features, self.sizes, self.has)
+
+    @property
+    def _targets(self) -> tuple[Any, ...]:
+        return () if self.targets is None else (self.targets,)
 
     @property
     def _table(self) -> dict[str, Any]:
@@ -54,15 +59,16 @@ class ViewsPreset(Preset):
 
     def train(self, model: Any, features: Any = None, targets: Any = None, **options: Any) -> Any:
         """A model of this kind fitted to its own data, or to other features."""
-        return model.fit(self._views(features), **self._table, **options)
+        return model.fit(self._views(features), *self._targets, **self._table, **options)
 
     def reordered(self, order: Any) -> Preset:
         """The same samples in another order."""
-        return replace(self, features=self.features[order], has=self.has[order])
+        targets = None if self.targets is None else np.asarray(self.targets)[order]
+        return replace(self, features=self.features[order], has=self.has[order], targets=targets)
 
     def score_samples(self, model: Any, features: Any = None) -> Array:
         """The log-likelihood of each sample."""
-        return np.asarray(model.score_samples(self._views(features), **self._table))
+        return np.asarray(model.score_samples(self._views(features), *self._targets, **self._table))
 
     def values(self, model: Any) -> Values:
         """The fitted parameters, those of several views side by side."""
@@ -76,11 +82,11 @@ class ViewsPreset(Preset):
 
     def mean_score(self, model: Any) -> tuple[float, Array]:
         """What `score` says, and the log-likelihoods that it should be the mean of."""
-        return model.score(self._views(), **self._table), self.score_samples(model)
+        return model.score(self._views(), *self._targets, **self._table), self.score_samples(model)
 
     def whole_covariance(self, model: Any) -> Array:
-        """The posterior covariance of a sample that has every view."""
-        found = model.posterior(self._views(), **self._table)
+        """The posterior covariance of a sample that has every view, and its targets where there are any."""
+        found = model.posterior(self._views(), *self._targets, **self._table)
         if "has" not in found:
             return np.asarray(found["covariance"].values)
         whole = int(np.flatnonzero(found["has"].values.all(axis=1))[0])
@@ -94,11 +100,12 @@ class ViewsPreset(Preset):
         """Features drawn from the model, and the covariance that they should have."""
         drawn, names = model.sample(count, random_state=seed), model.view_names_
         blocks = [[model.get_covariance(one, other) for other in names] for one in names]
-        return np.hstack(list(drawn.values())), np.block(blocks)
+        views = drawn if self.targets is None else drawn[0]
+        return np.hstack(list(views.values())), np.block(blocks)
 
     def plan(self, model: Any) -> Any:
         """The plan of a fit to its own data."""
-        return model.plan(self._views(), **self._table)
+        return model.plan(self._views(), *self._targets, **self._table)
 
     def check_names(self) -> None:
         """Rows of a view keep their names, features of another come with theirs, and samples tell their rows."""
@@ -112,7 +119,7 @@ class ViewsPreset(Preset):
         np.testing.assert_array_equal(found.values, model.transform({first: plain[first]}))
         words = [f"w{i}" for i in range(plain[second].shape[1])]
         named = xr.DataArray(plain[second], dims=("line", "word"), coords={"word": words})
-        other = self.make(tol=1e-12).fit(plain | {second: named}, **self._table)
+        other = self.make(tol=1e-12).fit(plain | {second: named}, *self._targets, **self._table)
         guess = other.reconstruct(data, first, second)
         assert guess.dims == ("row", "word")
         assert guess["word"].values.tolist() == words

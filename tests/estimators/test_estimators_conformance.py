@@ -11,6 +11,7 @@ from dlatent import (
     PPCA,
     CorrespondenceFactorAnalysis,
     CorrespondencePPCA,
+    CorrespondenceSupervisedPPCA,
     FactorAnalysis,
     PPCAMixture,
     RelationalPPCA,
@@ -45,6 +46,9 @@ MIXED, FACTORS = (
     simulate_mixture(200, 8, k, weights=(0.6, 0.4), noise=0.6, own_noise=k == 1, random_state=3).features
     for k in (2, 1)
 )
+SUMS = PAIRS[:, :2] + PAIRS[:, 6:8] + np.random.default_rng(9).standard_normal((70, 2))
+PARTLY = np.arange(70) % 3 < 2
+SIGNS = np.where(PARTLY, np.where(SUMS[:, 0] > np.median(SUMS[:, 0]), "high", "low"), None)
 
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
@@ -74,6 +78,18 @@ PRESETS = [
     ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
     ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),
     ViewsPreset("complete views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=ALL),
+    ViewsPreset(
+        "two views and targets", partial(CorrespondenceSupervisedPPCA, n_components=2), PAIRS, hide(SUMS, PARTLY),
+        sizes=TWO, has=SOME,
+    ),
+    ViewsPreset(
+        "two views and classes", partial(CorrespondenceSupervisedPPCA, n_components=2), PAIRS, SIGNS, sizes=TWO,
+        has=SOME,
+    ),
+    ViewsPreset(
+        "complete views and targets", partial(CorrespondenceSupervisedPPCA, n_components=2), PAIRS, SUMS, sizes=TWO,
+        has=ALL,
+    ),
     ViewsPreset(
         "factor analysis of two views",
         partial(CorrespondenceFactorAnalysis, n_components=2),

@@ -1,0 +1,365 @@
+"""Supervised PPCA of several views that few samples share, with targets for some of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array, AxisLabels
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
+from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
+from dlatent.estimators.labelled import plain_rows
+from dlatent.estimators.target_heads import TargetHeads
+from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType
+from dlatent.estimators.view_results import Samples, only_view
+from dlatent.estimators.views import CorrespondenceModel
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.expectation import posterior_scores
+from dlatent.linear_gaussian.likelihood import predict_view
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.views import Parts
+from dlatent.stores.joint_rows import Table
+from dlatent.stores.memory import open_function
+
+TARGETS = "targets"
+"""The name of the view that the encoded targets are."""
+
+
+def joint_outputs(
+    parts: Parts,
+    pattern: tuple[int, ...],
+    parameters: Parameters,
+    specification: Specification,
+    encoding: TargetEncoding,
+) -> Array:
+    """Mean of the outputs (n, L) given the views of a pattern."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    return encoding.decode(predict_view(z, about, len(specification.views) - 1, parameters, specification).mean)
+
+
+def view_outputs(
+    x: Any, y: Array | None, view: int, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+) -> Array:
+    """Mean of the outputs (n, L) given rows of one view."""
+    return joint_outputs((x,), (view,), parameters, specification, encoding)
+
+
+class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
+    """Supervised PPCA of two or more views: x_v = W_v z + μ_v + ε_v and y = W_y z + μ_y + ε_y share one z ~ N(0, I_K).
+
+    The targets are one more view, with a noise variance of its own, which a sample without label lacks.  So a sample
+    may lack views, its targets, or both, and all samples are fitted together by maximum likelihood: labels of one view
+    tell of the others, too.
+
+    Parameters
+    ----------
+    n_components : K, as in CorrespondencePPCA.
+    target_type : as in SupervisedPPCA.
+    tol, max_iter, random_state : as in CorrespondencePPCA.
+    solver : as in CorrespondencePPCA.
+    noise_floor : as in CorrespondencePPCA.
+    target_noise_floor : as in SupervisedPPCA.
+    zero_rows : as in CorrespondencePPCA; of the views, not of the targets.
+
+    Attributes
+    ----------
+    target_components_ : W_yᵀ (K, L), loadings of the outputs (for classes of the one-of-C indicators).
+    target_mean_ : μ_y (L,).
+    target_noise_variance_ : σ_y².
+    classes_ : (L,) labels in the order of the outputs, for classes only.
+    log_likelihood_ : of all samples in nats, the targets on their rank.
+
+    All others are those of CorrespondencePPCA, and tell of the views, not of the targets.
+
+    Source: Ham, Lee and Saul (2003), section 3.1, and Yu et al. (2006), joined; docs/models/correspondences.md.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        target_type: TargetType = "auto",
+        tol: float = 1e-9,
+        max_iter: int | None = None,
+        random_state: Seed = 0,
+        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
+        noise_floor: float = 1e-6,
+        target_noise_floor: float = 1e-3,
+        zero_rows: Literal["keep", "raise"] = "keep",
+    ) -> None:
+        self.n_components = n_components
+        self.target_type = target_type
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.solver = solver
+        self.noise_floor = noise_floor
+        self.target_noise_floor = target_noise_floor
+        self.zero_rows = zero_rows
+
+    def _feature_views(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names[:-1]
+
+    def _labelled(
+        self, views: Views, y: Any, labelled: Any, correspondence: Pairing, on: Names
+    ) -> tuple[Samples, EncodedTargets]:
+        """The joint samples of a fit, whose last view are the targets, and how these are encoded."""
+        samples = self._to_fit(views, correspondence, on)
+        if TARGETS in samples.sources:
+            raise DataError(f"a view is named {TARGETS!r}, as the targets are in the model; give it another name")
+        y, labels, count, own = _targets_of(y, samples)
+        encoded = self._encode(y, labelled, count, labels)
+        found = _with_targets(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, own)
+        return found, replace(encoded, rows=None)
+
+    def plan(
+        self,
+        views: Views,
+        y: TargetsLike | Mapping[str, TargetsLike] = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        labelled: Mask = None,
+        client: Where = None,
+    ) -> Plan:
+        """What `fit` would do and cost, from metadata, the targets and the correspondence alone.
+
+        Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
+        Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
+        """
+        samples, encoded = self._labelled(views, y, labelled, correspondence, on)
+        source = self._joint(samples)
+        return self._make_plan(source, self._make_specification(source, encoded), client, encoded=encoded)
+
+    def fit(
+        self,
+        views: Views,
+        y: TargetsLike | Mapping[str, TargetsLike] = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        labelled: Mask = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
+        """Fit the model: the maximum of Σ log p(the views and the targets that each sample has).
+
+        Parameters: `views`, `correspondence`, `on` as in CorrespondencePPCA; `y`, the targets of all joint samples in
+        the order of `transform` (the lines of the correspondence, then the other rows of each view), (N,) or (N, L),
+        or a mapping from the name of one view to the targets of its rows; NaN, None or (class labels) −1 where there
+        are none; `labelled`, booleans for the same rows as `y`, another way to say which have targets; `client`,
+        `callbacks` as in PPCA.
+        Errors: DataError naming view and row (also: no labelled row, one class, wrong length, partly missing outputs);
+        PlanError before data move; warns as PPCA.
+        """
+        samples, encoded = self._labelled(views, y, labelled, correspondence, on)
+        self._fit_samples(samples, encoded, client, callbacks)
+        self._publish_targets(encoded.encoding)
+        return self
+
+    def _new_samples(self, views: Views, y: Any, correspondence: Pairing, on: Names) -> Samples:
+        """Joint samples of new data, with their targets."""
+        samples = self._samples(views, correspondence, on)
+        y, labels, count, own = _targets_of(y, samples)
+        rows = self._encoding.encode(plain_rows(y, labels), count)
+        return _with_targets(samples, lambda a, b: rows[a:b], rows.shape[1], ~np.isnan(rows[:, 0]), own)
+
+    def transform(
+        self,
+        views: Views,
+        y: TargetsLike | Mapping[str, TargetsLike] = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        """Posterior means E[z | the views that a sample has], or given its targets, too.
+
+        Parameters: `y`, targets as in `fit`; the others as in CorrespondencePPCA.
+        Returns and errors: as there; with `y` a DataArray (sample, component) for one view, too.
+        """
+        if y is None:
+            given: dict[str, Any] = {"correspondence": correspondence, "on": on, "client": client}
+            return super().transform(views, out=out, overwrite=overwrite, **given)
+        self._require_fitted()
+        if out is not None:
+            raise DataError("out is for the scores of one view without targets; others come in memory")
+        return self._joint_scores(self._new_samples(views, y, correspondence, on), client)
+
+    def posterior(
+        self,
+        views: Views,
+        y: TargetsLike | Mapping[str, TargetsLike] = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        client: Where = None,
+    ) -> xr.Dataset:
+        """The distribution of the latent variables given the views, and where present the targets, of each sample.
+
+        Parameters: as in `transform`.
+        Returns: as in CorrespondencePPCA; with `y`, `has` (pattern, view) has a column "targets".
+        Errors: as in `transform`.
+        """
+        if y is None:
+            return super().posterior(views, correspondence=correspondence, on=on, client=client)
+        self._require_fitted()
+        return self._joint_posterior(self._new_samples(views, y, correspondence, on), client)
+
+    def score_samples(
+        self,
+        views: Views,
+        y: TargetsLike | Mapping[str, TargetsLike] = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        client: Where = None,
+    ) -> Rows:
+        """Log-likelihood of each sample: log p of the views, and where given the targets, that it has.
+
+        Parameters: as in `transform`.
+        Returns: in nats, the targets on their rank; as in CorrespondencePPCA, with `y` a DataArray (sample).
+        Errors: as in `transform`; DataError for labels that the model does not know.
+        """
+        if y is None:
+            return super().score_samples(views, correspondence=correspondence, on=on, client=client)
+        self._require_fitted()
+        return self._joint_densities(self._new_samples(views, y, correspondence, on), client)
+
+    def score(
+        self,
+        views: Views,
+        y: TargetsLike | Mapping[str, TargetsLike] = None,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        client: Where = None,
+    ) -> float:
+        """Mean log-likelihood per sample, in nats; not the accuracy of `predict`.
+
+        Parameters and errors: as in `score_samples`.
+        """
+        found = self.score_samples(views, y, correspondence=correspondence, on=on, client=client)
+        return float(np.mean(np.asarray(found)))
+
+    def decision_function(
+        self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    ) -> Rows:
+        """Mean of the outputs given the views that a sample has, E[y | x] = μ_y + W_y E[z | x].
+
+        Parameters: as in CorrespondencePPCA.transform.
+        Returns: for one view (N, L) in the kind of its data, for several a DataArray (sample, target) as `transform`:
+        regression values, or scores of the classes or labels.
+        Errors: as in CorrespondencePPCA.transform.
+        """
+        self._require_fitted()
+        alone, names = only_view(views), self._encoding.names
+        if alone is not None:
+            function = partial(view_outputs, encoding=self._encoding)
+            return cast(Rows, self._alone(*alone, function, "target", names, "outputs", client=client))
+        return self._joint_outputs(self._samples(views, correspondence, on), client)
+
+    def _joint_outputs(self, samples: Samples, client: Where) -> xr.DataArray:
+        names = self._encoding.names
+        found = self._together(samples, client, partial(joint_outputs, encoding=self._encoding), len(names))
+        coords = {"target": names, **found.rows}
+        return xr.DataArray(found.values, dims=("sample", "target"), coords=coords, name="outputs")
+
+    def predict(
+        self,
+        views: Views,
+        *,
+        correspondence: Pairing = None,
+        on: Names = None,
+        return_variance: bool = False,
+        client: Where = None,
+    ) -> Rows | tuple[Rows, Rows]:
+        """Predict the targets from the views that a sample has: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²VVᵀ).
+
+        Parameters: as in CorrespondencePPCA.transform.
+        Returns: class labels (N,), 0/1 (N, L) or means (N,) or (N, L), as in SupervisedPPCA; with `return_variance`
+        also the variance of each output: (L,) for one view, (N, L) for several, as it depends on the views that a
+        sample has.
+        Errors: as in CorrespondencePPCA.transform.
+        """
+        self._require_fitted()
+        alone = only_view(views)
+        if alone is not None:
+            values: Rows = self._predicted(self.decision_function(views, client=client))
+            return (values, self.predictive_variance(alone[0])) if return_variance else values
+        samples = self._samples(views, correspondence, on)
+        means = self._joint_outputs(samples, client)
+        values = self._predicted(means)
+        if not return_variance:
+            return values
+        _, patterns, pattern = self._sets(samples)
+        each = np.stack([self._output_variance(own) for own in patterns])
+        return values, means.copy(data=each[pattern]).rename("variance")
+
+    def predictive_variance(self, from_view: str | Sequence[str] | None = None, to_view: str | None = None) -> Array:
+        """Variance of each output given some of the views (L,), or of each feature of a view given another.
+
+        Parameters: `from_view`, the views that are given: a name, several, or None for all; `to_view`, the view whose
+        features are meant, None for the targets.
+        Errors: NotFittedError; DataError for unknown views.
+        """
+        self._require_fitted()
+        if to_view is not None:
+            if not isinstance(from_view, str):
+                raise DataError(f"from_view is {from_view!r}; name the one view from which {to_view!r} is predicted")
+            return super().predictive_variance(from_view, to_view)
+        names = self.view_names_ if from_view is None else (from_view,) if isinstance(from_view, str) else from_view
+        return self._output_variance(sorted({self._number(name) for name in names}))
+
+    def sample(  # type: ignore[override]
+        self, n_samples: int = 1, *, random_state: Seed = None
+    ) -> tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+        """Draw samples that have every view, and their targets.
+
+        Parameters: as in CorrespondencePPCA.
+        Returns: (n_samples, D_v) for each view, and the outputs (n_samples, L).  Errors: NotFittedError.
+        """
+        rows, own = self._drawn(n_samples, random_state), self._specification.slices
+        views = {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=False)}
+        return views, self._encoding.decode(rows[:, own[-1]])
+
+
+def _targets_of(y: Any, samples: Samples) -> tuple[Any, AxisLabels, int, Table]:
+    """Targets with the labels and the number of the rows that they are for, and which of these each sample is, −1 for
+    none."""
+    names, count = list(samples.sources), len(samples.table)
+    if not isinstance(y, Mapping):
+        given = (count,) if y is None else getattr(y, "shape", None) or (len(y),)
+        if given[:1] != (count,):
+            raise DataError(
+                f"y has shape {tuple(given)}; there are {count} joint samples: those of the correspondence, then the "
+                f"other rows of each view; for targets of the rows of one view give y={{{names[0]!r}: targets}}"
+            )
+        return y, AxisLabels(), count, np.arange(count)
+    if len(y) != 1 or next(iter(y)) not in names:
+        raise DataError(
+            f"y has targets for {', '.join(map(repr, y)) or 'no view'}; as a mapping it has one entry, the targets of "
+            f"the rows of one of the views {', '.join(map(repr, names))}; those of all joint samples are an array"
+        )
+    ((name, values),) = y.items()
+    source = samples.sources[name]
+    return values, source.labels, source.shape[0], samples.table[:, names.index(name)]
+
+
+def _with_targets(samples: Samples, rows: Any, width: int, labelled: npt.NDArray[np.bool_], own: Table) -> Samples:
+    """Samples that have targets beside their views: `rows(start, stop)` of this width, of which those are known that
+    are `labelled`; each sample has the row that is its `own`."""
+    source = open_function(rows, (len(labelled), width), "targets")
+    column = np.where((own >= 0) & labelled[own], own, -1)
+    return Samples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
