@@ -75,6 +75,8 @@ def joint(
     bounds = np.searchsorted(pattern_of[order], np.arange(len(patterns) + 1)).tolist()
     row_bytes = [source.nbytes / source.shape[0] for source in sources]
     most = wanted_bytes(block_bytes, int((has.sum(axis=0) * row_bytes).sum()))
+    lazy = [source.blocks[0].collection is not None for source in sources]
+    computed = any(lazy) and all(own or source.in_memory for own, source in zip(lazy, sources, strict=True))
     blocks: list[JointRows] = []
     for pattern, (start, stop) in zip(patterns, pairwise(bounds), strict=True):
         one = max(sum(row_bytes[view] for view in pattern), 1.0)
@@ -83,7 +85,7 @@ def joint(
             rows = table[order[start + first : start + last]]
             parts = tuple(view_rows(list(views)[view], sources[view], rows[:, view]) for view in pattern)
             size = int((last - first) * one)
-            blocks.append(JointRows(start + first, start + last, size, parts, refused))
+            blocks.append(JointRows(start + first, start + last, size, parts, refused, computed))
     loads = sum(len(view.pieces) for block in blocks for view in block.views)
     rereads = loads / sum(len(source.blocks) for source in sources)
     return JointSource(

@@ -63,18 +63,22 @@ def _sorted(order: Table) -> bool:
 class JointRows(Rows):
     """Samples `[start, stop)`, which have the same views: rows of each of them, side by side.
 
-    `refuse_zero_rows` names the views in which no row may be all zeros.
+    `refuse_zero_rows` names the views in which no row may be all zeros; `computed` tells whether an engine computes
+    what does not lie in memory, of all blocks of the joint samples alike.
     """
 
     views: tuple[ViewRows, ...]
     refuse_zero_rows: tuple[str, ...]
+    computed: bool
 
     @property
     def collection(self) -> tuple[Any, ...] | None:
-        """The Dask collections behind all pieces that do not lie in memory, or None where one of these has none."""
-        each = [() if _held(piece) else piece.source.collection for piece in self._pieces()]
-        known = [parts for parts in each if parts is not None]
-        return tuple(part for parts in known for part in parts) if len(known) == len(each) and any(known) else None
+        """The Dask collections behind all pieces that do not lie in memory, or None where some of these have none, and
+        where the block was sent without them."""
+        if not self.computed or any(piece.parts for piece in self._pieces()):
+            return None
+        each = (piece.source.collection or () for piece in self._pieces())
+        return tuple(part for parts in each for part in parts)
 
     def load(self) -> Features:
         """Read the rows of all views.
@@ -85,8 +89,7 @@ class JointRows(Rows):
 
     def assemble(self, parts: Sequence[Any]) -> Features:
         """The rows from the computed collections of all pieces, or the loaded block itself."""
-        sent = any(piece.parts for piece in self._pieces())
-        if not sent and self.collection is None:
+        if not self.computed:
             return super().assemble(parts)
         waiting = iter(parts)
 
@@ -103,12 +106,12 @@ class JointRows(Rows):
     def without_collection(self) -> JointRows:
         """The same rows without their graphs, which can still `assemble` what an engine has computed."""
         views = tuple(replace(view, pieces=tuple(map(_without_graph, view.pieces))) for view in self.views)
-        return JointRows(self.start, self.stop, self.nbytes, views, self.refuse_zero_rows)
+        return JointRows(self.start, self.stop, self.nbytes, views, self.refuse_zero_rows, self.computed)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows in this process's memory travel by value, without the blocks that they are rows of."""
         views = tuple(_by_value(view) if all(map(_held, view.pieces)) else view for view in self.views)
-        return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows)
+        return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows, self.computed)
 
     def _pieces(self) -> list[Piece]:
         return [piece for view in self.views for piece in view.pieces]

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
+from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, CorrespondenceSupervisedPPCA
 from dlatent.stores.sparse import write_csr
 from dlatent.testing.simulators import documents, simulate
 from dlatent.testing.views import some_views, split, table_of
@@ -21,6 +21,9 @@ PLACES = np.random.default_rng(5).permutation(len(VIEWS["b"]))
 VIEWS["b"] = VIEWS["b"][np.argsort(PLACES)]
 TABLE = table_of(HAS)
 TABLE[:, 1] = np.where(TABLE[:, 1] >= 0, PLACES[TABLE[:, 1]], -1)
+DRAWN = np.random.default_rng(6)
+CLASSES = {"b": np.where(DRAWN.random(len(VIEWS["b"])) < 0.6, VIEWS["b"][:, 0] > 0, -1)}
+OUTPUTS = np.where(DRAWN.random((300, 1)) < 0.6, DRAWN.standard_normal((300, 2)), np.nan)
 WAYS = [
     (CorrespondencePPCA, {"solver": "covariance"}),
     (CorrespondencePPCA, {"solver": "krylov"}),
@@ -46,6 +49,8 @@ def stored(tmp_path_factory):
 
 def bits(model):
     values = [*model.components_.values(), *model.mean_.values(), *map(np.asarray, model.noise_variance_.values())]
+    if hasattr(model, "target_mean_"):
+        values += [model.target_components_, model.target_mean_, np.asarray(model.target_noise_variance_)]
     return [value.tobytes() for value in values], model.log_likelihood_
 
 
@@ -55,6 +60,38 @@ def test_fits_have_the_same_bits(client, stored, kind, options):
     for views in (VIEWS, stored, chunks):
         expected = kind(2, **options).fit(views, correspondence=TABLE, client="serial")
         assert bits(kind(2, **options).fit(views, correspondence=TABLE, client=client)) == bits(expected)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+@pytest.mark.parametrize("targets", [CLASSES, OUTPUTS], ids=["classes of one view", "outputs of all samples"])
+def test_fits_with_targets_have_the_same_bits(client, stored, solver, targets):
+    chunks = {"a": da.from_array(VIEWS["a"], chunks=(50, 12)), "b": da.from_array(VIEWS["b"], chunks=(60, 9))}
+    mixed = {"a": chunks["a"], "b": VIEWS["b"]}
+    for views in (VIEWS, stored, chunks, mixed):
+        fits = [
+            CorrespondenceSupervisedPPCA(2, solver=solver).fit(views, targets, correspondence=TABLE, client=where)
+            for where in ("serial", client)
+        ]
+        assert bits(fits[1]) == bits(fits[0])
+
+
+def test_samples_without_targets_are_those_that_have_them_elsewhere(stored):
+    """Rows that say nothing of the targets are no different whether these are NaN, None, −1 or masked."""
+    known = CLASSES["b"] >= 0
+    none = np.where(known, CLASSES["b"], None)
+    ways = [
+        (CLASSES, None),
+        ({"b": none}, None),
+        ({"b": np.where(known, CLASSES["b"], np.nan)}, None),
+        ({"b": np.where(known, CLASSES["b"], 0)}, known),
+    ]
+    fits = [
+        CorrespondenceSupervisedPPCA(2).fit(stored, y, labelled=labelled, correspondence=TABLE) for y, labelled in ways
+    ]
+    assert all(bits(fit) == bits(fits[0]) for fit in fits)
+    rows = np.where(TABLE[:, 1] >= 0, CLASSES["b"][TABLE[:, 1]], -1)
+    joint = CorrespondenceSupervisedPPCA(2).fit(stored, rows, correspondence=TABLE)
+    assert bits(joint) == bits(fits[0])
 
 
 def test_joint_scores_have_the_same_bits(client, stored):

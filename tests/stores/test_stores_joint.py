@@ -163,3 +163,18 @@ def test_rows_of_zeros_are_named_where_they_are_refused():
     with pytest.raises(DataError, match="view 'c', row 6 is all zeros"):
         joint(opened, table, refuse_zero_rows=("c",)).blocks[0].load()
     assert joint(opened, table).blocks[0].load().shape[1] == 15
+
+
+def test_rows_in_memory_lie_beside_chunks_that_a_cluster_computes():
+    """Every block has a collection, that of a pattern in memory is empty; rows in memory travel alone, by value."""
+    views = matrices()
+    sources = {n: open_data(x) if n == "b" else open_data(da.from_array(x, chunks=(7, 2))) for n, x in views.items()}
+    for block in joint(sources, table_of(), block_bytes=400).blocks:
+        parts = [part.compute() for part in block.collection]
+        assert bool(parts) == any(view.name != "b" for view in block.views)
+        lighter = pickle.loads(pickle.dumps(block.without_collection()))
+        np.testing.assert_array_equal(lighter.assemble(parts), block.load())
+        for view in lighter.views:
+            if view.name == "b":
+                (piece,) = view.pieces
+                assert len(piece.source.values) == len(view.rows)
