@@ -100,6 +100,24 @@ def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
         help="labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "
         f"#COLUMN alone is a column of DATA ({otherwise})",
     )
+    add_unlabelled(parser)
+
+
+def add_view_labels(parser: argparse.ArgumentParser) -> None:
+    """`--labels` of the rows of one view, and `--unlabelled`."""
+    parser.add_argument(
+        "--labels",
+        required=True,
+        type=view,
+        metavar="NAME=PATH[#COLUMN]",
+        help="labels of the rows of the view NAME: a column of a store, or of a .csv, .npz, .npy or .txt file; "
+        "NAME=#COLUMN is a column of the view's own store",
+    )
+    add_unlabelled(parser)
+
+
+def add_unlabelled(parser: argparse.ArgumentParser) -> None:
+    """`--unlabelled`."""
     parser.add_argument(
         "--unlabelled", metavar="VALUE", help="label that stands for no label, beside NaN, nothing and -1"
     )
@@ -154,7 +172,6 @@ def add_views(parser: argparse.ArgumentParser) -> None:
         "a sample lacks it; or a .npy with its columns in the order of the views",
     )
     joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
-    parser.add_argument("--noise", choices=("ml", "zero"), help="zero: the limit of no noise, PCA (default ml)")
 
 
 def add_mixture(parser: argparse.ArgumentParser) -> None:
@@ -216,6 +233,8 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
     """The data and the hyperparameters of a model; numbers that are not given are those of the estimator."""
     if MODELS[kind].views:
         add_views(parser)
+        if kind == "correspondence":
+            parser.add_argument("--noise", choices=("ml", "zero"), help="zero: the limit of no noise, PCA (default ml)")
     else:
         parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
     add_missing_chunks(parser)
@@ -239,7 +258,10 @@ def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[
             help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default raise)",
         )
     if MODELS[kind].labels:
-        add_labels(parser, "default: the only column of DATA")
+        if MODELS[kind].views:
+            add_view_labels(parser)
+        else:
+            add_labels(parser, "default: the only column of DATA")
         parser.add_argument("--target-type", choices=("auto", "class", "multilabel", "regression"))
         parser.add_argument(
             "--target-noise-floor", type=float, metavar="PART", help="as --noise-floor, of the labels (default 0.001)"

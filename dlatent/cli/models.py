@@ -66,7 +66,7 @@ def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if taken.labels:
         from dlatent.cli.labels import labels_of
 
-        found["y"] = labels_of(arguments)
+        found["y"] = _view_labels(arguments) if taken.views else labels_of(arguments)
     if taken.graph:
         from dlatent.stores.graph import open_graph
         from dlatent.stores.open import open as open_source
@@ -84,6 +84,20 @@ def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
         found["on"] = arguments.on
         found["correspondence"] = None if arguments.on else _rows_of(arguments.correspondence)
     return found
+
+
+def _view_labels(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Labels of the rows of one view, by its name.
+
+    Errors: UsageError for a name that is none of the views.
+    """
+    from dlatent.cli.labels import labels_of
+
+    (name, labels), views = arguments.labels, dict(arguments.data)
+    if name not in views:
+        raise UsageError(f"--labels names the view {name!r}; there are {', '.join(views)}")
+    of_view = {"data": views[name], "labels": labels}
+    return {name: labels_of(argparse.Namespace(**{**vars(arguments), **of_view}))}
 
 
 def _rows_of(path: str) -> Any:
