@@ -114,14 +114,14 @@ def _found(watch: Stopwatch, tasks: int, seconds: list[float], busy: list[float]
 
 def measure(folder: Path, scale: float, engine: str, blocks: int, large: bool) -> Row:
     """Milliseconds of passes, and of what is not inside tasks; tasks as the engine counts them."""
-    from dlatent.engine import graph
+    from dlatent.engine import task_graph
     from dlatent.engine.connect import connect
     from dlatent.passes import Pass
 
     weights = np.ones((COLUMNS, DIRECTIONS))
     with (
         _client(engine, folder) as client,
-        patch.object(graph, "BUNDLE_BYTES", 0 if engine == "long" else graph.BUNDLE_BYTES),
+        patch.object(task_graph, "BUNDLE_BYTES", 0 if engine == "long" else task_graph.BUNDLE_BYTES),
         Stopwatch() as watch,
         connect(source_of(blocks, large), client=client) as connected,
     ):
