@@ -66,6 +66,49 @@ def test_factor_analysis_has_a_noise_for_each_feature(run, folder: Path, tmp_pat
     assert [len(own) for own in said.json["noise_variance"].values()] == [7, 5]
 
 
+def test_labels_of_one_view(run, folder: Path, tmp_path: Path) -> None:
+    """Labels of the rows of a view by its name; the model predicts those of the other."""
+    kinds = np.where(VIEWS["image"][:, 0] > VIEWS["image"][:, 0].mean(), "yes", "no").astype(object)
+    kinds[::3] = "unknown"
+    (tmp_path / "kinds.csv").write_text("kind\n" + "\n".join(kinds) + "\n")
+    words = ["correspondence-supervised", *views(folder), "--correspondence", folder / "pairs.csv", "-k", "2"]
+    words += ["--labels", f"image={tmp_path / 'kinds.csv'}#kind", "--unlabelled", "unknown"]
+    stores, model = {name: str(folder / f"{name}.zarr") for name in VIEWS}, dlatent.CorrespondenceSupervisedPPCA(2)
+    known = {"image": np.where(kinds == "unknown", None, kinds)}
+    assert run("plan", *words).out == f"{model.plan(stores, known, correspondence=PAIRS)}\n"
+    said = run("fit", *words, "-o", tmp_path / "m.zarr", "--quiet")
+    assert said.status == 0, said.err
+    model.fit(stores, known, correspondence=PAIRS)
+    assert f"of the labels   {model.target_noise_variance_:.6g}" in said.out
+    loaded = dlatent.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(loaded.target_components_, model.target_components_)
+    assert "targets" in run("inspect", tmp_path / "m.zarr").out
+    words = ["--from", "image", "--to", "sound", "-o", tmp_path / "guess.zarr"]
+    assert run("reconstruct", tmp_path / "m.zarr", folder / "image.zarr", *words).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--labels"),
+        (["--labels", "kinds.csv#kind"], "NAME=DATA"),
+        (["--labels", "voice=kinds.csv#kind"], "--labels names the view 'voice'; there are image, sound"),
+        (["--labels", "image=kinds.csv#kind", "--noise", "zero"], "--noise"),
+    ],
+)
+def test_labels_that_cannot_be(run, folder: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    usual = [*views(folder), "--correspondence", folder / "pairs.csv", "-k", "2", "-o", tmp_path / "m.zarr"]
+    ended = run("fit", "correspondence-supervised", *usual, *words)
+    assert ended.status == 2
+    assert said in ended.err
+
+
+def test_noise_is_an_option_of_the_model_that_has_it(run, folder: Path, tmp_path: Path) -> None:
+    usual = [*views(folder), "--correspondence", folder / "pairs.csv", "-k", "2", "-o", tmp_path / "m.zarr"]
+    assert "--noise" in run("fit", "correspondence-fa", *usual, "--noise", "zero").err
+    assert run("fit", "correspondence", *usual, "--noise", "zero", "--quiet").status == 0
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

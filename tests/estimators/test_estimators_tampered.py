@@ -30,6 +30,7 @@ KINDS = MODELS | {
     "relational_supervised": lambda: dlatent.RelationalSupervisedPPCA(2).fit(X, X[:, :2], graph=GRAPH),
     "views": lambda: dlatent.CorrespondencePPCA(1).fit(VIEWS, correspondence=PAIRS),
     "view_factors": lambda: dlatent.CorrespondenceFactorAnalysis(1).fit(VIEWS, correspondence=PAIRS),
+    "view_targets": lambda: dlatent.CorrespondenceSupervisedPPCA(1).fit(VIEWS, {"a": X[:50, 6]}, correspondence=PAIRS),
     "kernel": lambda: dlatent.KernelPPCA(2, gamma=0.1).fit(X),
     "kernel_sparse": lambda: dlatent.KernelPPCA(2, kernel="cosine").fit(sp.csr_array(X)),
     "kernel_supervised": lambda: dlatent.KernelSupervisedPPCA(2, landmarks=20).fit(X, PARTLY),
