@@ -33,7 +33,7 @@ class GraphData(NamedTuple):
 
 def graph_data(folder: Path, data: str, weighting: str) -> GraphData:
     """A data set as `prepare` wrote it."""
-    features, graph = (sp.csr_array(load(str(folder / f"{data}-{name}.zarr"))) for name in (weighting, "graph"))
+    features, graph = (sp.csr_array(load(str(folder / f"{data}-{name}.zarr"))) for name in (weighting, "edges"))
     return GraphData(features, graph, np.load(folder / f"{data}-classes.npy"))
 
 

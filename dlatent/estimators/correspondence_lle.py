@@ -41,8 +41,8 @@ class CorrespondenceLLE(LocalLinearModel):
 
     Attributes
     ----------
-    embedding_ : Y (n, K), the distinct samples, in the order of `instances_`.
-    instances_ : (n, views), the row of each sample in each view, −1 where it is absent.
+    embedding_ : Y (n, K), the distinct samples, in the order of `samples_`.
+    samples_ : (n, views), the row of each sample in each view, −1 where it is absent.
     view_names_ : names of the views.
     feature_names_in_ : for each view whose data had names, those of its features.
 

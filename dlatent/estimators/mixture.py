@@ -184,12 +184,12 @@ class PPCAMixture(LatentVariableModel):
         count, width, k = self._mixture.loadings.shape
         self.weights_ = self._mixture.weights
         self.means_ = self._mixture.mean
-        self.components_: Any = np.ascontiguousarray(self._mixture.loadings.transpose(0, 2, 1))
+        self.components_: Array = np.ascontiguousarray(self._mixture.loadings.transpose(0, 2, 1))
         noise, shared = self._mixture.noise_variance, outcome.specification.views[0].shared
-        self.noise_variance_: Any = noise[:, 0] if shared else noise
+        self.noise_variance_: Array = noise[:, 0] if shared else noise
         self.n_features_in_ = width
         each = width * (k + 1) - k * (k - 1) // 2 + noise.shape[1]
-        self.n_parameters_ = count * each + count - 1
+        self.n_parameters_: int = count * each + count - 1
         self._publish_course(outcome, passes)
         self.at_floor_ = np.array(outcome.at_floor).reshape(self.noise_variance_.shape)
 

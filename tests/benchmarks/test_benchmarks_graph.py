@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed, source in enumerate(citations.SOURCES.values()):
             write_source(place, source.file, seed)
         described = citations.prepare(place, 1.0)["data_sets"]
-    assert described["cora"] == {"shape": [SAMPLES, WORDS], "graph": 400, "classes": TOPICS}
+    assert described["cora"] == {"shape": [SAMPLES, WORDS], "edges": 400, "classes": TOPICS}
     return place
 
 
@@ -159,7 +159,7 @@ def test_stored_graphs_are_symmetric_and_as_large_as_described(graphs: Path) -> 
     assert abs(graph - graph.T).nnz == 0
     assert graph.nnz == 10_000
     assert words.shape[0] == 1000
-    assert 0.9 * graph.LENGTH < words.nnz / 1000 <= graph.LENGTH
+    assert 0.9 * graph_case.LENGTH < words.nnz / 1000 <= graph_case.LENGTH
 
 
 def test_rounds_of_several_passes_count_once() -> None:

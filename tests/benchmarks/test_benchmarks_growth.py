@@ -162,7 +162,7 @@ def test_overhead_compares_short_passes_with_as_many_groups_of_dask(ours: float,
 
 def test_scaling_divides_one_by_two(tmp_path: Path) -> None:
     rows = [
-        row_of(f"rows/{way}/{workers}", fit_seconds=seconds, passes_seconds=seconds)
+        row_of(f"accelerated_em/{way}/{workers}", fit_seconds=seconds, passes_seconds=seconds)
         for way, one, two in (("processes", 9.0, 5.0), ("threads", 9.0, 6.0), ("bare", 8.0, 4.2))
         for workers, seconds in ((1, one), (2, two))
     ]
@@ -175,7 +175,7 @@ def test_scaling_divides_one_by_two(tmp_path: Path) -> None:
 
 def test_scaling_tells_what_workers_take_from_each_other_from_what_the_engine_adds() -> None:
     rows = [
-        row_of(f"rows/threads/{workers}", fit_seconds=seconds, passes_seconds=seconds, pass_busy_seconds=busy)
+        row_of(f"accelerated_em/threads/{workers}", fit_seconds=seconds, passes_seconds=seconds, pass_busy_seconds=busy)
         for workers, seconds, busy in ((1, 9.0, [4.0, 4.0]), (2, 6.0, [5.0, 5.0]))
     ]
     done = scaling._by_task(rows)

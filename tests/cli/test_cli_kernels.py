@@ -49,7 +49,7 @@ def test_a_supervised_kernel_model_is_used_and_shown(run, store: Path, tmp_path:
     assert not (tmp_path / "filled.zarr").exists()
 
 
-@pytest.mark.parametrize("words", [["--gamma", "wide"], ["--kernel", "sigmoid"], ["--route", "krylov"]])
+@pytest.mark.parametrize("words", [["--gamma", "wide"], ["--kernel", "sigmoid"], ["--solver", "krylov"]])
 def test_options_that_make_no_sense(run, store: Path, tmp_path: Path, words: list[str]) -> None:
     said = run("fit", "kernel", store, "-k", "2", "-o", tmp_path / "m.zarr", *words)
     assert said.status == 2

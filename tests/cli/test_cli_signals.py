@@ -156,7 +156,7 @@ def test_a_terminated_command_ends_its_workers(tmp_path: Path) -> None:
     rows, folder = np.random.default_rng(0).standard_normal((4000, 60)), tmp_path / "out"
     zarr.create_array(tmp_path / "x.zarr", data=rows, chunks=(500, 60))
     folder.mkdir()
-    words = ["fit", "ppca", tmp_path / "x.zarr", "-k", "5", "--route", "krylov", "-o", folder / "model.zarr"]
+    words = ["fit", "ppca", tmp_path / "x.zarr", "-k", "5", "--solver", "krylov", "-o", folder / "model.zarr"]
     command = [
         sys.executable,
         "-c",
@@ -164,8 +164,6 @@ def test_a_terminated_command_ends_its_workers(tmp_path: Path) -> None:
         *words,
         "--workers",
         "2",
-        "--solver",
-        "em",
         "--tol",
         "1e-15",
     ]

@@ -325,7 +325,7 @@ class TestOddData:
             PPCA(K, missing="nan").fit(stored(X))
         with pytest.raises(DataError, match="is for sparse data"):
             PPCA(K, missing="unstored").fit(X)
-        with pytest.raises(DataError, match="expected 'refuse', 'nan' or 'unstored'"):
+        with pytest.raises(DataError, match="expected 'raise', 'nan' or 'unstored'"):
             PPCA(K, missing="maybe").fit(X)
         with pytest.raises(DataError, match="all are missing"):
             PPCA(K, missing="nan").fit(np.full((5, 4), np.nan))
@@ -333,7 +333,7 @@ class TestOddData:
             PPCA(K, missing="nan").fit(np.where(GONE, np.nan, 3.0))
         with pytest.raises(DataError, match=r"row 3, column 1 .* is infinite"):
             PPCA(K, missing="nan").fit(np.where((np.arange(N) == 3)[:, None] & (np.arange(D) == 1), np.inf, X))
-        with pytest.raises(dlatent.PlanError, match="'moments' is none for this model"):
+        with pytest.raises(dlatent.PlanError, match="'covariance' is none for this model"):
             PPCA(K, missing="nan", solver="covariance").fit(X)
         with pytest.raises(DataError, match="sparse data are too many"):
             PPCA(K, missing="unstored").fit(stored(X)).impute(stored(X))

@@ -34,7 +34,7 @@ def _graph() -> sp.csr_array:
 def write_seeds(folder: Path) -> dict[str, list[Path]]:
     """Write some good inputs of each format; returns their paths by format."""
     made: dict[str, list[Path]] = {}
-    for write in (_texts, _arrays, _tables, _stores, _labels, _graph, _models):
+    for write in (_texts, _arrays, _tables, _stores, _labels, _graphs, _models):
         for format, paths in write(folder).items():
             made.setdefault(format, []).extend(paths)
     return made
@@ -137,7 +137,7 @@ def _labels(folder: Path) -> dict[str, list[Path]]:
     return {"labels": paths}
 
 
-def _graph(folder: Path) -> dict[str, list[Path]]:
+def _graphs(folder: Path) -> dict[str, list[Path]]:
     upper = sp.triu(_graph()).tocoo()
     pairs = np.column_stack([upper.row, upper.col])
     csv, parquet, bounds, matrix, store = (
