@@ -15,58 +15,71 @@ class Model(NamedTuple):
     module : that has the class, within `dlatent.estimators`.
     command : the word for it on the command line; nothing where the commands do not fit it.
     words : what it is.
-    labels, graph, kernel, views : whether it takes labels, a graph, a kernel, or several views.
-    mixture : whether it is one.
+    declared : the class of its hyperparameters, without the last word of the name.
+    labels, graph, views : whether it takes labels, a graph, or several views.
     """
 
     name: str
     module: str
     command: str = ""
     words: str = ""
+    declared: str = ""
     labels: bool = False
     graph: bool = False
-    kernel: bool = False
     views: bool = False
-    mixture: bool = False
 
     def load(self) -> Any:
         """The class."""
         return getattr(import_module(f"dlatent.estimators.{self.module}"), self.name)
 
+    def hyperparameters(self) -> Any:
+        """The class of its hyperparameters, which is imported alone."""
+        return getattr(import_module("dlatent.estimators.hyperparameters"), f"{self.declared}Hyperparameters")
+
 
 MODELS = (
-    Model("PPCA", "ppca", "ppca", "probabilistic PCA"),
+    Model("PPCA", "ppca", "ppca", "probabilistic PCA", "PPCA"),
     Model(
         "SupervisedPPCA",
         "supervised",
         "supervised",
         "supervised PPCA; semi-supervised where some rows have no label",
+        "Supervised",
         labels=True,
     ),
-    Model("FactorAnalysis", "factor_analysis", "fa", "factor analysis, with a noise variance for each feature"),
-    Model("RelationalPPCA", "relational", "relational", "probabilistic relational PCA: rows in a graph", graph=True),
+    Model("FactorAnalysis", "factor_analysis", "fa", "factor analysis, with a noise variance for each feature", "PPCA"),
+    Model(
+        "RelationalPPCA",
+        "relational",
+        "relational",
+        "probabilistic relational PCA: rows in a graph",
+        "Graph",
+        graph=True,
+    ),
     Model(
         "RelationalSupervisedPPCA",
         "relational",
         "relational-supervised",
-        "supervised PPCA of rows in a graph, each with a label",
+        "supervised PPCA of rows in a graph, of which some have a label",
+        "RelationalSupervised",
         labels=True,
         graph=True,
     ),
-    Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes", kernel=True),
+    Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes", "Kernel"),
     Model(
         "KernelSupervisedPPCA",
         "kernel",
         "kernel-supervised",
         "supervised PPCA of features that a kernel makes",
+        "KernelSupervised",
         labels=True,
-        kernel=True,
     ),
     Model(
         "CorrespondencePPCA",
         "correspondence",
         "correspondence",
         "PPCA of several views of which some rows correspond",
+        "View",
         views=True,
     ),
     Model(
@@ -74,6 +87,7 @@ MODELS = (
         "correspondence",
         "correspondence-fa",
         "factor analysis of several views of which some rows correspond",
+        "ViewFactor",
         views=True,
     ),
     Model(
@@ -81,10 +95,11 @@ MODELS = (
         "correspondence_supervised",
         "correspondence-supervised",
         "supervised PPCA of several views of which some rows correspond",
+        "ViewSupervised",
         labels=True,
         views=True,
     ),
-    Model("PPCAMixture", "mixture", "mixture", "a mixture of PPCA, or of factor analysers", mixture=True),
+    Model("PPCAMixture", "mixture", "mixture", "a mixture of PPCA, or of factor analysers", "Mixture"),
     Model("LocallyLinearEmbedding", "local_linear"),
     Model("CorrespondenceLLE", "correspondence_lle"),
 )

@@ -7,21 +7,20 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from dlatent.estimators.hyperparameters import Allowed, declared
 from dlatent.models import MODELS as ALL
+from dlatent.models import Model
 
 UNITS = {"": 1, "B": 1} | {
     name: size
     for power, letter in enumerate("KMGT", 1)
     for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
 }
-KERNELS = ("rbf", "linear", "polynomial", "cosine", "laplacian", "precomputed")
 DIRECTIONS = ("symmetrise", "common_neighbours", "undirected")
 
 
 MODELS = {model.command: model for model in ALL if model.command}
 """The models that the commands know, by their words for them."""
-OPTIONS = {"n_components": "components", "random_state": "seed", "n_mixtures": "mixtures", "n_init": "starts"}
-"""Options that have another name than the parameter of the estimator."""
 
 
 class UsageError(Exception):
@@ -134,7 +133,7 @@ def add_direction(parser: argparse.ArgumentParser) -> None:
 
 
 def add_graph(parser: argparse.ArgumentParser) -> None:
-    """`--graph`, `--direction`, and what the edges weigh."""
+    """`--graph` and `--direction`."""
     parser.add_argument(
         "--graph",
         required=True,
@@ -143,12 +142,6 @@ def add_graph(parser: argparse.ArgumentParser) -> None:
         ".npz)",
     )
     add_direction(parser)
-    parser.add_argument("--alpha", type=float, metavar="A", help="weight of a row beside its neighbours (default 1)")
-    parser.add_argument("--gamma", type=float, metavar="G", help="weight of the features alone (default 1e-06)")
-    parser.add_argument("--start", choices=("random", "pca"), help="where --solver em begins (default random)")
-    parser.add_argument(
-        "--start-noise", type=float, metavar="VARIANCE", help="noise variance at which --start pca begins"
-    )
 
 
 def view(text: str) -> tuple[str, str]:
@@ -174,48 +167,6 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
 
 
-def add_mixture(parser: argparse.ArgumentParser) -> None:
-    """`--mixtures`, their noise, and the starts."""
-    parser.add_argument(
-        "-m", "--mixtures", type=positive, metavar="M", help="components of the mixture, with K latent variables each "
-        "(default 2)"
-    )  # fmt: skip
-    parser.add_argument(
-        "--noise",
-        choices=("isotropic", "diagonal"),
-        help="diagonal: a noise variance for each feature, factor analysis (default isotropic)",
-    )
-    parser.add_argument("--starts", type=positive, metavar="N", help="of which the best goes on (default 5)")
-
-
-def number_or_median(text: str) -> float | str:
-    """A number, or the word median."""
-    if text == "median":
-        return text
-    try:
-        return float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor the word median") from error
-
-
-def add_kernel(parser: argparse.ArgumentParser) -> None:
-    """`--kernel`, its numbers, and where the matrix of the kernel is."""
-    parser.add_argument("--kernel", choices=KERNELS, help="default rbf; precomputed: DATA is the matrix of the kernel")
-    parser.add_argument(
-        "--gamma", type=number_or_median, metavar="G", help="of rbf, polynomial and laplacian (default median)"
-    )
-    parser.add_argument("--degree", type=positive, metavar="N", help="of the polynomial kernel (default 3)")
-    parser.add_argument("--coef0", type=float, metavar="C", help="of the polynomial kernel (default 1)")
-    parser.add_argument(
-        "--feature-dimension", type=positive, metavar="M", help="features that share the noise (default: by the kernel)"
-    )
-    parser.add_argument("--landmarks", type=positive, metavar="N", help="random rows in whose span to fit")
-    parser.add_argument(
-        "--kernel-store", metavar="K.zarr", help="where the matrix may be kept while the fit runs, then removed"
-    )
-    parser.add_argument("--kernel-dtype", choices=("float64", "float32"), help="of its values there (default float64)")
-
-
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Where to compute: `--scheduler`, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
@@ -229,59 +180,49 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
 
 
-def add_model(parser: argparse.ArgumentParser, kind: str, components: Callable[[str], Any] = positive) -> None:
-    """The data and the hyperparameters of a model; numbers that are not given are those of the estimator."""
-    if MODELS[kind].views:
+def add_model(parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] = positive) -> None:
+    """The data and the hyperparameters of a model; `components` reads how many there are."""
+    if model.views:
         add_views(parser)
-        if kind == "correspondence":
-            parser.add_argument("--noise", choices=("ml", "zero"), help="zero: the limit of no noise, PCA (default ml)")
     else:
         parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
     add_missing_chunks(parser)
-    several = ", several numbers with commas between" if components is counts else ""
-    parser.add_argument(
-        "-k", "--components", type=components, required=True, metavar="K", help=f"latent variables{several}"
-    )
-    solvers: tuple[str, ...] = ("covariance", "krylov", "gram", "accelerated_em")
-    if MODELS[kind].graph:
+    if model.graph:
         add_graph(parser)
-    elif MODELS[kind].kernel:
-        add_kernel(parser)
-        solvers = ("memory", "recomputed", "stored")
-    elif MODELS[kind].mixture:
-        add_mixture(parser)
-        solvers = ()
-    elif not MODELS[kind].views:
-        parser.add_argument(
-            "--missing",
-            choices=("raise", "nan", "unstored"),
-            help="nan: NaN is a missing entry; unstored: so is what a sparse store does not hold (default raise)",
-        )
-    if MODELS[kind].labels:
-        if MODELS[kind].views:
-            add_view_labels(parser)
-        else:
-            add_labels(parser, "default: the only column of DATA")
-        parser.add_argument("--target-type", choices=("auto", "class", "multilabel", "regression"))
-        parser.add_argument(
-            "--target-noise-floor", type=float, metavar="PART", help="as --noise-floor, of the labels (default 0.001)"
-        )
-    most = 300 if MODELS[kind].mixture else 60
-    parser.add_argument("--tol", type=float, help="relative distance of the log-likelihood to stop at (default 1e-09)")
-    parser.add_argument("--max-iter", type=positive, metavar="N", help=f"most passes ({most}), or EM iterations (2000)")
-    parser.add_argument("--seed", type=int, help="of the first directions (default 0)")
-    parser.add_argument(
-        "--solver", choices=("auto", *solvers, "em"), help="default auto: the planner chooses; em: textbook EM"
-    )
-    parser.add_argument(
-        "--noise-floor",
-        type=float,
-        metavar="PART",
-        help="smallest noise variance, as a part of the mean variance (default 1e-06)",
-    )
-    parser.add_argument(
-        "--zero-rows", choices=("keep", "raise"), help="of rows of zeros: fit them (default), or stop with an error"
-    )
+    if model.labels and model.views:
+        add_view_labels(parser)
+    elif model.labels:
+        add_labels(parser, "default: the only column of DATA")
+    for field, about in declared(model.hyperparameters()):
+        flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
+        help = about.words if field.default is None else f"{about.words} (default {shown(field.default)})"
+        options: dict[str, Any] = {"choices": about.allowed.choices}
+        if not about.allowed.choices:
+            options = {"type": reader(about.allowed), "metavar": about.short or None}
+        if field.name == "n_components":
+            several = ", several numbers with commas between" if components is counts else ""
+            help, options = f"{about.words}{several}", {"type": components, "metavar": "K", "required": True}
+        parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
+
+
+def shown(value: Any) -> str:
+    """A default as people write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def reader(allowed: Allowed) -> Callable[[str], Any]:
+    """Reads a value of a hyperparameter."""
+
+    def read(text: str) -> Any:
+        try:
+            value = allowed.read(text)
+        except ValueError:
+            value = text
+        if (isinstance(value, str) and allowed.read is not str) or not allowed.test(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words}")
+        return value
+
+    return read
 
 
 def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -294,6 +235,6 @@ def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("--start says where EM begins; give --solver em with it")
     if noise is not None and start != "pca":
         raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
-    names = MODELS[arguments.model].load()._get_param_names()
-    given = {name: getattr(arguments, OPTIONS.get(name, name), None) for name in names}
+    fields = declared(MODELS[arguments.model].hyperparameters())
+    given = {field.name: getattr(arguments, field.name) for field, _ in fields}
     return {name: value for name, value in given.items() if value is not None}

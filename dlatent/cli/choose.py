@@ -20,7 +20,7 @@ def register(commands: Any) -> None:
         description="Fit a model with several numbers of components to a part of the cells, and score the predictions "
         "of the others.",
     )
-    for kind in add_models(parser, counts, plain=True).values():
+    for kind in add_models(parser, counts, incomplete=True).values():
         kind.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
         kind.set_defaults(run=run)
 
@@ -29,8 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit and score all candidates, and show what came out."""
     import dlatent
 
-    given, candidates = inputs_of(arguments), arguments.components
-    arguments.components = candidates[0]
+    given, candidates = inputs_of(arguments), arguments.n_components
+    arguments.n_components = candidates[0]
     model = model_of(arguments)
     with connected(arguments) as client:
         found = dlatent.select_n_components(

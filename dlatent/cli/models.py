@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 def add_models(
-    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, plain: bool = False
+    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, incomplete: bool = False
 ) -> dict[str, argparse.ArgumentParser]:
-    """One parser for each model (with `plain` for those of plain rows), with its options; `components`
+    """One parser for each model (or those that take missing entries), with its options; `components`
     reads the number, or the numbers, of components."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
     for kind, model in MODELS.items():
-        if plain and (model.graph or model.kernel or model.views or model.mixture):
+        if incomplete and not hasattr(model.hyperparameters(), "missing"):
             continue
         words = model.words
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        add_model(made[kind], kind, components)
+        add_model(made[kind], model, components)
         add_cluster(made[kind])
         add_json(made[kind])
     return made

@@ -37,11 +37,6 @@ def facts(title: str, values: Mapping[str, object]) -> None:
         out.print(masked(f"  {name:<{width}}  {value}"), soft_wrap=True)
 
 
-def likelihood(value: float, *, graph: bool) -> str:
-    """A log-likelihood; that of rows in a graph is told without the term of their graph, which no fit needs."""
-    return f"{value:.10g} nats{' without ½ D log|Δ| of the graph' if graph else ''}"
-
-
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[str] = ()) -> None:
     """Print a table; columns are numbers, to the right, except those in `left`."""
     from rich import box
@@ -53,6 +48,33 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequen
     for row in rows:
         made.add_row(*map(masked, row))
     console().print(made)
+
+
+def model(title: str, found: Mapping[str, Any], words: Mapping[str, str], *, json: bool) -> None:
+    """A fitted model: its facts as JSON, or in words, with a table for each list of them."""
+    if json:
+        as_json(found)
+    else:
+        facts(title, words)
+        for rows in found.values():
+            if isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
+                left = [name for name, value in rows[0].items() if isinstance(value, str | list)]
+                table(list(rows[0]), [[_cell(name, value) for name, value in row.items()] for row in rows], left=left)
+    for text in found.get("warnings", ()):
+        say(f"warning: {text}")
+
+
+def _cell(name: str, value: Any) -> str:
+    """A value of a table."""
+    if name == "share":
+        return f"{value:.2%}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(f"{'−' if one['loading'] < 0 else '+'}{one['feature']}" for one in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def as_json(value: Any) -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,10 @@ from dlatent.errors import (
     PrecisionWarning,
 )
 from dlatent.estimators.callbacks import Callback, Listeners
+from dlatent.estimators.facts import Facts, component_facts, noise_facts, total_variance
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
+from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
 from dlatent.estimators.inputs import ScoresLike, Seed
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.restored import noise_name, restored_outcome, restored_specification
@@ -38,19 +40,18 @@ from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
-from dlatent.fitting.task import MAX_EM_ITERATIONS, KernelFeatures, Relation, Task
+from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.linear_gaussian.views import Arrangement
 from dlatent.passes import Pass
 
 NOT_FINITE = "array must not contain infs or NaNs"
 """What scipy says of them, in a plain ValueError."""
 ONLY_DENSE = (
     "missing='nan' is for dense data, and the {data} is sparse; with missing='unstored' the stored entries are the "
-    "observed ones, with 'refuse' what is not stored is zero"
+    "observed ones, with 'raise' what is not stored is zero"
 )
 ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
 BYTES_PER_ENTRY = 12
@@ -64,6 +65,15 @@ WARNINGS = {
 
 
 @dataclass(frozen=True)
+class Given:
+    """What a fit is given: the data, and beside them targets and a graph where the model takes these."""
+
+    source: DataSource
+    targets: EncodedTargets | None = None
+    graph: Graph | None = None
+
+
+@dataclass(frozen=True)
 class Fitted:
     """Everything that a fit leaves: the outcome, what the passes cost, the labels of the axes, and the plan (None of a
     model that was loaded)."""
@@ -74,54 +84,28 @@ class Fitted:
     plan: Plan | None = None
 
 
-class LatentVariableModel(Estimator):
-    """The common part of the estimators; see PPCA and SupervisedPPCA."""
-
-    n_components: int
-    tol: float
-    max_iter: int | None
-    random_state: Seed
-    solver: str
-    noise_floor: float
-    zero_rows: str
-    missing: str
+class LatentVariableModel(LatentVariableHyperparameters, Estimator):
+    """What all models with a likelihood share: from what a fit is given to a task, a plan and a fitted model."""
 
     n_features_in_: int
     _parameters: Parameters
     _specification: Specification
-    _solvers: tuple[str, ...] = ("covariance", "krylov", "gram", "accelerated_em")
     _shared = True
     """Whether the features of a view share one noise variance."""
     _space = ""
     """What names in a saved model say of features that are coordinates of others."""
 
-    def _target_floors(self) -> tuple[float, ...]:
-        return ()
+    @property
+    def _missing(self) -> str:
+        """How entries may be missing; "raise" in models that take none."""
+        return getattr(self, "missing", "raise")
 
-    def _check_hyperparameters(self) -> None:
-        k = self.n_components
-        if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
-            raise DataError(f"n_components is {k!r}; expected an integer of at least 1")
-        if not _is_number(self.tol) or not self.tol > 0:
-            raise DataError(f"tol is {self.tol!r}; expected a positive number")
-        if self.max_iter is not None and (not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1):
-            raise DataError(f"max_iter is {self.max_iter!r}; expected an integer of at least 1, or None")
-        for name, value in (("noise_floor", self.noise_floor), *((f"{n}", v) for n, v in self._floor_names())):
-            if not _is_number(value) or not 0 <= value < 1:
-                raise DataError(f"{name} is {value!r}; expected a part of the mean variance, at least 0 and below 1")
-        solvers = ("auto", *self._solvers, "em")
-        if self.solver not in solvers:
-            *first, last = map(repr, solvers)
-            raise DataError(f"solver is {self.solver!r}; expected {', '.join(first)} or {last}")
-        if self.missing not in ("raise", "nan", "unstored"):
-            raise DataError(f"missing is {self.missing!r}; expected 'raise', 'nan' or 'unstored'")
-        if self.zero_rows not in ("raise", "keep"):
-            raise DataError(f"zero_rows is {self.zero_rows!r}; expected 'raise' or 'keep'")
-
-    def _floor_names(self) -> tuple[tuple[str, float], ...]:
-        return ()
+    def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
+        """The floor of the noise of each view, as a part of its mean variance."""
+        return (float(self.noise_floor),) * len(specification.views)
 
     def _check_shape(self, source: DataSource) -> None:
+        """Refuse data that the model cannot be fitted to."""
         self._check_missing(source)
         rows, features = source.shape
         if rows < 2:
@@ -133,39 +117,36 @@ class LatentVariableModel(Estimator):
             )
 
     def _check_missing(self, source: DataSource) -> None:
-        if self.missing == "nan" and source.sparse:
+        if self._missing == "nan" and source.sparse:
             raise DataError(ONLY_DENSE.format(data=source.description))
-        if self.missing == "unstored" and not source.sparse:
+        if self._missing == "unstored" and not source.sparse:
             raise DataError(
                 f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing "
                 "entries with NaN and say missing='nan'"
             )
 
-    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
-        views: tuple[View, ...] = (View("features", source.shape[1], shared=self._shared),)
+    def _make_specification(self, given: Given) -> Specification:
+        """Views, noise and patterns of the model for what is given."""
+        views: tuple[View, ...] = (View("features", given.source.shape[1], shared=self._shared),)
         patterns: tuple[tuple[int, ...], ...] = ((0,),)
-        if encoded is not None:
-            views += (View("targets", encoded.encoding.rank),)
-            patterns = ((0, 1),) if encoded.complete else ((0, 1), (0,))
+        if given.targets is not None:
+            views += (View("targets", given.targets.encoding.rank),)
+            patterns = ((0, 1),) if given.targets.complete else ((0, 1), (0,))
         return Specification(views, patterns, int(self.n_components))
 
-    def _problem(
-        self,
-        session: Session,
-        specification: Specification,
-        encoded: EncodedTargets | None = None,
-        graph: Graph | None = None,
-    ) -> Problem:
+    def _problem(self, session: Session, given: Given, specification: Specification) -> Problem:
         """The shape of the fit, for the planner."""
-        source, moved = session.source, Traffic(0, 0) if graph is None else session.traffic()
+        source, graph = given.source, given.graph
+        moved = Traffic(0, 0) if graph is None else session.traffic()
         sizes = [block.nbytes for block in source.blocks]
-        return Problem(
+        found = Problem(
             samples=source.shape[0],
             features=source.shape[1],
+            targets=sum(specification.sizes[1:]),
             n_components=int(self.n_components),
             patterns=len(specification.patterns),
             nbytes=source.nbytes,
-            largest_block=self._largest_block(source),
+            largest_block=max(sizes),
             blocks=len(sizes),
             tasks=task_count(group_count(sizes)),
             itemsize=source.dtype.itemsize,
@@ -173,7 +154,7 @@ class LatentVariableModel(Estimator):
             nnz=(source.nnz or source.nbytes // BYTES_PER_ENTRY) if source.sparse else None,
             description=source.description,
             in_memory=source.in_memory,
-            missing=self.missing != "raise",
+            missing=self._missing != "raise",
             shared=all(view.shared for view in specification.views),
             em_passes=(self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None,
             graph_entries=None if graph is None else graph.entries,
@@ -181,122 +162,82 @@ class LatentVariableModel(Estimator):
             travelling=moved.rows,
             reach=moved.reach,
             decoding=source.decoding,
-            target_bytes=0 if encoded is None else encoded.nbytes,
+            target_bytes=0 if given.targets is None else given.targets.nbytes,
             computed=source.blocks[0].collection is not None,
-            **{"targets": sum(specification.sizes[1:])} | self._seen(specification),
         )
+        return replace(found, **self._more_of_problem(given, specification))
 
-    def _planned(
-        self,
-        session: Session,
-        specification: Specification,
-        encoded: EncodedTargets | None = None,
-        graph: Graph | None = None,
-    ) -> Plan:
-        """What a fit will cost in an open session."""
-        problem = self._problem(session, specification, encoded, graph)
-        return make_plan(problem, session.resources, solver="auto" if self.solver == "em" else self.solver)
-
-    def _make_plan(
-        self,
-        source: DataSource,
-        specification: Specification,
-        client: Where,
-        graph: Graph | None = None,
-        encoded: EncodedTargets | None = None,
-    ) -> Plan:
-        with connect(source, client=client, graph=graph) as session:
-            return self._planned(session, specification, encoded, graph)
-
-    def _largest_block(self, source: DataSource) -> int:
-        """Bytes of the largest block that is loaded at a time."""
-        return max(block.nbytes for block in source.blocks)
-
-    def _seen(self, specification: Specification) -> dict[str, Any]:
-        """What else a plan must know: of views that samples lack, or of a kernel."""
+    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        """What else the planner must know: of views that samples lack, of a kernel, of a mixture."""
         return {}
 
-    def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
-        """The floor of each view, as a part of its mean variance."""
-        return (float(self.noise_floor), *self._target_floors())
+    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
+        """What else is to be fitted: samples in a graph, several views, features that a kernel makes."""
+        return {}
 
-    def _relation(self, specification: Specification, graph: Graph | None) -> Relation | None:
-        """How samples depend on each other."""
-        return None
-
-    def _arrangement(self, source: DataSource) -> Arrangement | None:
-        """Which views the rows of a block have, where the data are several."""
-        return None
-
-    def _kernel_features(self, session: Session) -> KernelFeatures | None:
-        """How features are made of rows, where the data are not the features themselves."""
-        return None
-
-    def _task(
-        self,
-        plan: Plan,
-        session: Session,
-        specification: Specification,
-        encoded: EncodedTargets | None = None,
-        graph: Graph | None = None,
-    ) -> Task:
-        """What is to be fitted."""
+    def _task(self, session: Session, given: Given, specification: Specification | None = None) -> Task:
+        """What is to be fitted, by the specification of the model or by another."""
+        specification = self._make_specification(given) if specification is None else specification
         options = Options(
             tolerance=float(self.tol),
             max_iterations=int(self.max_iter or 0),
             random_state=self.random_state,
             floor_parts=self._floor_parts(specification),
             refuse_zero_rows=self.zero_rows == "raise",
-            refuse_missing=self.missing == "raise",
+            refuse_missing=self._missing == "raise",
         )
-        return Task(
-            plan.problem,
+        task = Task(
+            self._problem(session, given, specification),
             specification,
             options,
             textbook=self.solver == "em",
-            targets=None if encoded is None else encoded.rows,
-            relation=self._relation(specification, graph),
-            arrangement=self._arrangement(session.source),
-            kernel=self._kernel_features(session),
+            targets=None if given.targets is None else given.targets.rows,
         )
+        return replace(task, **self._more_of_task(session, given, specification))
 
-    def _fit(
-        self,
-        source: DataSource,
-        encoded: EncodedTargets | None,
-        client: Where,
-        callbacks: Sequence[Callback],
-        graph: Graph | None = None,
-    ) -> None:
-        specification = self._make_specification(source, encoded)
-        rows = None if encoded is None else encoded.rows
+    def _planned(self, task: Task, session: Session) -> Plan:
+        return make_plan(task.problem, session.resources, solver="auto" if self.solver == "em" else self.solver)
+
+    def _plan(self, given: Given, client: Where) -> Plan:
+        """What a fit will cost."""
+        with connect(given.source, client=client, graph=given.graph) as session:
+            return self._planned(self._task(session, given), session)
+
+    def _fit(self, given: Given, client: Where, callbacks: Sequence[Callback]) -> Self:
+        """Fit the model to what is given, and tell what a user should know of it."""
+        rows = None if given.targets is None else given.targets.rows
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
-        with connect(source, targets=rows, client=client, graph=graph) as session, pinned(), sound_algebra():
-            plan = self._planned(session, specification, encoded, graph)
-            task = self._task(plan, session, specification, encoded, graph)
+        with (
+            connect(given.source, targets=rows, client=client, graph=given.graph) as session,
+            pinned(),
+            sound_algebra(),
+        ):
+            task = self._task(session, given)
+            plan = self._planned(task, session)
             session.keep(plan.cache_bytes)
-            if self.zero_rows == "keep" and self.missing == "raise":
-                session.count_beside(self._count(source))
+            if self.zero_rows == "keep" and self._missing == "raise":
+                session.count_beside(self._count(given.source))
             route, listeners = chosen_route(plan), Listeners(callbacks)
             with listeners.told(plan):
                 shift = self._initial_mean(session, observed=route.observed)
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
-        outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, encoded)))
-        self._keep(Fitted(outcome, tuple(session.passes), source.labels, plan), task)
+        outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, given.targets)))
+        self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan), task, given)
+        for text in outcome.advice:
+            kind, _, words = text.partition(": ")
+            warnings.warn(words, WARNINGS[kind], stacklevel=outside())
+        return self
 
     def _count(self, source: DataSource) -> Callable[[Block], int]:
         """Counts the rows of zeros in a block."""
         return count_empty_rows
 
-    def _keep(self, fitted: Fitted, task: Task) -> None:
-        """Make the fit the model's, and tell what a user should know of it."""
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
+        """Make the fit the model's."""
         assert fitted.plan is not None
         self._become(fitted, fitted.plan.summary())
-        for text in fitted.outcome.advice:
-            kind, _, words = text.partition(": ")
-            warnings.warn(words, WARNINGS[kind], stacklevel=outside())
 
     def _become(self, fitted: Fitted, plan: dict[str, str | int]) -> None:
         outcome = fitted.outcome
@@ -337,9 +278,9 @@ class LatentVariableModel(Estimator):
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
         labels = self._require_fitted().labels.features
-        around = ", or fit around NaN with missing='nan'" if "missing" in self.get_params() else ""
-        dense = ONLY_DENSE if self.missing == "nan" else ONLY_DENSE_FILLED if holes else ""
-        holes = self.missing != "raise" if holes is None else holes
+        around = ", or fit around NaN with missing='nan'" if hasattr(self, "missing") else ""
+        dense = ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else ""
+        holes = self._missing != "raise" if holes is None else holes
         return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around, dense=dense)
 
     def _latent(self, Z: ScoresLike) -> npt.NDArray[Any]:
@@ -366,6 +307,22 @@ class LatentVariableModel(Estimator):
     def _own(self) -> slice:
         """Which of the stacked features of the model are not targets."""
         return slice(None)
+
+    def _drawn(self, n_samples: int, random_state: Seed) -> Array:
+        """Samples of all stacked features: z ~ N(0, I), x = Wz + μ + ε."""
+        self._require_fitted()
+        rng, p = np.random.default_rng(random_state), self._parameters
+        z = rng.standard_normal((n_samples, p.loadings.shape[1]))
+        noise = np.sqrt(self._specification.per_feature(p.noise_variance))
+        return np.asarray(z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise)
+
+    def _covariance(self, own: slice, other: slice | None = None) -> Array:
+        """The model's covariance of some of the stacked features, or that between them and others."""
+        loadings = self._parameters.loadings
+        if other is not None and other != own:
+            return np.asarray(loadings[own] @ loadings[other].T)
+        noise = self._specification.per_feature(self._parameters.noise_variance)[own]
+        return np.asarray(loadings[own] @ loadings[own].T + np.diag(noise))
 
     @property
     def _noise_is_given(self) -> bool:
@@ -406,6 +363,45 @@ class LatentVariableModel(Estimator):
         more |= {"patterns": self._specification.patterns, "view_sizes": self._specification.sizes, "plan": self.plan_}
         return found | more if whole else found
 
+    def _facts(self) -> Facts:
+        outcome, passes = self._require_fitted().outcome, self.history_
+        return {
+            "kind": type(self).__name__,
+            "parameters": self.get_params(),
+            "samples": self.n_samples_,
+            "features": self.n_features_in_,
+            "log_likelihood": self.log_likelihood_,
+            "converged": self.converged_,
+            "iterations": self.n_iter_,
+            "solver": self.plan_["solver"],
+            "passes": self.n_passes_,
+            "bytes_read": int(passes["pass_bytes_read"].sum()),
+            "seconds": float(passes["pass_seconds"].sum()),
+            "noise": self._noise_facts(),
+            "components": self._component_facts(),
+            "warnings": [text.partition(": ")[2] for text in outcome.advice],
+        }
+
+    def _words(self) -> dict[str, str]:
+        found = self._facts()
+        reading = f"{found['bytes_read'] / 1e6:,.1f} MB read, {found['seconds']:.1f} s"
+        return {
+            "data": f"{found['samples']:,} samples × {found['features']:,} features",
+            "log-likelihood": f"{found['log_likelihood']:.10g} nats",
+            "converged": "yes" if found["converged"] else "NO",
+            "passes": f"{found['passes']} over the data by {found['solver']}, {reading}",
+        }
+
+    def _noise_facts(self) -> list[Facts]:
+        """The noise of each view."""
+        return noise_facts(self._fitted.outcome)
+
+    def _component_facts(self) -> list[Facts]:
+        """Each component, with the features of the largest loadings."""
+        fitted, loadings = self._fitted, self._parameters.loadings[self._own]
+        names = np.arange(len(loadings)) if fitted.labels.features is None else np.asarray(fitted.labels.features)
+        return component_facts(loadings, names, total_variance(fitted.outcome, self._specification, 1))
+
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         first, second = attributes["dims"]
         labels = AxisLabels((first, second), None, values.get("feature"))
@@ -437,10 +433,6 @@ def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
             f"data: {len(lone)} of {len(counts)} classes have one labelled row, for example {lone[0]!r}; nothing tells "
             "their noise, so merge or unlabel them, or pass target_type='regression' if y are numbers"
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 @contextmanager

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from dlatent.estimators.inputs import Seed
+from dlatent.estimators.hyperparameters import ViewFactorHyperparameters, ViewHyperparameters
 from dlatent.estimators.views import CorrespondenceModel
 
 
-class CorrespondencePPCA(CorrespondenceModel):
+class CorrespondencePPCA(ViewHyperparameters, CorrespondenceModel):
     """PPCA of two or more views: x_v = W_v z + μ_v + ε_v with one z ~ N(0, I_K) for all views of a sample.
 
     Each view has a noise variance of its own, ε_v ~ N(0, σ_v²I).  Samples in correspondence have several views, all
@@ -46,29 +44,12 @@ class CorrespondencePPCA(CorrespondenceModel):
     Source: Ham, Lee and Saul (2003), section 3.1, with the noise of errata 22; docs/models/correspondences.md.
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        noise: Literal["ml", "zero"] = "ml",
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Seed = 0,
-        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
-        noise_floor: float = 1e-6,
-        zero_rows: Literal["keep", "raise"] = "keep",
-    ) -> None:
-        self.n_components = n_components
-        self.noise = noise
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.solver = solver
-        self.noise_floor = noise_floor
-        self.zero_rows = zero_rows
+    @property
+    def _noise_is_given(self) -> bool:
+        return bool(self.noise == "zero")
 
 
-class CorrespondenceFactorAnalysis(CorrespondenceModel):
+class CorrespondenceFactorAnalysis(ViewFactorHyperparameters, CorrespondenceModel):
     """Factor analysis of two or more views: as CorrespondencePPCA, with a noise variance for each feature.
 
     Parameters
@@ -93,22 +74,3 @@ class CorrespondenceFactorAnalysis(CorrespondenceModel):
     """
 
     _shared = False
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Seed = 0,
-        solver: Literal["auto", "covariance", "accelerated_em", "em"] = "auto",
-        noise_floor: float = 1e-6,
-        zero_rows: Literal["keep", "raise"] = "keep",
-    ) -> None:
-        self.n_components = n_components
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.solver = solver
-        self.noise_floor = noise_floor
-        self.zero_rows = zero_rows

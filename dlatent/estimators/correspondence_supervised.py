@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,14 @@ import xarray as xr
 from dlatent.arrays import Array, AxisLabels
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.hyperparameters import ViewSupervisedHyperparameters
 from dlatent.estimators.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
 from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.target_heads import TargetHeads
-from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType
-from dlatent.estimators.view_results import Samples, only_view
+from dlatent.estimators.target_heads import TargetModel
+from dlatent.estimators.targets import TargetEncoding
+from dlatent.estimators.view_results import JointSamples, only_view
 from dlatent.estimators.views import CorrespondenceModel
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.expectation import posterior_scores
@@ -53,7 +55,7 @@ def view_outputs(
     return joint_outputs((x,), (view,), parameters, specification, encoding)
 
 
-class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
+class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, CorrespondenceModel):
     """Supervised PPCA of two or more views: x_v = W_v z + μ_v + ε_v and y = W_y z + μ_y + ε_y share one z ~ N(0, I_K).
 
     The targets are one more view, with a noise variance of its own, which a sample without label lacks.  So a sample
@@ -83,43 +85,18 @@ class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
     Source: Ham, Lee and Saul (2003), section 3.1, and Yu et al. (2006), joined; docs/models/correspondences.md.
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        target_type: TargetType = "auto",
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Seed = 0,
-        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
-        noise_floor: float = 1e-6,
-        target_noise_floor: float = 1e-3,
-        zero_rows: Literal["keep", "raise"] = "keep",
-    ) -> None:
-        self.n_components = n_components
-        self.target_type = target_type
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.solver = solver
-        self.noise_floor = noise_floor
-        self.target_noise_floor = target_noise_floor
-        self.zero_rows = zero_rows
-
     def _feature_views(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return names[:-1]
 
-    def _labelled(
-        self, views: Views, y: Any, labelled: Any, correspondence: Pairing, on: Names
-    ) -> tuple[Samples, EncodedTargets]:
+    def _given_targets(self, views: Views, y: Any, labelled: Any, correspondence: Pairing, on: Names) -> Given:
         """The joint samples of a fit, whose last view are the targets, and how these are encoded."""
         samples = self._to_fit(views, correspondence, on)
         if TARGETS in samples.sources:
             raise DataError(f"a view is named {TARGETS!r}, as the targets are in the model; give it another name")
         y, labels, count, own = _targets_of(y, samples)
-        encoded = self._encode(y, labelled, count, labels)
+        encoded = self._encoded(y, labelled, count, labels)
         found = _with_targets(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, own)
-        return found, replace(encoded, rows=None)
+        return self._given(found, replace(encoded, rows=None))
 
     def plan(
         self,
@@ -136,9 +113,7 @@ class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
         Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
         """
-        samples, encoded = self._labelled(views, y, labelled, correspondence, on)
-        source = self._joint(samples)
-        return self._make_plan(source, self._make_specification(source, encoded), client, encoded=encoded)
+        return self._plan(self._given_targets(views, y, labelled, correspondence, on), client)
 
     def fit(
         self,
@@ -161,12 +136,9 @@ class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
         Errors: DataError naming view and row (also: no labelled row, one class, wrong length, partly missing outputs);
         PlanError before data move; warns as PPCA.
         """
-        samples, encoded = self._labelled(views, y, labelled, correspondence, on)
-        self._fit_samples(samples, encoded, client, callbacks)
-        self._publish_targets(encoded.encoding)
-        return self
+        return self._fit(self._given_targets(views, y, labelled, correspondence, on), client, callbacks)
 
-    def _new_samples(self, views: Views, y: Any, correspondence: Pairing, on: Names) -> Samples:
+    def _new_samples(self, views: Views, y: Any, correspondence: Pairing, on: Names) -> JointSamples:
         """Joint samples of new data, with their targets."""
         samples = self._samples(views, correspondence, on)
         y, labels, count, own = _targets_of(y, samples)
@@ -270,7 +242,7 @@ class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
             return cast(Rows, self._alone(*alone, function, "target", names, "outputs", client=client))
         return self._joint_outputs(self._samples(views, correspondence, on), client)
 
-    def _joint_outputs(self, samples: Samples, client: Where) -> xr.DataArray:
+    def _joint_outputs(self, samples: JointSamples, client: Where) -> xr.DataArray:
         names = self._encoding.names
         found = self._together(samples, client, partial(joint_outputs, encoding=self._encoding), len(names))
         coords = {"target": names, **found.rows}
@@ -335,7 +307,7 @@ class CorrespondenceSupervisedPPCA(TargetHeads, CorrespondenceModel):
         return views, self._encoding.decode(rows[:, own[-1]])
 
 
-def _targets_of(y: Any, samples: Samples) -> tuple[Any, AxisLabels, int, Table]:
+def _targets_of(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, int, Table]:
     """Targets with the labels and the number of the rows that they are for, and which of these each sample is, −1 for
     none."""
     names, count = list(samples.sources), len(samples.table)
@@ -357,9 +329,11 @@ def _targets_of(y: Any, samples: Samples) -> tuple[Any, AxisLabels, int, Table]:
     return values, source.labels, source.shape[0], samples.table[:, names.index(name)]
 
 
-def _with_targets(samples: Samples, rows: Any, width: int, labelled: npt.NDArray[np.bool_], own: Table) -> Samples:
+def _with_targets(
+    samples: JointSamples, rows: Any, width: int, labelled: npt.NDArray[np.bool_], own: Table
+) -> JointSamples:
     """Samples that have targets beside their views: `rows(start, stop)` of this width, of which those are known that
     are `labelled`; each sample has the row that is its `own`."""
     source = open_function(rows, (len(labelled), width), "targets")
     column = np.where((own >= 0) & labelled[own], own, -1)
-    return Samples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))
+    return JointSamples({**samples.sources, TARGETS: source}, np.column_stack([samples.table, column]))

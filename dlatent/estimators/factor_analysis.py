@@ -13,7 +13,6 @@ from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
 from dlatent.estimators.inputs import Data, PathLike, Rows
-from dlatent.estimators.map_rows import map_rows
 from dlatent.estimators.ppca import PPCA
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian import expectation
@@ -101,10 +100,9 @@ class FactorAnalysis(PPCA):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
         if scores == "regression":
             return super().transform(X, out=out, overwrite=overwrite, client=client)
-        function = self._rows(bartlett_rows if self.missing == "raise" else incomplete.bartlett)
+        function = self._rows(bartlett_rows if self._missing == "raise" else incomplete.bartlett)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        names = self.component_names_
-        return map_rows(X, function, self._known_features(), columns="component", names=names, name="scores", **options)
+        return self._mapped(X, function, "scores", "component", self.component_names_, **options)
 
     def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:
         """The same model with loadings of simple structure: Λ = WT, on factors f = T⁻¹z with correlations Φ.

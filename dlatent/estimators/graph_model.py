@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -15,11 +15,14 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features, Graph, GraphRows
 from dlatent.engine.connect import Where, connect
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.estimators.base import Fitted
+from dlatent.estimators.base import Fitted, Given
+from dlatent.estimators.hyperparameters import GraphHyperparameters
 from dlatent.estimators.inputs import GraphLike
-from dlatent.estimators.ppca import PPCA, likelihood_rows
+from dlatent.estimators.linear import LinearModel
 from dlatent.fitting.task import Relation, Task
+from dlatent.linear_gaussian.complete import log_likelihoods
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -35,30 +38,17 @@ HELD_ENTRIES = 50_000_000
 PROBES_A_TASK = 4
 
 
-class GraphModel(PPCA):
+class GraphModel(GraphHyperparameters, LinearModel):
     """The common part of the estimators for samples in a graph; see RelationalPPCA."""
-
-    alpha: float
-    gamma: float
-    start: str
-    start_noise: float | None
 
     @property
     def precision(self) -> Precision:
         """The numbers of Δ = γI + (αI + A)²."""
         return Precision(float(self.alpha), float(self.gamma))
 
-    def _check_hyperparameters(self) -> None:
-        super()._check_hyperparameters()
-        for name, value in (("alpha", self.alpha), ("gamma", self.gamma)):
-            if not isinstance(value, (int, float, np.number)) or not 0 <= value < np.inf:
-                raise DataError(f"{name} is {value!r}; expected a finite number, not negative")
-        if self.start not in ("random", "pca"):
-            raise DataError(f"start is {self.start!r}; expected 'random' or 'pca'")
-        if self.start_noise is not None and not self.start_noise > 0:
-            raise DataError(f"start_noise is {self.start_noise!r}; expected a positive variance, or None")
-        if self.start_noise is not None and self.start != "pca":
-            raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
+    def _in_graph(self, given: Given, graph: GraphLike) -> Given:
+        """What a fit is given, with the graph between the samples."""
+        return replace(given, graph=self._open_graph(graph, given.source))
 
     def _open_graph(self, graph: GraphLike, source: DataSource) -> Graph:
         if graph is None:
@@ -68,7 +58,8 @@ class GraphModel(PPCA):
             raise DataError("alpha and gamma are 0 and there is no edge, so that Δ is zero; give alpha > 0")
         return found
 
-    def _relation(self, specification: Specification, graph: Graph | None) -> Relation:
+    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
+        graph = given.graph
         assert graph is not None
         rank = graph.samples
         if self.gamma == 0:
@@ -76,17 +67,28 @@ class GraphModel(PPCA):
         if self.n_components >= min(rank, specification.sizes[0]):
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
         partly = len(specification.patterns) > 1
-        return Relation(self.precision, rank, self.start, self.start_noise, graph if partly else None)
+        relation = Relation(self.precision, rank, self.start, self.start_noise, graph if partly else None)
+        return {"relation": relation}
 
-    def _keep(self, fitted: Fitted, task: Task) -> None:
-        super()._keep(fitted, task)
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
+        super()._keep(fitted, task, given)
         assert task.relation is not None
-        assert task.problem.graph_entries is not None
-        self.precision_rank_, self._edges = task.relation.rank, task.problem.graph_entries // 2
+        assert given.graph is not None
+        self.precision_rank_, self._edges = task.relation.rank, given.graph.entries // 2
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         graph = {"precision_rank": self.precision_rank_, "edges": self._edges}
         return super()._attributes(whole=whole) | (graph if whole else {})
+
+    def _facts(self) -> dict[str, Any]:
+        numbers = {"alpha": float(self.alpha), "gamma": float(self.gamma)}
+        return super()._facts() | {"graph": {"edges": self._edges, **numbers, "rank": self.precision_rank_}}
+
+    def _words(self) -> dict[str, str]:
+        found, rank = super()._words(), self.precision_rank_
+        less = "" if rank == self.n_samples_ else f", rank of Δ {rank:,}"
+        found["log-likelihood"] += " without ½ D log|Δ| of the graph"
+        return found | {"graph": f"{self._edges:,}, with α = {self.alpha:g} and γ = {self.gamma:g}{less}"}
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
@@ -216,7 +218,7 @@ def isolated_likelihood_rows(
     x: Features, y: Array | None, parameters: Parameters, specification: Specification, precision: float
 ) -> Array:
     """Log-likelihood of rows without edges (n,): C/δ in the place of C, δ = γ + α²."""
-    values = likelihood_rows(x, y, parameters, specification)
+    values = log_likelihoods(x, y, parameters, specification)
     if precision == 1.0:
         return values
     labelled = np.zeros(len(values), dtype=bool) if y is None else ~np.isnan(y[:, 0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.estimators.fitted_views import FittedView, check_table, restored_views, view_variables
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
+from dlatent.estimators.hyperparameters import LocalLinearHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.saved import Estimator
@@ -40,43 +41,11 @@ FACTOR_SHARE = 0.4
 SHOWN = 5
 
 
-class LocalLinearModel(Estimator):
+class LocalLinearModel(LocalLinearHyperparameters, Estimator):
     """The common part of LocallyLinearEmbedding and CorrespondenceLLE."""
 
     _views: tuple[FittedView, ...]
     _table: Table
-
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 5,
-        n_components: int = 2,
-        reg: float = 1e-3,
-        eigen_solver: Literal["auto", "direct", "iterative"] = "auto",
-        neighbors: Literal["exact", "approximate"] = "exact",
-        disconnected: Literal["raise", "keep"] = "raise",
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.reg = reg
-        self.eigen_solver = eigen_solver
-        self.neighbors = neighbors
-        self.disconnected = disconnected
-
-    def _check_hyperparameters(self) -> None:
-        for name in ("n_neighbors", "n_components"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise DataError(f"{name} is {value!r}; expected an integer of at least 1")
-        if not isinstance(self.reg, (int, float, np.number)) or not 0 < self.reg < np.inf:
-            raise DataError(f"reg is {self.reg!r}; expected a positive part of the trace, such as 1e-3")
-        for name, values in (
-            ("eigen_solver", ("auto", "direct", "iterative")),
-            ("neighbors", ("exact", "approximate")),
-            ("disconnected", ("raise", "keep")),
-        ):
-            if getattr(self, name) not in values:
-                raise DataError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(map(repr, values))}")
 
     def _plan(self, source: DataSource) -> LocalPlan:
         rows = source.shape[0]
@@ -189,6 +158,12 @@ class LocalLinearModel(Estimator):
         self.history_ = history_dataset((), passes)
 
     @property
+    def n_features_in_(self) -> int:
+        """Number of features D, of all views together."""
+        self._require_fitted()
+        return sum(view.shape[1] for view in self._views)
+
+    @property
     def _n_features_out(self) -> int:
         return int(self.embedding_.shape[1])
 
@@ -244,6 +219,38 @@ class LocalLinearModel(Estimator):
         }
         more = {"predicted_fill": self.predicted_fill_, "views": [view.description for view in self._views]}
         return found | more if whole else found
+
+    def _facts(self) -> dict[str, Any]:
+        self._require_fitted()
+        rows = (self._table >= 0).sum(axis=0).tolist()
+        return {
+            "kind": type(self).__name__,
+            "parameters": self.get_params(),
+            "samples": self.n_samples_,
+            "eigenvalues": self.eigenvalues_,
+            "eigen_solver": self.eigen_solver_,
+            "eigen_residual": self.eigen_residual_,
+            "converged": self.converged_,
+            "separate_sets": len(self.separate_sets_),
+            "neighbor_recall": self.neighbor_recall_,
+            "passes": self.n_passes_,
+            "seconds": float(self.history_["pass_seconds"].sum()),
+            "views": [
+                {"view": own.name, "samples": count, "features": own.shape[1], "kept": own.rows is not None}
+                for own, count in zip(self._views, rows, strict=True)
+            ],
+        }
+
+    def _words(self) -> dict[str, str]:
+        sets = len(self.separate_sets_)
+        return {
+            "embedding": f"{self.n_samples_:,} samples in {self.embedding_.shape[1]} dimensions",
+            "neighbours": f"{self.n_neighbors} of each sample",
+            "eigenvalues": ", ".join(f"{value:.3g}" for value in self.eigenvalues_),
+            "eigenvectors": f"{self.eigen_solver_}, known to {self.eigen_residual_:.1e} of the eigenvalues",
+            "converged": "yes" if self.converged_ else "NO",
+            "graph": "hangs together" if sets == 1 else f"falls apart into {sets} sets",
+        }
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         self._table, self._views = values["view_row"], restored_views(values, attributes["views"])
@@ -318,12 +325,6 @@ class LocallyLinearEmbedding(LocalLinearModel):
     ) -> Array:
         """Embed, and return the embedding of the samples themselves (N, K)."""
         return self.fit(X, y, client=client, callbacks=callbacks).embedding_
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features D."""
-        self._require_fitted()
-        return self._views[0].shape[1]
 
     @property
     def feature_names_in_(self) -> npt.NDArray[Any]:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, DataSource, Graph
+from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError, StoreError
-from dlatent.estimators.base import Fitted, LatentVariableModel
-from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.base import Fitted, Given
+from dlatent.estimators.facts import Facts, component_facts, noise_fact
+from dlatent.estimators.heads import Fits
+from dlatent.estimators.hyperparameters import MixtureHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
-from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.restored import noise_name, restored_outcome
-from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian import mixture
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 
 
-class PPCAMixture(LatentVariableModel):
+class PPCAMixture(MixtureHyperparameters, Fits):
     """A mixture of probabilistic PCA: c ~ π, x = W_c z + μ_c + ε with z ~ N(0, I_K) and ε ~ N(0, σ_c²I), or N(0, Ψ_c).
 
     Every sample comes from one of M components, each with a subspace of its own; which one is not known.
@@ -73,43 +71,6 @@ class PPCAMixture(LatentVariableModel):
     Source: Tipping and Bishop (1999), "Mixtures of probabilistic principal component analysers".
     """
 
-    missing = "raise"
-    _solvers = ()
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        n_mixtures: int = 2,
-        *,
-        noise: Literal["isotropic", "diagonal"] = "isotropic",
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        n_init: int = 5,
-        random_state: Seed = 0,
-        solver: Literal["auto", "em"] = "auto",
-        noise_floor: float = 1e-6,
-        zero_rows: Literal["keep", "raise"] = "keep",
-    ) -> None:
-        self.n_components = n_components
-        self.n_mixtures = n_mixtures
-        self.noise = noise
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.random_state = random_state
-        self.solver = solver
-        self.noise_floor = noise_floor
-        self.zero_rows = zero_rows
-
-    def _check_hyperparameters(self) -> None:
-        super()._check_hyperparameters()
-        for name in ("n_mixtures", "n_init"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise DataError(f"{name} is {value!r}; expected an integer of at least 1")
-        if self.noise not in ("isotropic", "diagonal"):
-            raise DataError(f"noise is {self.noise!r}; expected 'isotropic' or 'diagonal'")
-
     def _check_shape(self, source: DataSource) -> None:
         super()._check_shape(source)
         if self.n_mixtures > source.shape[0]:
@@ -118,65 +79,23 @@ class PPCAMixture(LatentVariableModel):
                 "fewer components of the mixture"
             )
 
-    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
-        view = View("features", source.shape[1], shared=self.noise == "isotropic")
-        return Specification((view,), ((0,),), int(self.n_components))
+    @property
+    def _shared(self) -> bool:  # type: ignore[override]
+        return self.noise == "isotropic"
 
-    def _problem(
-        self,
-        session: Session,
-        specification: Specification,
-        encoded: EncodedTargets | None = None,
-        graph: Graph | None = None,
-    ) -> Problem:
-        found = super()._problem(session, specification, encoded, graph)
-        return replace(found, mixtures=int(self.n_mixtures))
+    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        return {"mixtures": int(self.n_mixtures)}
 
-    def _task(
-        self,
-        plan: Plan,
-        session: Session,
-        specification: Specification,
-        encoded: EncodedTargets | None = None,
-        graph: Graph | None = None,
-    ) -> Task:
-        task = super()._task(plan, session, specification, encoded, graph)
-        return replace(task, options=replace(task.options, starts=int(self.n_init)))
+    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
+        return {"starts": int(self.n_init)}
 
-    def plan(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Plan:
-        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory.
-
-        Parameters: `X` (N, D) and `client` as in `fit`; `y` is ignored.
-        Returns: the plan; `str(plan)` is a page to read.
-        Errors: PlanError where no solver fits in memory, with the way out; DataError for data that cannot be fitted.
-        """
-        self._check_hyperparameters()
-        source, _ = open_input(X)
-        self._check_shape(source)
-        return self._make_plan(source, self._make_specification(source, None), client)
-
-    def fit(self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()) -> Self:
-        """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
-
-        Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
-        path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
-        process's threads); `callbacks` hear how the fit goes on.
-        Errors: DataError naming row, column and block; PlanError before data move; warns ConvergenceWarning,
-        NoiseFloorWarning, PrecisionWarning, and DataWarning for components without samples.
-        """
-        self._check_hyperparameters()
-        source, _ = open_input(X)
-        self._check_shape(source)
-        self._fit(source, None, client, callbacks)
-        return self
-
-    def _keep(self, fitted: Fitted, task: Task) -> None:
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         outcome = fitted.outcome
         if outcome.weights is None:
             # Of one component, which another route has fitted.
             first = Parameters(*(part[None] for part in outcome.parameters))
             outcome = replace(outcome, parameters=first, weights=np.ones(1))
-        super()._keep(replace(fitted, outcome=outcome), task)
+        super()._keep(replace(fitted, outcome=outcome), task, given)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         assert outcome.weights is not None
@@ -194,7 +113,7 @@ class PPCAMixture(LatentVariableModel):
         self.at_floor_ = np.array(outcome.at_floor).reshape(self.noise_variance_.shape)
 
     def _parameter_variables(self) -> dict[str, Any]:
-        shared = self.noise == "isotropic"
+        shared = self._shared
         return {
             "mixture": self._mixture_names,
             "mixture_weight": self.weights_,
@@ -205,8 +124,30 @@ class PPCAMixture(LatentVariableModel):
             noise_name(shared, "noise_floor"): self._specification.floors,
         }
 
+    def _facts(self) -> Facts:
+        return super()._facts() | {"mixture": self.weights_}
+
+    def _words(self) -> dict[str, str]:
+        of = "component" if self._shared else "component and feature"
+        said = f"weights {', '.join(f'{weight:.3g}' for weight in self.weights_)}; a noise variance for each {of}"
+        return super()._words() | {"mixture": said}
+
+    def _noise_facts(self) -> list[Facts]:
+        own = zip(self._mixture_names, self.weights_, self._mixture.noise_variance, strict=True)
+        low = self.at_floor_.reshape(len(self.weights_), -1)
+        return [
+            noise_fact(f"component {m}", noise, low[m], round(weight * self.n_samples_), shared=self._shared)
+            for m, weight, noise in own
+        ]
+
+    def _component_facts(self) -> list[Facts]:
+        names = self._feature_axis()["names"]
+        total = float(self._fitted.outcome.total_variance[0]) * self.n_features_in_
+        each = zip(self._mixture_names.tolist(), self._mixture.loadings, strict=True)
+        return [{"mixture": m} | one for m, own in each for one in component_facts(own, names, total)]
+
     def _restored_outcome(self, values: dict[str, Any], attributes: dict[str, Any]) -> Outcome:
-        weights, loadings, shared = values["mixture_weight"], values["mixture_loadings"], self.noise == "isotropic"
+        weights, loadings, shared = values["mixture_weight"], values["mixture_loadings"], self._shared
         if abs(weights.sum() - 1.0) > 1e-9:
             raise StoreError(f"the weights of the mixture add up to {weights.sum():.10g}, not to 1")
         noise, low = (values[f"mixture_{noise_name(shared, name)}"] for name in ("noise_variance", "at_floor"))
@@ -223,10 +164,11 @@ class PPCAMixture(LatentVariableModel):
     def _mixture_names(self) -> npt.NDArray[np.int64]:
         return np.arange(len(self.weights_))
 
-    def _of_rows(self, X: Data, function: Any, columns: str, names: Any, name: str, **options: Any) -> Rows | str:
+    def _of_rows(
+        self, X: Data, function: Any, name: str, columns: str = "", names: Any = None, **options: Any
+    ) -> Rows | str:
         self._require_fitted()
-        bound, known = partial(function, mixture=self._mixture), self._known_features()
-        return map_rows(X, bound, known, columns=columns, names=names, name=name, **options)
+        return self._mapped(X, partial(function, mixture=self._mixture), name, columns, names, **options)
 
     def predict_proba(
         self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
@@ -240,8 +182,7 @@ class PPCAMixture(LatentVariableModel):
         """
         self._require_fitted()
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        names = self._mixture_names
-        return self._of_rows(X, mixture.responsibilities, "mixture", names, "responsibilities", **options)
+        return self._of_rows(X, mixture.responsibilities, "responsibilities", "mixture", self._mixture_names, **options)
 
     def predict(self, X: Data, *, client: Where = None) -> Rows:
         """The component of the mixture with the largest responsibility.
@@ -249,7 +190,7 @@ class PPCAMixture(LatentVariableModel):
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: (N,) whole numbers from 0, in the kind of the input. Errors: as in `predict_proba`.
         """
-        found: Any = self._of_rows(X, mixture.likeliest, "", None, "mixture", client=client)
+        found: Any = self._of_rows(X, mixture.likeliest, "mixture", client=client)
         return cast(Rows, found.astype(np.int64))
 
     def transform(
@@ -265,8 +206,7 @@ class PPCAMixture(LatentVariableModel):
         """
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
         self._require_fitted()
-        names = self.component_names_
-        return self._of_rows(X, mixture.scores, "component", names, "scores", **options)
+        return self._of_rows(X, mixture.scores, "scores", "component", self.component_names_, **options)
 
     def reconstruct(
         self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
@@ -276,10 +216,8 @@ class PPCAMixture(LatentVariableModel):
         Parameters: as in `predict_proba`.
         Returns: (N, D) in the kind of the input, or the path. Errors: as in `predict_proba`.
         """
-        labels = self._require_fitted().labels
-        names = np.arange(self.n_features_in_) if labels.features is None else np.asarray(labels.features)
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
-        return self._of_rows(X, mixture.reconstructions, labels.dims[1], names, "reconstructed", **options)
+        return self._of_rows(X, mixture.reconstructions, "reconstructed", **self._feature_axis(), **options)
 
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array:
         """What the model expects of the features for given latent variables: E[x|z, c] = W_c z + μ_c.
@@ -304,7 +242,7 @@ class PPCAMixture(LatentVariableModel):
         Parameters: `X` (N, D); `client` as in `fit`.
         Returns: (N,) in nats, in the kind of the input. Errors: as in `predict_proba`.
         """
-        return cast(Rows, self._of_rows(X, mixture.log_densities, "", None, "log_likelihood", client=client))
+        return cast(Rows, self._of_rows(X, mixture.log_densities, "log_likelihood", client=client))
 
     def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats.

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, DataSource
+from dlatent.arrays import Array, AxisLabels
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
+from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.graph_model import GraphModel
+from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
+from dlatent.estimators.hyperparameters import RelationalSupervisedHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, Mask, Seed, TargetsLike
 from dlatent.estimators.map_rows import open_input
-from dlatent.estimators.ppca import PPCA
-from dlatent.estimators.supervised import SupervisedPPCA
-from dlatent.estimators.targets import EncodedTargets, TargetType
+from dlatent.estimators.target_heads import (
+    DrawsWithTargets,
+    ImputesWithTargets,
+    Predicts,
+    ScoresWithTargets,
+    TransformsWithTargets,
+)
+from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.graph_samples import graph_log_likelihood
 from dlatent.fitting.plan import Plan
 from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 
-class RelationalPPCA(GraphModel, PPCA):
+class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draws):
     """Probabilistic relational PCA: T ~ N(1μᵀ, Δ⁻¹, WWᵀ + σ²I) with Δ = γI + (αI + A)ᵀ(αI + A), by maximum likelihood.
 
     Samples in a graph share what they say: the fit is PCA of the features summed over each sample and its
@@ -57,35 +65,6 @@ class RelationalPPCA(GraphModel, PPCA):
     Source: Li, Yeung and Zhang (2009), with errata 15–19 (docs/models/relational.md); rows are samples here.
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        alpha: float = 1.0,
-        gamma: float = 1e-6,
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Seed = 0,
-        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
-        start: Literal["random", "pca"] = "random",
-        start_noise: float | None = None,
-        noise_floor: float = 1e-6,
-        zero_rows: Literal["keep", "raise"] = "keep",
-    ) -> None:
-        super().__init__(
-            n_components,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            solver=solver,
-            noise_floor=noise_floor,
-            zero_rows=zero_rows,
-        )
-        self.alpha = alpha
-        self.gamma = gamma
-        self.start = start
-        self.start_noise = start_noise
-
     def plan(self, X: Data, y: TargetsLike = None, *, graph: GraphLike = None, client: Where = None) -> Plan:
         """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data.
 
@@ -93,10 +72,7 @@ class RelationalPPCA(GraphModel, PPCA):
         Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
         """
-        self._check_hyperparameters()
-        source, _ = open_input(X)
-        self._check_shape(source)
-        return self._make_plan(source, self._make_specification(source, None), client, self._open_graph(graph, source))
+        return self._plan(self._in_graph(self._given(X), graph), client)
 
     def fit(
         self,
@@ -114,11 +90,7 @@ class RelationalPPCA(GraphModel, PPCA):
         ignored.
         Errors: DataError naming row, column and block, or the edge; PlanError before data move; warns as PPCA.
         """
-        self._check_hyperparameters()
-        source, _ = open_input(X)
-        self._check_shape(source)
-        self._fit(source, None, client, callbacks, self._open_graph(graph, source))
-        return self
+        return self._fit(self._in_graph(self._given(X), graph), client, callbacks)
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)): their means and covariances.
@@ -129,7 +101,7 @@ class RelationalPPCA(GraphModel, PPCA):
         1/(γ + α²) where there are no edges.
         Errors: NotFittedError; DataError for other features, for γ = 0 with edges, or for more than 20,000 samples.
         """
-        found = PPCA.posterior(self, X, client=client)
+        found = self._posterior(X, None, client)
         samples, dim = found.sizes[found["scores"].dims[0]], found["scores"].dims[0]
         each = np.full(samples, 1.0 / self._alone()) if graph is None else self.node_variance(graph)
         if len(each) != samples:
@@ -154,7 +126,16 @@ class RelationalPPCA(GraphModel, PPCA):
         return np.asarray(self.mean_ + (drawn - self.mean_) / np.sqrt(self._alone()))
 
 
-class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
+class RelationalSupervisedPPCA(
+    RelationalSupervisedHyperparameters,
+    GraphModel,
+    TransformsWithTargets,
+    ScoresWithTargets,
+    ImputesWithTargets,
+    Predicts,
+    Reconstructs,
+    DrawsWithTargets,
+):
     """Supervised PPCA of samples in a graph: features and targets share z, samples the precision Δ of RelationalPPCA.
 
     H takes the place of the joint covariance of features and targets.  Where some samples have no targets, the
@@ -175,43 +156,10 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
     Source: Li, Yeung and Zhang (2009) and Yu et al. (2006), joined; docs/models/relational.md.
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        alpha: float = 1.0,
-        gamma: float = 1e-6,
-        tol: float = 1e-9,
-        max_iter: int | None = None,
-        random_state: Seed = 0,
-        solver: Literal["auto", "covariance", "krylov", "em"] = "auto",
-        start: Literal["random", "pca"] = "random",
-        start_noise: float | None = None,
-        noise_floor: float = 1e-6,
-        zero_rows: Literal["keep", "raise"] = "keep",
-        target_type: TargetType = "auto",
-        target_noise_floor: float = 1e-3,
-    ) -> None:
-        super().__init__(
-            n_components,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            solver=solver,
-            noise_floor=noise_floor,
-            zero_rows=zero_rows,
-            target_type=target_type,
-            target_noise_floor=target_noise_floor,
-        )
-        self.alpha = alpha
-        self.gamma = gamma
-        self.start = start
-        self.start_noise = start_noise
-
-    def _encoded(self, source: DataSource, y: TargetsLike, labelled: Mask) -> EncodedTargets:
-        encoded = super()._encoded(source, y, labelled)
+    def _encoded(self, y: TargetsLike, labelled: Mask, samples: int, labels: AxisLabels) -> EncodedTargets:
+        encoded = super()._encoded(y, labelled, samples, labels)
         if not encoded.complete:
-            self._require_completable(source.shape[0])
+            self._require_completable(samples)
         return encoded
 
     def _require_completable(self, samples: int) -> None:
@@ -236,12 +184,7 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
         Parameters: `X`, `y`, `labelled`, `graph` and `client` as in `fit`.
         Returns: the plan. Errors: PlanError, DataError as in `fit`.
         """
-        self._check_hyperparameters()
-        source, _ = open_input(X)
-        self._check_shape(source)
-        encoded = self._encoded(source, y, labelled)
-        specification = self._make_specification(source, encoded)
-        return self._make_plan(source, specification, client, self._open_graph(graph, source), encoded)
+        return self._plan(self._in_graph(self._given_targets(X, y, labelled), graph), client)
 
     def fit(
         self,
@@ -258,13 +201,7 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
         Parameters: `X`, `y`, `labelled`, `client`, `callbacks` as in SupervisedPPCA; `graph` as in RelationalPPCA.
         Errors: DataError (also: some samples without targets where γ = 0 or there are more than 20,000), PlanError.
         """
-        self._check_hyperparameters()
-        source, _ = open_input(X)
-        self._check_shape(source)
-        encoded = self._encoded(source, y, labelled)
-        self._fit(source, encoded, client, callbacks, self._open_graph(graph, source))
-        self._publish_targets(encoded.encoding)
-        return self
+        return self._fit(self._in_graph(self._given_targets(X, y, labelled), graph), client, callbacks)
 
     def predictive_variance(self) -> Array:
         """Variance of each output of a sample without edges, given its features (L,)."""
@@ -287,7 +224,7 @@ class RelationalSupervisedPPCA(GraphModel, SupervisedPPCA):
             self._require_completable(len(targets))
         return joint_log_likelihood(self, X, graph, targets, client, determinant)
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # type: ignore[override]
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Draw samples without edges; as in SupervisedPPCA."""
         x, y = super().sample(n_samples, random_state=random_state)
         scale = 1.0 / np.sqrt(self._alone())
@@ -301,15 +238,15 @@ def joint_log_likelihood(
     model._require_fitted()
     source, _ = open_input(X)
     model._known_features().check(source.shape, source.labels.features)
-    opened = model._open_graph(graph, source)
-    constant = model.log_determinant(opened, client=client, **determinant)
+    given = model._in_graph(Given(source), graph)
+    constant = model.log_determinant(given.graph, client=client, **determinant)
     specification = model._specification
     if targets is not None:
         partly = bool(np.isnan(targets[:, 0]).any())
         specification = replace(specification, patterns=((0, 1), (0,)) if partly else ((0, 1),))
-    with connect(source, targets=targets, client=client, graph=opened) as session:
-        plan = model._planned(session, specification, None, opened)
-        task = model._task(plan, session, specification, graph=opened)
+    with connect(source, targets=targets, client=client, graph=given.graph) as session:
+        task = model._task(session, given, specification)
+        plan = model._planned(task, session)
         session.keep(plan.cache_bytes)
         value = graph_log_likelihood(task, plan, model._parameters, session.run)
     width = sum(specification.sizes)

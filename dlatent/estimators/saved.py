@@ -37,6 +37,14 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Facts about the fit as JSON values; `whole` adds what only a saved model needs."""
         raise NotImplementedError
 
+    def _facts(self) -> dict[str, Any]:
+        """What the fitted model is and how its fit went, as JSON values; lists of facts are tables."""
+        raise NotImplementedError
+
+    def _words(self) -> dict[str, str]:
+        """The same, but for the tables, in words by name."""
+        raise NotImplementedError
+
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         """Become the model that was saved with these; the parameters of the constructor are set.
 

@@ -2,46 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels
+from dlatent.arrays import Array, AxisLabels, Features
+from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
-from dlatent.errors import DataError
-from dlatent.estimators.base import LatentVariableModel
+from dlatent.estimators.base import Fitted, Given, LatentVariableModel
+from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.facts import shortened
+from dlatent.estimators.heads import Imputing
+from dlatent.estimators.hyperparameters import TargetHyperparameters
+from dlatent.estimators.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.targets import EncodedTargets, TargetEncoding, TargetType, check_dropped_rows, encode_targets
+from dlatent.estimators.linear import LinearModel
+from dlatent.estimators.map_rows import open_input
+from dlatent.estimators.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.task import Task
+from dlatent.linear_gaussian.complete import RowFunction
 from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
 
 
-class TargetHeads(LatentVariableModel):
+def output_rows(
+    x: Features,
+    y: Array | None,
+    parameters: Parameters,
+    specification: Specification,
+    scores: RowFunction,
+    encoding: TargetEncoding,
+) -> Array:
+    """Mean of the outputs (n, L) given the features."""
+    own, z = specification.slices[1], scores(x, None, parameters, specification)
+    return encoding.decode(z @ parameters.loadings[own].T + parameters.mean[own])
+
+
+def variance_rows(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+) -> Array:
+    """Variance of the outputs (n, L) given the observed features."""
+    loadings = encoding.rotation @ parameters.loadings[specification.slices[1]]
+    noise = parameters.noise_variance[1] * (encoding.rotation**2).sum(axis=1)
+    return np.asarray(incomplete.linear_variances(x, None, parameters, specification, loadings) + noise)
+
+
+class TargetModel(TargetHyperparameters, LatentVariableModel):
     """A model whose last view are encoded targets; see SupervisedPPCA."""
 
-    target_type: TargetType
-    target_noise_floor: float
     classes_: npt.NDArray[Any]
     _encoding: TargetEncoding
 
-    def _target_floors(self) -> tuple[float, ...]:
-        return (float(self.target_noise_floor),)
+    def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
+        return (*super()._floor_parts(specification)[:-1], float(self.target_noise_floor))
 
-    def _floor_names(self) -> tuple[tuple[str, float], ...]:
-        return (("target_noise_floor", self.target_noise_floor),)
-
-    def _encode(self, y: Any, labelled: Any, samples: int, labels: AxisLabels) -> EncodedTargets:
+    def _encoded(self, y: TargetsLike, labelled: Mask, samples: int, labels: AxisLabels) -> EncodedTargets:
         """The targets of so many samples, whose data have these labels."""
-        if self.target_type not in ("auto", "class", "multilabel", "regression"):
-            raise DataError(
-                f"target_type is {self.target_type!r}; expected 'auto', 'class', 'multilabel' or 'regression'"
-            )
         values, mask = plain_rows(y, labels), plain_rows(labelled, labels)
         check_dropped_rows(values, samples, labels)
-        return encode_targets(values, samples, self.target_type, mask=mask, holes=self.missing != "raise")
+        return encode_targets(values, samples, self.target_type, mask=mask, holes=self._missing != "raise")
+
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
+        super()._keep(fitted, task, given)
+        assert given.targets is not None
+        self._publish_targets(given.targets.encoding)
 
     def _publish_targets(self, encoding: TargetEncoding) -> None:
         own = self._specification.slices[-1]
@@ -73,6 +104,13 @@ class TargetHeads(LatentVariableModel):
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         return super()._attributes(whole=whole) | ({"target_kind": self._encoding.kind} if whole else {})
+
+    def _facts(self) -> dict[str, Any]:
+        return super()._facts() | {"targets": self._encoding.names}
+
+    def _words(self) -> dict[str, str]:
+        names = self._encoding.names
+        return super()._words() | {"labels": f"{len(names)}: {shortened(names)}"}
 
     def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
         features = super()._restored_parameters(values)
@@ -109,3 +147,184 @@ class TargetHeads(LatentVariableModel):
         about = pattern_projection(self._parameters, self._specification, tuple(views))
         explained = np.einsum("kl,kj,jl->l", self.target_components_, about.covariance, self.target_components_)
         return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
+
+
+class RowTargets(TargetModel, LinearModel):
+    """A model of samples × features with targets for some of the samples."""
+
+    def _given_targets(self, X: Data, y: TargetsLike, labelled: Mask) -> Given:
+        """The data of a fit and their targets."""
+        given = self._given(X)
+        return Given(given.source, self._encoded(y, labelled, given.source.shape[0], given.source.labels))
+
+    def _encode_new(self, X: Data, y: TargetsLike) -> Array | None:
+        """Encoded targets (N, L') of new rows; None without any. Errors: NotFittedError, DataError."""
+        self._require_fitted()
+        if y is None:
+            return None
+        rows = int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
+        return self._encoding.encode(plain_rows(y, None), rows, holes=self._missing != "raise")
+
+
+class FitsTargets(RowTargets):
+    """Models that are fitted to features and targets."""
+
+    def plan(self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, client: Where = None) -> Plan:
+        """What `fit` would do and cost, from metadata and the targets alone.
+
+        Parameters: `X`, `y`, `labelled` and `client` as in `fit`.
+        Returns: the plan; `str(plan)` is a page to read.
+        Errors: PlanError where no solver fits in memory, with the way out; DataError as in `fit`.
+        """
+        return self._plan(self._given_targets(X, y, labelled), client)
+
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        labelled: Mask = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
+        """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
+
+        Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
+        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `callbacks` as in PPCA.
+        Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
+        """
+        return self._fit(self._given_targets(X, y, labelled), client, callbacks)
+
+
+class TransformsWithTargets(RowTargets):
+    """Models that give the latent variables of rows from features and, where present, targets."""
+
+    def transform(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
+
+        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out` as in
+        PPCA.
+        Returns: (N, K) in the kind of the input, or the path of the written store.
+        """
+        return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, client=client)
+
+    def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
+        """The distribution of the latent variables given the features and, where present, the targets.
+
+        Parameters: `X` (N, D); `y` as in `transform`.
+        Returns: Dataset with `scores` (sample, component) and `covariance`; with `y` there are two covariances
+        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (sample) tells which is
+        whose; where entries may be missing each row has its own (sample, component, component_2).
+        """
+        return self._posterior(X, self._encode_new(X, y), client)
+
+
+class ScoresWithTargets(RowTargets):
+    """Models that give the likelihood of features and, where present, targets."""
+
+    def score_samples(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
+        """Log-likelihood of each sample: log p(x, y) where targets are given, log p(x) elsewhere.
+
+        Parameters: `X` (N, D); `y` as in `transform`.
+        Returns: (N,) in nats, the targets on their rank, in the kind of the input.
+        Errors: NotFittedError; DataError for other features, or labels that the model does not know.
+        """
+        return self._log_likelihoods(X, self._encode_new(X, y), client)
+
+    def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
+        """Mean log-likelihood per sample, in nats; not the accuracy of `predict`.
+
+        Parameters: `X` (N, D); `y` as in `transform`.
+        Returns: a number. Errors: as in `score_samples`.
+        """
+        return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
+
+
+class ImputesWithTargets(RowTargets, Imputing):
+    """Models that fill in missing features from the others and, where present, the targets."""
+
+    def impute(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        """The features with each missing entry replaced by its mean given the observed ones, and the targets if given.
+
+        Parameters: `X` (N, D); `y` as in `transform`; `out` as in PPCA. Returns and errors: as in PPCA.
+        """
+        targets = self._encode_new(X, y)
+        return self._imputed(incomplete.imputed, X, targets, "imputed", out=out, overwrite=overwrite, client=client)
+
+    def impute_variance(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        """The variance of each missing entry of the features; see `impute`."""
+        targets, function = self._encode_new(X, y), incomplete.imputed_variances
+        return self._imputed(function, X, targets, "imputed_variance", out=out, overwrite=overwrite, client=client)
+
+
+class Predicts(RowTargets):
+    """Models that predict targets from features."""
+
+    def decision_function(self, X: Data, *, client: Where = None) -> Rows:
+        """Mean of the outputs given the features, E[y|x] = μ_y + W_y E[z|x].
+
+        Parameters: `X` (N, D); `client` as in `fit`.
+        Returns: (N, L) in the kind of the input, dims (sample, target): regression values, or scores of the classes
+        or labels.
+        Errors: NotFittedError; DataError as in `PPCA.transform`.
+        """
+        self._require_fitted()
+        function = self._rows(partial(output_rows, scores=self._functions.scores, encoding=self._encoding))
+        return cast(Rows, self._mapped(X, function, "outputs", "target", self._encoding.names, client=client))
+
+    def predict(self, X: Data, *, return_variance: bool = False, client: Where = None) -> Rows | tuple[Rows, Rows]:
+        """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²VVᵀ).
+
+        Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½),
+        or means (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same
+        for all rows, or where entries may be missing that of each row (N, L).
+        """
+        values: Rows = self._predicted(self.decision_function(X, client=client))
+        if not return_variance:
+            return values
+        if self._missing == "raise":
+            return values, self.predictive_variance()
+        function = self._rows(partial(variance_rows, encoding=self._encoding))
+        return values, cast(Rows, self._mapped(X, function, "variance", "target", self._encoding.names, client=client))
+
+    def predictive_variance(self) -> Array:
+        """Variance of each output given the features (L,): the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ."""
+        self._require_fitted()
+        return self._output_variance((0,))
+
+
+class DrawsWithTargets(RowTargets):
+    """Models that samples with targets are drawn from."""
+
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
+
+        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
+        Returns: features (n_samples, D) and outputs (n_samples, L). Errors: NotFittedError.
+        """
+        both, own = self._drawn(n_samples, random_state), self._specification.slices
+        return both[:, own[0]], self._encoding.decode(both[:, own[1]])

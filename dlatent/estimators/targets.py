@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,9 @@ import scipy.linalg as la
 from dlatent.arrays import Array, AxisLabels, Integers
 from dlatent.engine.targets import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
+from dlatent.estimators.hyperparameters import TargetType
 from dlatent.linear_gaussian.canonical import column_signs
 
-TargetType = Literal["auto", "class", "multilabel", "regression"]
 RANK_TOLERANCE = 1e-12
 """Directions of the targets with less than this part of the largest variance are constants."""
 

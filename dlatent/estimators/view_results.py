@@ -27,8 +27,8 @@ from dlatent.estimators.inputs import (
     TargetsLike,
     Views,
 )
+from dlatent.estimators.linear import posterior_dataset
 from dlatent.estimators.map_rows import map_rows, open_input
-from dlatent.estimators.ppca import posterior_dataset
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.joint import (
     JointRequest,
@@ -47,7 +47,7 @@ from dlatent.stores.joint import JointSource, joint
 from dlatent.stores.joint_rows import Table
 
 
-class Samples(NamedTuple):
+class JointSamples(NamedTuple):
     """The views of joint samples by name, and the rows of each that are theirs (samples, views), −1 where they lack
     one."""
 
@@ -124,7 +124,7 @@ class ViewResults(LatentVariableModel):
         rows = partial(function, view=number, parameters=self._parameters, specification=self._specification)
         return map_rows(data, rows, self._known_view(view), columns=columns, names=names, name=name, **options)
 
-    def _samples(self, views: Views, correspondence: Pairing, on: Names) -> Samples:
+    def _samples(self, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
         """Joint samples of new data; those of one view are its rows."""
         data, sources = opened(views, on)
         for name in sources:
@@ -132,15 +132,15 @@ class ViewResults(LatentVariableModel):
         for name, own in sources.items():
             self._known_view(name).check(own.shape, own.labels.features)
         if len(sources) == 1:
-            return Samples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
-        return Samples(sources, joined_rows(correspondence, on, data, sources))
+            return JointSamples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
+        return JointSamples(sources, joined_rows(correspondence, on, data, sources))
 
-    def _numbers(self, samples: Samples) -> list[int]:
+    def _numbers(self, samples: JointSamples) -> list[int]:
         """The number of each of their views in the model."""
         names = [view.name for view in self._specification.views]
         return [names.index(name) for name in samples.sources]
 
-    def _together(self, samples: Samples, client: Any, function: PartsFunction, width: int) -> Together:
+    def _together(self, samples: JointSamples, client: Any, function: PartsFunction, width: int) -> Together:
         """A function of joint samples, with `width` values each, in the order of their table."""
         sources, table = samples
         numbers, source = self._numbers(samples), joint(sources, table)
@@ -187,7 +187,7 @@ class ViewResults(LatentVariableModel):
             raise DataError("out is for the scores of one view; those of several views come in memory")
         return self._joint_scores(self._samples(views, correspondence, on), client)
 
-    def _joint_scores(self, samples: Samples, client: Any) -> xr.DataArray:
+    def _joint_scores(self, samples: JointSamples, client: Any) -> xr.DataArray:
         found = self._together(samples, client, joint_scores, self._n_features_out)
         coords = {"component": self.component_names_, **found.rows}
         return xr.DataArray(found.values, dims=("sample", "component"), coords=coords, name="scores")
@@ -217,7 +217,7 @@ class ViewResults(LatentVariableModel):
             return posterior_dataset(scores, about.covariance[None], np.zeros(scores.shape[0], dtype=np.int64))
         return self._joint_posterior(self._samples(views, correspondence, on), client)
 
-    def _joint_posterior(self, samples: Samples, client: Any) -> xr.Dataset:
+    def _joint_posterior(self, samples: JointSamples, client: Any) -> xr.Dataset:
         scores, (sets, patterns, pattern) = self._joint_scores(samples, client), self._sets(samples)
         covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]
         found = posterior_dataset(scores, np.stack(covariances), pattern)
@@ -225,7 +225,9 @@ class ViewResults(LatentVariableModel):
             return found
         return found.assign(has=(("pattern", "view"), sets)).assign_coords(view=list(samples.sources))
 
-    def _sets(self, samples: Samples) -> tuple[npt.NDArray[np.bool_], list[tuple[int, ...]], npt.NDArray[np.int64]]:
+    def _sets(
+        self, samples: JointSamples
+    ) -> tuple[npt.NDArray[np.bool_], list[tuple[int, ...]], npt.NDArray[np.int64]]:
         """The sets of views that occur (sets, views), the same as numbers in the model, and the set of each sample."""
         sets, pattern = np.unique(samples.table >= 0, axis=0, return_inverse=True)
         numbers = self._numbers(samples)
@@ -294,7 +296,7 @@ class ViewResults(LatentVariableModel):
             return cast(Rows, self._alone(*alone, view_densities, "", None, "log_likelihood", client=client))
         return self._joint_densities(self._samples(views, correspondence, on), client)
 
-    def _joint_densities(self, samples: Samples, client: Where) -> xr.DataArray:
+    def _joint_densities(self, samples: JointSamples, client: Where) -> xr.DataArray:
         found = self._together(samples, client, joint_densities, 1)
         return xr.DataArray(found.values[:, 0], dims=("sample",), coords=found.rows, name="log_likelihood")
 
@@ -320,25 +322,13 @@ class ViewResults(LatentVariableModel):
         rows = self._drawn(n_samples, random_state)
         return {name: rows[:, at] for name, at in zip(self.view_names_, self._specification.slices, strict=True)}
 
-    def _drawn(self, n_samples: int, random_state: Any) -> Array:
-        """Samples of all stacked views."""
-        self._require_fitted()
-        rng, p = np.random.default_rng(random_state), self._parameters
-        z = rng.standard_normal((n_samples, self._n_features_out))
-        noise = np.sqrt(self._specification.per_feature(p.noise_variance))
-        return np.asarray(z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise)
-
     def get_covariance(self, view: str, other: str | None = None) -> Array:
         """The model's covariance of a view, W_vW_vᵀ + Ψ_v, or that between two views, W_vW_wᵀ.
 
         Returns: (D_v, D_v) or (D_v, D_w).  Errors: NotFittedError; DataError for unknown views.
         """
-        own = self._specification.slices[self._number(view)]
-        loadings = self._parameters.loadings
-        if other is not None and other != view:
-            return np.asarray(loadings[own] @ loadings[self._specification.slices[self._number(other)]].T)
-        noise = self._specification.per_feature(self._parameters.noise_variance)[own]
-        return np.asarray(loadings[own] @ loadings[own].T + np.diag(noise))
+        slices = self._specification.slices
+        return self._covariance(slices[self._number(view)], None if other is None else slices[self._number(other)])
 
 
 def _placed_results(block: Block, request: JointRequest) -> tuple[tuple[int, Array], ...]:

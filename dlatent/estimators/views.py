@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,16 @@ from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.estimators.base import INITIAL_MEAN
+from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
+from dlatent.estimators.facts import Facts, component_facts, total_variance
 from dlatent.estimators.inputs import Names, Pairing, TargetsLike, Views
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.estimators.view_results import Samples, ViewResults, arrangement, opened
+from dlatent.estimators.view_results import JointSamples, ViewResults, arrangement, opened
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
+from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
 from dlatent.linear_gaussian.moments import count_empty_views, representable
 from dlatent.linear_gaussian.specification import Specification, View
@@ -33,22 +35,10 @@ from dlatent.stores.joint import JointSource, joint
 class CorrespondenceModel(ViewResults):
     """The common part of the models of several views: opening, planning and fitting; see CorrespondencePPCA."""
 
-    missing = "raise"
-    noise: Literal["ml", "zero"] = "ml"
     noise_variance_: dict[str, float | Array]
     at_floor_: dict[str, bool | npt.NDArray[np.bool_]]
 
-    def _check_hyperparameters(self) -> None:
-        super()._check_hyperparameters()
-        if self.noise not in ("ml", "zero"):
-            raise DataError(f"noise is {self.noise!r}; expected 'ml', or 'zero' for the limit of PCA")
-        if self.noise == "zero" and self.solver == "em":
-            raise DataError(
-                "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
-                "solver='auto'"
-            )
-
-    def _to_fit(self, views: Views, correspondence: Pairing, on: Names) -> Samples:
+    def _to_fit(self, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
         """The joint samples of views to be fitted."""
         self._check_hyperparameters()
         data, sources = opened(views, on)
@@ -61,22 +51,18 @@ class CorrespondenceModel(ViewResults):
                 f"n_components is {self.n_components}, but {rows} samples × {features} features of all views allow "
                 f"at most {min(rows, features) - 1}; ask for fewer components"
             )
-        return Samples(sources, table)
+        return JointSamples(sources, table)
 
-    def _joint(self, samples: Samples) -> JointSource:
+    def _given(self, samples: JointSamples, targets: EncodedTargets | None = None) -> Given:
         """Samples as the data of a fit."""
         names = self._feature_views(tuple(samples.sources))
-        return joint(*samples, refuse_zero_rows=names if self.zero_rows == "raise" else ())
+        return Given(joint(*samples, refuse_zero_rows=names if self.zero_rows == "raise" else ()), targets)
 
-    def _make_specification(self, source: DataSource, encoded: EncodedTargets | None) -> Specification:
-        assert isinstance(source, JointSource)
+    def _make_specification(self, given: Given) -> Specification:
+        source = joint_source(given.source)
         noise = {"shared": self._shared, "fixed": self._noise_is_given}
         views = tuple(View(name, own.shape[1], **noise) for name, own in source.views.items())
         return Specification(views, source.patterns, int(self.n_components))
-
-    @property
-    def _noise_is_given(self) -> bool:
-        return bool(self.noise == "zero")
 
     def _variables(self, *, whole: bool) -> dict[str, Any]:
         names = self.view_names_
@@ -93,6 +79,14 @@ class CorrespondenceModel(ViewResults):
         more = {"view_dims": [list(own.dims) for own in labels], "view_labels": [kind_of(own) for own in labels]}
         return super()._attributes(whole=whole) | (more if whole else {})
 
+    def _component_facts(self) -> list[Facts]:
+        names, sizes = list[str](), self._specification.sizes
+        for view, width in zip(self.view_names_, sizes, strict=False):
+            labels = self._view_labels[view].features
+            names += [f"{view} {name}" for name in (range(width) if labels is None else labels)]
+        total = total_variance(self._fitted.outcome, self._specification, len(self.view_names_))
+        return component_facts(self._parameters.loadings[self._own], names, total)
+
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
         self._view_labels = {}
@@ -106,26 +100,24 @@ class CorrespondenceModel(ViewResults):
             features = values["feature"][at].astype(kind) if kind else None
             self._view_labels[name] = AxisLabels((dims[0], dims[1]), None, features)
 
-    def _seen(self, specification: Specification) -> dict[str, Any]:
-        return {"views": specification.sizes, "present": specification.patterns, "targets": 0}
+    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        source = joint_source(given.source)
+        largest = max(block.nbytes for own in (source, *source.views.values()) for block in own.blocks)
+        sizes, patterns = specification.sizes, specification.patterns
+        return {"views": sizes, "present": patterns, "targets": 0, "largest_block": largest}
 
-    def _largest_block(self, source: DataSource) -> int:
-        assert isinstance(source, JointSource)
-        return max(block.nbytes for own in (source, *source.views.values()) for block in own.blocks)
-
-    def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
-        targets = self._target_floors()
-        return (float(self.noise_floor),) * (len(specification.views) - len(targets)) + targets
+    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
+        return {"arrangement": self._arrangement(given.source)}
 
     def _arrangement(self, source: DataSource) -> Arrangement:
-        assert isinstance(source, JointSource)
-        return arrangement(source, tuple(range(len(source.views))), source.sizes)
+        """Which views the rows of a block have."""
+        own = joint_source(source)
+        return arrangement(own, tuple(range(len(own.views))), own.sizes)
 
     def _count(self, source: DataSource) -> Callable[[Block], int]:
-        assert isinstance(source, JointSource)
-        views = len(self._feature_views(tuple(source.views)))
-        about = self._arrangement(source)
-        return partial(count_empty_views, arrangement=about, patterns=source.patterns, views=views)
+        own, about = joint_source(source), self._arrangement(source)
+        views = len(self._feature_views(tuple(own.views)))
+        return partial(count_empty_views, arrangement=about, patterns=own.patterns, views=views)
 
     def _feature_views(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the views that are features."""
@@ -133,8 +125,7 @@ class CorrespondenceModel(ViewResults):
 
     def _initial_mean(self, session: Session, *, observed: bool) -> Array:
         """The mean of each dense view over the first block that has it, zero for sparse ones."""
-        source = session.source
-        assert isinstance(source, JointSource)
+        source = joint_source(session.source)
         request = MeanRequest(source.patterns, self._arrangement(source))
         shift, bounds = np.zeros(source.shape[1]), np.cumsum([0, *source.sizes])
         for view, own in enumerate(source.views.values()):
@@ -153,8 +144,7 @@ class CorrespondenceModel(ViewResults):
         Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
         """
-        source = self._joint(self._to_fit(views, correspondence, on))
-        return self._make_plan(source, self._make_specification(source, None), client)
+        return self._plan(self._given(self._to_fit(views, correspondence, on)), client)
 
     def fit(
         self,
@@ -176,15 +166,12 @@ class CorrespondenceModel(ViewResults):
         `callbacks` as in PPCA.
         Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
         """
-        self._fit_samples(self._to_fit(views, correspondence, on), None, client, callbacks)
-        return self
+        return self._fit(self._given(self._to_fit(views, correspondence, on)), client, callbacks)
 
-    def _fit_samples(
-        self, samples: Samples, encoded: EncodedTargets | None, client: Any, callbacks: Sequence[Callback]
-    ) -> None:
-        names = self._feature_views(tuple(samples.sources))
-        self._view_labels = {name: samples.sources[name].labels for name in names}
-        self._fit(self._joint(samples), encoded, client, callbacks)
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
+        sources = joint_source(given.source).views
+        self._view_labels = {name: sources[name].labels for name in self._feature_views(tuple(sources))}
+        super()._keep(fitted, task, given)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         specification, parameters = outcome.specification, outcome.parameters
@@ -202,6 +189,12 @@ class CorrespondenceModel(ViewResults):
     def _by_view(self, values: npt.NDArray[Any]) -> Any:
         """One number of a view whose features share it, else an array."""
         return values[0].item() if self._shared else values
+
+
+def joint_source(source: DataSource) -> JointSource:
+    """The data of a fit, which are joint samples."""
+    assert isinstance(source, JointSource)
+    return source
 
 
 def kind_of(labels: AxisLabels) -> str:

@@ -82,7 +82,7 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
     def visit(mixture: Mixture) -> MixtureSums:
         return run(Pass(block_mixture, MixtureRequest(mixture, shift), name="mixture"))
 
-    begun = _best_start(_stacked(subset.rows), problem.mixtures, shift, specification, unit, options, rng)
+    begun = _best_start(_stacked(subset.rows), task, shift, specification, unit, options, rng)
     climb = _Climb(visit, specification, unit, options, report)
     best, value, converged = climb.textbook(begun) if task.textbook else climb.accelerated(begun)
     found = canonical_mixture(best.moved(shift), specification)
@@ -127,7 +127,7 @@ def _stacked(rows: tuple[Any, ...]) -> Features:
 
 def _best_start(
     rows: Features,
-    mixtures: int,
+    task: Task,
     shift: Array,
     specification: Specification,
     unit: Array,
@@ -141,8 +141,8 @@ def _best_start(
         return mixture_sums(rows, MixtureRequest(mixture, shift))
 
     found = list[tuple[int, float, int, Mixture]]()
-    for _ in range(options.starts):
-        start = _from_centres(rows, mixtures, shift, specification, unit, rng)
+    for _ in range(task.starts):
+        start = _from_centres(rows, task.problem.mixtures, shift, specification, unit, rng)
         climb = _Climb(visit, specification, unit, options, None)
         point, value, _ = climb.accelerated(start, SUBSET_STEPS, SUBSET_TOLERANCE)
         few = point.weights * rows.shape[0] < specification.n_components + 2

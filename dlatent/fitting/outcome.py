@@ -61,9 +61,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Options:
     """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations (0: as the
-    route finds right), the seed, the
-    noise floors as parts of the views' mean variances, the widest subspace the driver may hold, whether rows of
-    zeros and missing entries are refused, and from how many starts a mixture is fitted."""
+    route finds right), the seed, the noise floors as parts of the views' mean variances, the widest subspace the driver
+    may hold, and whether rows of zeros and missing entries are refused."""
 
     tolerance: float
     max_iterations: int
@@ -74,4 +73,3 @@ class Options:
     verify: bool = True
     refuse_zero_rows: bool = True
     refuse_missing: bool = False
-    starts: int = 1

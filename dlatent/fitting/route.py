@@ -6,7 +6,8 @@ them by name.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from dlatent.arrays import Array
 from dlatent.fitting.outcome import Outcome, Report
@@ -14,39 +15,55 @@ from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.task import Task
 from dlatent.passes import Run
 
-MIXED = "which component of the mixture a row is of is not known"
+
+def demands(problem: Problem) -> dict[str, str]:
+    """What a fit asks of its route beyond complete samples with one noise variance, and why other routes are none, in
+    words that a user understands."""
+    graph = problem.graph_entries is not None
+    asked = {
+        "mixture": (problem.mixtures > 1, "which component of the mixture a row is of is not known"),
+        "kernel": (problem.kernel is not None, "a kernel makes the features, which are never written down"),
+        "landmarks": (problem.landmarks > 0, "landmarks are asked for"),
+        "missing": (problem.missing, "any entry may be missing"),
+        "partly labelled graph": (
+            graph and problem.patterns > 1,
+            "some of the samples in the graph have no targets",
+        ),
+        "graph": (graph, "rows are joined by a graph"),
+        "own noise": (not problem.shared, "each feature has a noise variance of its own"),
+        "views": (bool(problem.views), "there are several views"),
+        "targets": (problem.targets > 0, "there are targets"),
+    }
+    return {name: why for name, (there, why) in asked.items() if there}
 
 
-def hidden(problem: Problem) -> str | None:
-    """Why features have no sums over samples that serve all parameters, in words; None where they have."""
-    if problem.mixtures > 1:
-        return MIXED
-    if problem.kernel is not None:
-        return "a kernel makes the features, which are never written down"
-    return "any entry may be missing" if problem.missing else None
+class Route(ABC):
+    """One way to fit a model, registered in `fitting.routes`.
 
+    Parameters
+    ----------
+    name : what users call it.
+    serves : the demands that it meets (see `demands`).
+    observed : whether it begins from the mean of the observed entries, whichever are missing.
+    """
 
-class Route(Protocol):
-    """One way to fit a model, registered in `fitting.routes`."""
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        ...
-
-    @property
-    def observed(self) -> bool:
-        """Whether it begins from the mean of the observed entries, whichever are missing."""
-        ...
+    name: ClassVar[str]
+    serves: ClassVar[frozenset[str]]
+    observed: ClassVar[bool] = False
 
     def refuses(self, problem: Problem) -> str | None:
         """Why it is no way for such a fit, in words that a user understands; None where it is one."""
-        ...
+        unmet = (why for demand, why in demands(problem).items() if demand not in self.serves)
+        return next(unmet, None) or self.misfit(problem)
 
+    def misfit(self, problem: Problem) -> str | None:
+        """Why it is no way for a fit whose demands it meets."""
+        return None
+
+    @abstractmethod
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """Passes, seconds, bytes, memory of worker and driver."""
-        ...
 
+    @abstractmethod
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum; `shift` (D,) is a point near the mean of the features, about which sums are taken."""
-        ...

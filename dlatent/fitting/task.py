@@ -69,6 +69,7 @@ class Task:
     relation : of samples in a graph; None where they are independent.
     arrangement : which views the rows of a block have, where the data are several views.
     kernel : what makes the features; None where they are the data.
+    starts : from how many starts a mixture is fitted.
     """
 
     problem: Problem
@@ -79,6 +80,7 @@ class Task:
     relation: Relation | None = None
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None
+    starts: int = 1
 
     @property
     def growing(self) -> tuple[int, ...]:

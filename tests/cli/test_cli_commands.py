@@ -95,7 +95,8 @@ def test_fit_writes_json_and_nothing_else(run, store: Path, tmp_path: Path) -> N
     said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--json")
     assert said.json["log_likelihood"] == dlatent.load(tmp_path / "m.zarr").log_likelihood_
     assert said.json["converged"] is True
-    assert said.json["target_noise_variance"] is None
+    assert [own["view"] for own in said.json["noise"]] == ["features"]
+    assert "targets" not in said.json
 
 
 def test_fit_takes_the_labels_of_the_store_of_a_column_or_of_a_file(run, store: Path, tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_defaults_in_the_help_are_those_of_the_estimator(run) -> None:
     said = " ".join(run("fit", "supervised", "--help").out.split())
     defaults = dlatent.SupervisedPPCA().get_params()
     assert f"to stop at (default {defaults['tol']:g})" in said
-    assert f"first directions (default {defaults['random_state']})" in said
+    assert f"drawn at random (default {defaults['random_state']})" in said
     assert f"of the mean variance (default {defaults['noise_floor']:g})" in said
     assert f"of the labels (default {defaults['target_noise_floor']:g})" in said
     said = " ".join(run("fit", "relational", "--help").out.split())

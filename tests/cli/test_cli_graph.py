@@ -94,11 +94,14 @@ def test_fit_of_graph_rows_saves_what_the_library_fits(run, store: Path, graph: 
     loaded = dlatent.load(tmp_path / "m.zarr")
     assert loaded.get_params() == fitted.get_params()
     np.testing.assert_array_equal(loaded.components_, fitted.components_)
-    assert "115; 4 samples have no edge; they are fitted like the others" in said.out
-    assert f"{fitted.log_likelihood_:.10g} nats without ½ D log|Δ| of the graph, converged" in said.out
+    assert "115, with α = 0.5 and γ = 0.001; 4 samples have no edge; they are fitted like the others" in said.out
+    assert f"{fitted.log_likelihood_:.10g} nats without ½ D log|Δ| of the graph" in said.out
     listed = run(*words, tmp_path / "l.zarr", "--graph", tmp_path / "ring.csv", "--direction", "undirected", "--json")
     assert listed.json["graph"] == {
         "edges": 115,
+        "alpha": 0.5,
+        "gamma": 1e-3,
+        "rank": 120,
         "notes": ["4 samples have no edge; they are fitted like the others"],
     }
     np.testing.assert_array_equal(dlatent.load(tmp_path / "l.zarr").components_, fitted.components_)

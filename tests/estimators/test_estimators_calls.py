@@ -55,7 +55,7 @@ def calls_to(name: str, action: Callable[[], Any]) -> list[str]:
 def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, function: str, data: Any, most: int) -> None:
     model = PPCA(3, solver=solver, missing="nan" if solver == "accelerated_em" else "raise")
     chain = calls_to(function, lambda: model.fit(data, client="serial"))
-    assert chain[0] == "estimators/ppca.py:fit"
+    assert chain[0] == "estimators/heads.py:fit"
     assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain
@@ -106,7 +106,7 @@ def test_few_calls_lie_between_a_kernel_fit_and_its_block_function_in_one_sessio
     opened = sessions(monkeypatch, "base")
     chain = calls_to(function, lambda: KernelPPCA(3, **options, **place).fit(data, client="serial"))
     assert len(opened) == 1
-    assert chain[:2] == ["estimators/ppca.py:fit", "estimators/base.py:_fit"]
+    assert chain[:2] == ["estimators/heads.py:fit", "estimators/base.py:_fit"]
     assert chain[2].startswith("fitting/routes/")
     assert len(chain) <= 12, chain
 

@@ -132,7 +132,7 @@ def test_the_command_line_fits_shows_and_transforms(tmp_path, capsys):
     assert main(["plan", "fa", place, "-k", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["solver"] == "covariance"
     assert main(["fit", "fa", place, "-k", "3", "-o", out, "--quiet"]) == 0
-    assert "one for each feature" in capsys.readouterr().out
+    assert "features (mean)" in capsys.readouterr().out
     assert main(["inspect", out]) == 0
     assert "features (mean)" in capsys.readouterr().out
     assert main(["inspect", out, "--json"]) == 0

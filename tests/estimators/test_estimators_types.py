@@ -43,13 +43,16 @@ def test_no_signature_takes_or_returns_just_anything(name):
     assert not [one for one, words in said.items() if re.search(r"\bAny\b", OF_ANY.sub("", words))]
 
 
-def fitted_attributes(model):
-    """The names of the attributes that the documentation lists, of the class or of those that it refers to."""
-    found = set()
-    for one in model.__mro__:
-        about = (inspect.getdoc(one) or "").partition("\nAttributes\n")[2]
-        for names in re.findall(r"^((?:\w+_, )*\w+_) : ", about, flags=re.MULTILINE):
-            found |= set(names.split(", "))
+def fitted_attributes(model, seen=()):
+    """The names of the attributes that the documentation of a class lists, and of the classes that it refers to there."""
+    about = (inspect.getdoc(model) or "").partition("\nAttributes")[2].partition("\nSource: ")[0]
+    found = set(re.findall(r"`(\w+_)`", about))
+    for names in re.findall(r"^((?:\w+_, )*\w+_) : ", about, flags=re.MULTILINE):
+        found |= set(names.split(", "))
+    known = (*seen, model.__name__)
+    named = " ".join(re.findall(r"(?m)^(?:: |.*others are )?(?:[Tt]hose of|Others as) ([^.;:]*)", about))
+    for other in [name for name in CLASSES if re.search(rf"\b{name}\b", named) and name not in known]:
+        found |= set(fitted_attributes(CLASSES[other], known))
     return sorted(found)
 
 

@@ -12,7 +12,7 @@ import zarr
 
 import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, DataWarning
-from dlatent.errors import DataError, NotFittedError, PlanError
+from dlatent.errors import DataError, NotFittedError
 from dlatent.testing.simulators import simulate
 from dlatent.testing.views import some_views, split, table_of
 
@@ -201,7 +201,7 @@ def test_hyperparameters_are_checked():
         CorrespondencePPCA(2, noise="none").fit(VIEWS, correspondence=PAIRS)
     with pytest.raises(DataError, match="leave solver='auto'"):
         CorrespondencePPCA(2, noise="zero", solver="em").fit(VIEWS, correspondence=PAIRS)
-    with pytest.raises(PlanError, match="take covariance or accelerated_em"):
+    with pytest.raises(DataError, match="expected 'auto', 'covariance', 'accelerated_em' or 'em'"):
         CorrespondenceFactorAnalysis(2, solver="krylov").fit(VIEWS, correspondence=PAIRS)
 
 

@@ -11,6 +11,7 @@ from sklearn.mixture import GaussianMixture
 from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
+from dlatent.estimators.base import Given
 from dlatent.fitting.mixture import fit_mixture
 from dlatent.fitting.outcome import Options
 from dlatent.linear_gaussian.mixture import (
@@ -152,11 +153,10 @@ def test_no_direction_leads_up_from_the_maximum(own_noise):
 
 def by_the_route(data, specification, options):
     """A mixture by its own route, which the planner does not take for one component."""
-    model = PPCAMixture(specification.n_components, 1)
-    source = open_source(data)
-    with connect(source, client="serial") as session:
-        plan = model._planned(session, specification)
-        task = model._task(plan, session, specification)
+    model = PPCAMixture(specification.n_components, 1, n_init=2)
+    given = Given(open_source(data))
+    with connect(given.source, client="serial") as session:
+        task = model._task(session, given, specification)
         return fit_mixture(session.run, task, data.mean(axis=0), options)
 
 
@@ -165,7 +165,7 @@ def test_one_component_is_the_model_by_itself(kind, own_noise):
     data = simulate_mixture(200, 7, weights=(1.0,), own_noise=own_noise, noise=0.5, random_state=1).features
     expected = kind(2, tol=1e-12).fit(data)
     specification = Specification((View("features", 7, shared=not own_noise),), ((0,),), 2)
-    found = by_the_route(data, specification, Options(1e-13, 300, 0, (1e-6,), starts=2))
+    found = by_the_route(data, specification, Options(1e-13, 300, 0, (1e-6,)))
     np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood_, rtol=1e-12)
     np.testing.assert_allclose(found.parameters.loadings[0].T, expected.components_, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.parameters.mean[0], expected.mean_, rtol=1e-6, atol=1e-7)

@@ -22,7 +22,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import MIXED
+from dlatent.fitting.route import Route
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
 from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
@@ -31,17 +31,14 @@ from dlatent.passes import Run
 MAX_PASSES = 300
 
 
-class AcceleratedEMRoute:
+class AcceleratedEMRoute(Route):
     """About twenty passes, D · K² numbers."""
 
     name, observed = "accelerated_em", True
+    serves = frozenset({"missing", "own noise", "views", "targets"})
 
-    def refuses(self, problem: Problem) -> str | None:
+    def misfit(self, problem: Problem) -> str | None:
         """Where rows have statistics in common, which another route reads in fewer passes."""
-        if problem.mixtures > 1:
-            return MIXED
-        if problem.graph_entries is not None:
-            return "rows are joined by a graph"
         if problem.missing:
             return None
         if problem.shared:

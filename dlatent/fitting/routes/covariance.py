@@ -25,7 +25,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.moments import by_moments
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import hidden
+from dlatent.fitting.route import Route
 from dlatent.fitting.samples import samples_of, start_of_em
 from dlatent.fitting.subspace import extra_directions
 from dlatent.fitting.task import Task
@@ -33,14 +33,11 @@ from dlatent.fitting.textbook import em_on_moments
 from dlatent.passes import Run
 
 
-class CovarianceRoute:
+class CovarianceRoute(Route):
     """One pass, D² numbers."""
 
-    name, observed = "covariance", False
-
-    def refuses(self, problem: Problem) -> str | None:
-        """Where there is a matrix of numbers for each row."""
-        return hidden(problem)
+    name = "covariance"
+    serves = frozenset({"graph", "partly labelled graph", "own noise", "views", "targets"})
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""

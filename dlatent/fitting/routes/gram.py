@@ -30,7 +30,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.gram import KernelProducts, data_of, fit_dual, kernel_tiles
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import hidden
+from dlatent.fitting.route import Route
 from dlatent.fitting.subspace import extra_directions
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.canonical import canonical
@@ -40,21 +40,14 @@ from dlatent.operators.kernels import Kernel
 from dlatent.passes import Pass, Run
 
 
-class GramRoute:
+class GramRoute(Route):
     """Two passes, N² numbers."""
 
-    name, observed = "gram", False
+    name = "gram"
+    serves = frozenset({"targets"})
 
-    def refuses(self, problem: Problem) -> str | None:
-        """Where rows are not compared as wholes, or are too many."""
-        if why := hidden(problem):
-            return why
-        if not problem.shared:
-            return "each feature has a noise variance of its own"
-        if problem.views:
-            return "there are several views"
-        if problem.graph_entries is not None:
-            return "rows are joined by a graph"
+    def misfit(self, problem: Problem) -> str | None:
+        """Where rows are too many."""
         return None if problem.samples < problem.features else "there are no fewer samples than features"
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:

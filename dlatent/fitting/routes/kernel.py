@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,7 @@ from dlatent.fitting.gram import (
 )
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import Route
 from dlatent.fitting.subspace import extra_directions, grow
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.kernel_passes import (
@@ -71,16 +73,20 @@ GIVEN = "precomputed"
 """The kernel whose values are the data."""
 
 
-class MemoryRoute:
+class KernelRoute(Route, ABC):
+    """What routes by a kernel have in common."""
+
+    serves = frozenset({"kernel", "targets"})
+
+    def misfit(self, problem: Problem) -> str | None:
+        """Where there is no kernel."""
+        return None if problem.kernel is not None else "the features are not made by a kernel"
+
+
+class MemoryRoute(KernelRoute):
     """Two passes, N² numbers; everything else on the driver."""
 
-    name, observed = "memory", False
-
-    def refuses(self, problem: Problem) -> str | None:
-        """Where there is no kernel, or not all of it is asked for."""
-        if problem.kernel is None:
-            return "the features are not made by a kernel"
-        return "landmarks are asked for" if problem.landmarks else None
+    name = "memory"
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """A look at the rows, one pass for K; the driver holds its upper triangle, and where rows are few all of it."""
@@ -106,15 +112,14 @@ class MemoryRoute:
         return outcome_of(task, kernel, fitted)
 
 
-class RecomputedRoute:
+class RecomputedRoute(KernelRoute):
     """About ten passes, and never more than a tile of K; of a given K, passes over its rows."""
 
-    name, observed = "recomputed", False
+    name = "recomputed"
 
-    def refuses(self, problem: Problem) -> str | None:
+    def misfit(self, problem: Problem) -> str | None:
         """Where there is no kernel, or products with it are not enough."""
-        why = MemoryRoute().refuses(problem)
-        return why or ("textbook EM needs the kernel in memory" if problem.em_passes else None)
+        return super().misfit(problem) or ("textbook EM needs the kernel in memory" if problem.em_passes else None)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """K in each of about a dozen passes over pairs of blocks."""
@@ -128,17 +133,17 @@ class RecomputedRoute:
         return outcome_of(task, kernel, state.concluded(grow(state, products.about_mean, report)))
 
 
-class StoredRoute:
+class StoredRoute(RecomputedRoute):
     """Three passes over the rows, and about ten over the upper triangle of K."""
 
-    name, observed = "stored", False
+    name = "stored"
 
-    def refuses(self, problem: Problem) -> str | None:
+    def misfit(self, problem: Problem) -> str | None:
         """Where products with a kernel are not enough, or there is no place for it."""
         if problem.kernel == GIVEN:
             return "the kernel is at hand"
         place = "it needs a place for the kernel that all workers reach, kernel_store='kernel.zarr'"
-        return RecomputedRoute().refuses(problem) or (None if problem.kernel_place else place)
+        return super().misfit(problem) or (None if problem.kernel_place else place)
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """K once, and half of it written, and read in each of about a dozen passes."""

@@ -33,7 +33,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.moments import finished
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import hidden
+from dlatent.fitting.route import Route
 from dlatent.fitting.samples import samples_of, start_of_em
 from dlatent.fitting.subspace import climb
 from dlatent.fitting.task import Task
@@ -41,16 +41,11 @@ from dlatent.fitting.textbook import stacked_shift
 from dlatent.passes import Run
 
 
-class KrylovRoute:
+class KrylovRoute(Route):
     """About ten passes, D · K numbers."""
 
-    name, observed = "krylov", False
-
-    def refuses(self, problem: Problem) -> str | None:
-        """Where rows have matrices of their own, or features noises of their own."""
-        if problem.graph_entries is not None and problem.patterns > 1:
-            return "some of the samples in the graph have no targets"
-        return hidden(problem) or (None if problem.shared else "each feature has a noise variance of its own")
+    name = "krylov"
+    serves = frozenset({"graph", "views", "targets"})
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""

@@ -14,6 +14,7 @@ from dlatent.fitting.gram import SAMPLE, made_by, settled, survey, tightened
 from dlatent.fitting.moments import gram_products
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import Route
 from dlatent.fitting.routes.covariance import CovarianceRoute
 from dlatent.fitting.routes.kernel import kernel_seconds
 from dlatent.fitting.subspace import climb
@@ -27,12 +28,13 @@ from dlatent.operators.kernels import LandmarkMap
 from dlatent.passes import Pass, Run
 
 
-class LandmarksRoute:
+class LandmarksRoute(Route):
     """Two passes, m² numbers for m landmarks."""
 
-    name, observed = "landmarks", False
+    name = "landmarks"
+    serves = frozenset({"kernel", "landmarks", "targets"})
 
-    def refuses(self, problem: Problem) -> str | None:
+    def misfit(self, problem: Problem) -> str | None:
         """Where no landmarks are asked for."""
         return None if problem.landmarks else "no landmarks are asked for"
 

@@ -17,6 +17,7 @@ from dlatent.fitting.costs import (
 from dlatent.fitting.mixture import fit_mixture, row_bytes, subset_rows
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
+from dlatent.fitting.route import Route
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.products import CHUNK_BYTES
 from dlatent.passes import Run
@@ -24,18 +25,15 @@ from dlatent.passes import Run
 MAX_PASSES = 300
 
 
-class MixtureRoute:
+class MixtureRoute(Route):
     """About twenty passes, M · D · (K + 1) numbers."""
 
-    name, observed = "mixture", False
+    name = "mixture"
+    serves = frozenset({"mixture", "own noise"})
 
-    def refuses(self, problem: Problem) -> str | None:
-        """Where there is one component, which others fit better, and where rows are not complete and by themselves."""
-        if problem.mixtures == 1:
-            return "the model is no mixture"
-        if problem.graph_entries is not None or problem.missing or problem.targets or problem.views:
-            return "a mixture takes complete samples without graph and targets"
-        return None
+    def misfit(self, problem: Problem) -> str | None:
+        """Where there is one component, which other routes fit better."""
+        return "the model is no mixture" if problem.mixtures == 1 else None
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """About twenty passes; the driver holds the rows of the starts, and what the acceleration remembers."""

@@ -1,0 +1,62 @@
+"""What a fitted model is, as facts: for `dlatent inspect`, for JSON, and for people to read.
+
+Every part of a model adds its own to what `super()` has in `_facts` (JSON values) and `_words` (sentences by name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array
+from dlatent.fitting.outcome import Outcome
+from dlatent.linear_gaussian.specification import Specification
+
+TOP = 6
+"""Features named for each component: those with the largest loadings."""
+Facts = dict[str, Any]
+Names = Sequence[Any] | npt.NDArray[Any]
+
+
+def noise_facts(outcome: Outcome) -> list[Facts]:
+    """The noise of each view; where features have their own, its mean, and how many are at their floor."""
+    specification, low = outcome.specification, np.array(outcome.at_floor)
+    found, own = [], zip(specification.views, specification.noise_slices, outcome.view_samples, strict=True)
+    for view, at, samples in own:
+        noise, floors = outcome.parameters.noise_variance[at], low[at]
+        found.append(noise_fact(view.name, noise, floors, samples, shared=view.shared))
+    return found
+
+
+def noise_fact(name: str, noise: Array, at_floor: Any, samples: int, *, shared: bool) -> Facts:
+    """The noise variances of one view, or of one component of a mixture: one number, or those of its features."""
+    if shared:
+        return {"view": name, "variance": float(noise[0]), "at_floor": bool(at_floor[0]), "samples": samples}
+    low = int(at_floor.sum())
+    return {"view": f"{name} (mean)", "variance": float(noise.mean()), "at_floor": low, "samples": samples}
+
+
+def component_facts(loadings: Array, names: Names, total: float) -> list[Facts]:
+    """For each component its variance over the features, the share of their `total` variance, and its largest loadings;
+    no names (or none of them) for features that are never written down."""
+    found = []
+    for number, column in enumerate(loadings.T):
+        variance = float(column @ column)
+        order = np.argsort(-np.abs(column), kind="stable")[:TOP].tolist() if len(names) else []
+        largest = [{"feature": names[at], "loading": float(column[at])} for at in order]
+        found.append({"component": number, "variance": variance, "share": variance / total, "largest": largest})
+    return found
+
+
+def total_variance(outcome: Outcome, specification: Specification, views: int) -> float:
+    """Total variance of the features of the first views."""
+    return float(np.dot(outcome.total_variance[:views], specification.sizes[:views]))
+
+
+def shortened(values: Names, most: int = 8) -> str:
+    """Values with commas between, the first of many."""
+    shown = ", ".join(str(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown}, …"

@@ -1,0 +1,169 @@
+"""What a fitted model of one table of samples can do; a model is put together from these.
+
+Each head is defined once, over rows, parameters and specification.  A model without a head does not have its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
+from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
+from dlatent.estimators.linear import LinearModel, RowModel
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.missing_entries import incomplete
+
+
+class Fits(RowModel):
+    """Models that are fitted to features alone."""
+
+    def plan(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Plan:
+        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory.
+
+        Parameters: `X` (N, D) and `client` as in `fit`; `y` is ignored.
+        Returns: the plan; `str(plan)` is a page to read.
+        Errors: PlanError where no solver fits in memory, with the way out; DataError for data that cannot be fitted.
+        """
+        return self._plan(self._given(X), client)
+
+    def fit(self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()) -> Self:
+        """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
+
+        Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
+        path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
+        process's threads); `callbacks` hear how the fit goes on.
+        Errors: DataError naming row, column and block; PlanError before data move; warns ConvergenceWarning,
+        NoiseFloorWarning, PrecisionWarning, DataWarning.
+        """
+        return self._fit(self._given(X), client, callbacks)
+
+
+class Transforms(LinearModel):
+    """Models that give the latent variables of rows."""
+
+    def transform(
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
+        """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
+
+        Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
+        `client` as in `fit`.
+        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (sample, component)), or the
+        path.
+        Errors: NotFittedError; DataError for other features or another order of them, and naming row and column of NaN
+        or infinity (of a lazy result when it is computed); a UserWarning where the order cannot be checked.
+        """
+        return self._scores(X, None, out=out, overwrite=overwrite, client=client)
+
+    def posterior(self, X: Data, *, client: Where = None) -> xr.Dataset:
+        """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
+
+        Parameters: `X` (N, D); `client` as in `fit`.
+        Returns: Dataset with `scores` (sample, component) and `covariance` (component, component_2), shared by all
+        rows; where entries may be missing each row has its own (sample, component, component_2).
+        Errors: NotFittedError; DataError as in `transform`.
+        """
+        return self._posterior(X, None, client)
+
+
+class Scores(LinearModel):
+    """Models that give the likelihood of rows."""
+
+    def score_samples(self, X: Data, *, client: Where = None) -> Rows:
+        """Log-likelihood log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)] of each sample; O(DK) each.
+
+        Parameters: `X` (N, D); `client` as in `fit`.
+        Returns: (N,) in nats, in the kind of the input.
+        Errors: NotFittedError; DataError as in `transform`.
+        """
+        return self._log_likelihoods(X, None, client)
+
+    def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
+        """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score).
+
+        Parameters: `X` (N, D); `y` is ignored.
+        Returns: a number. Errors: as in `score_samples`.
+        """
+        return float(np.mean(np.asarray(self.score_samples(X, client=client))))
+
+
+class Imputing(LinearModel):
+    """Models that fill in missing entries of rows."""
+
+    def _imputed(self, function: Any, X: Data, targets: Array | None, name: str, **options: Any) -> Rows | str:
+        self._require_fitted()
+        if self._missing == "unstored":
+            raise DataError(
+                "the rows of sparse data are too many to be filled in whole; transform them, and take from "
+                "inverse_transform of a few scores what is wanted"
+            )
+        function = self._rows(function)
+        return self._mapped(X, function, name, **self._feature_axis(), holes=True, targets=targets, **options)
+
+
+class Imputes(Imputing):
+    """Models that fill in missing entries of rows, from the features alone."""
+
+    def impute(
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
+        """The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
+
+        x_j | x_o ~ N(μ_j + w_jᵀE[z|x_o], w_jᵀ Cov[z|x_o] w_j + ψ_j).
+
+        Parameters: `X` (N, D) dense, NaN where missing; `out`, `overwrite` and `client` as in `transform`.
+        Returns: (N, D) in the kind of the input (numpy, lazy dask, xarray), or the path of the store.
+        Errors: NotFittedError; DataError for other features, infinite values, or sparse data.
+        """
+        return self._imputed(incomplete.imputed, X, None, "imputed", out=out, overwrite=overwrite, client=client)
+
+    def impute_variance(
+        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+    ) -> Rows | str:
+        """The variance of each missing entry given the observed entries of its row, noise included; 0 where observed.
+
+        Parameters, returns and errors: as in `impute`.
+        """
+        function, name = incomplete.imputed_variances, "imputed_variance"
+        return self._imputed(function, X, None, name, out=out, overwrite=overwrite, client=client)
+
+
+class Reconstructs(LinearModel):
+    """Models that lead back from latent variables to features."""
+
+    def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any]:
+        """What the model expects of the features for given latent variables: E[x|z] = Wz + μ.
+
+        Parameters: `Z` (n, K) scores.
+        Returns: (n, D), in units of the features.
+        Errors: NotFittedError; DataError for another number of components, or for their labels in another order.
+        """
+        return np.asarray(self._latent(Z) @ self.components_ + self.mean_)
+
+    def get_covariance(self) -> Array:
+        """The model's covariance of the features, C = WWᵀ + σ²I.
+
+        Returns: (D, D), in squared units of the features. Errors: NotFittedError.
+        """
+        self._require_fitted()
+        return self._covariance(self._own)
+
+
+class Draws(LinearModel):
+    """Models that samples are drawn from."""
+
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64]:
+        """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
+
+        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
+        Returns: (n_samples, D), in units of the features. Errors: NotFittedError.
+        """
+        return self._drawn(n_samples, random_state)

@@ -1,0 +1,324 @@
+"""The hyperparameters of the models, each declared once: its type, its default, what it may be, and what it means.
+
+Constructors, their checks and the options of the command line are made of these declarations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields, replace
+from math import inf
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args
+
+from dlatent.errors import DataError
+
+if TYPE_CHECKING:
+    from dlatent.estimators.inputs import PathLike, Seed
+    from dlatent.operators.kernels import KernelFunction
+
+T = TypeVar("T")
+LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
+GraphSolver = Literal["auto", "covariance", "krylov", "em"]
+FactorSolver = Literal["auto", "covariance", "accelerated_em", "em"]
+KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
+MixtureSolver = Literal["auto", "em"]
+EigenSolver = Literal["auto", "direct", "iterative"]
+KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
+TargetType = Literal["auto", "class", "multilabel", "regression"]
+Missing = Literal["raise", "nan", "unstored"]
+ZeroRows = Literal["keep", "raise"]
+Disconnected = Literal["raise", "keep"]
+Neighbors = Literal["exact", "approximate"]
+Start = Literal["random", "pca"]
+MixtureNoise = Literal["isotropic", "diagonal"]
+ViewNoise = Literal["ml", "zero"]
+Float = Literal["float64", "float32"]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which values a hyperparameter may have.
+
+    Parameters
+    ----------
+    words : which they are, after "expected".
+    test : whether a value is one of them.
+    read : makes a value of a word on the command line; ValueError for a word that is none.
+    choices : all of them, where they are few words.
+    none : whether None is one, too.
+    """
+
+    words: str
+    test: Callable[[Any], bool]
+    read: Callable[[str], Any] = str
+    choices: tuple[str, ...] = ()
+    none: bool = False
+
+    def or_none(self) -> Allowed:
+        """The same values, and None."""
+        return replace(self, none=True)
+
+    def require(self, name: str, value: Any) -> None:
+        """Refuse a value that is none of these. Errors: DataError."""
+        if not (self.none and value is None) and not self.test(value):
+            raise DataError(f"{name} is {value!r}; expected {self.words}{', or None' if self.none else ''}")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is known of a hyperparameter beside its type and default; `option` and `letter` are its names on the command
+    line, `words` its help there, and `short` the name of a value."""
+
+    allowed: Allowed
+    words: str
+    option: str
+    letter: str
+    short: str
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def _is_count(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def _number_or_median(text: str) -> float | str:
+    return text if text == "median" else float(text)
+
+
+COUNT = Allowed("an integer of at least 1", _is_count, int)
+POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
+NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
+PART = Allowed(
+    "a part of the mean variance, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1, float
+)
+BANDWIDTH = Allowed(
+    "a positive number, or 'median'", lambda value: value == "median" or POSITIVE.test(value), _number_or_median
+)
+NUMBER = Allowed("a number", _is_number, float)
+PLACE = Allowed("a path", lambda value: isinstance(value, (str, os.PathLike)))
+ANYTHING = Allowed("a seed", lambda value: True, int)
+
+
+def _among(*words: str) -> Allowed:
+    *first, last = map(repr, words)
+    said = f"{', '.join(first)} or {last}" if first else last
+    return Allowed(said, lambda value: isinstance(value, str) and value in words, choices=words)
+
+
+KERNEL = Allowed(
+    f"a function of two blocks, or one of {', '.join(get_args(KernelName))}",
+    lambda value: callable(value) or value in get_args(KernelName),
+    choices=get_args(KernelName),
+)
+PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
+SOLVER = "auto: the planner chooses; em: textbook EM"
+"""Help for models of which several solvers find the same maximum."""
+
+
+def parameter(
+    words: str,
+    allowed: Allowed,
+    *,
+    default: Any,
+    option: str = "",
+    letter: str = "",
+    short: str = "",
+    kw_only: bool = True,
+) -> Any:
+    """A hyperparameter; see `Declared`."""
+    about = Declared(allowed, words, option, letter, short)
+    return field(default=default, kw_only=kw_only, metadata={"declared": about})
+
+
+def choice(words: str, values: Any, *, default: str) -> Any:
+    """A hyperparameter that is one of the words of a Literal."""
+    return parameter(words, _among(*get_args(values)), default=default)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, choice))
+def hyperparameters(cls: type[T]) -> type[T]:
+    """Make a constructor of the hyperparameters that a class and its bases declare."""
+    return dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+
+def declared(cls: Any) -> list[tuple[Field[Any], Declared]]:
+    """The hyperparameters of a model, and what is known of them."""
+    return [(one, one.metadata["declared"]) for one in fields(cls)]
+
+
+class Checked:
+    """What has hyperparameters, and checks them when they are used."""
+
+    def _check_hyperparameters(self) -> None:
+        """Refuse values that make no sense, or none together. Errors: DataError."""
+        for one, about in declared(self):
+            about.allowed.require(one.name, getattr(self, one.name))
+
+
+@hyperparameters
+class LatentVariableHyperparameters(Checked):
+    """What all models with a likelihood have."""
+
+    n_components: int = parameter(
+        "latent variables", COUNT, default=2, option="components", letter="k", short="K", kw_only=False
+    )
+    tol: float = parameter("relative distance of the log-likelihood to stop at", POSITIVE, default=1e-9)
+    max_iter: int | None = parameter("most passes, or EM iterations", COUNT.or_none(), default=None, short="N")
+    random_state: Seed = parameter("of what is drawn at random", ANYTHING, default=0, option="seed")
+    solver: str = parameter("the planner chooses, or this one; em: textbook EM", ANYTHING, default="auto")
+    noise_floor: float = parameter(
+        "smallest noise variance, as a part of the mean variance", PART, default=1e-6, short="PART"
+    )
+    zero_rows: ZeroRows = choice("of rows of zeros: fit them, or stop with an error", ZeroRows, default="keep")
+
+
+@hyperparameters
+class TargetHyperparameters(Checked):
+    """What models with targets have besides."""
+
+    target_type: TargetType = choice("what the labels are", TargetType, default="auto")
+    target_noise_floor: float = parameter("as --noise-floor, of the labels", PART, default=1e-3, short="PART")
+
+
+@hyperparameters
+class GraphHyperparameters(LatentVariableHyperparameters):
+    """Those of models of samples in a graph."""
+
+    alpha: float = parameter("weight of a row beside its neighbours", NOT_NEGATIVE, default=1.0, short="A")
+    gamma: float = parameter("weight of the features alone", NOT_NEGATIVE, default=1e-6, short="G")
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+    start: Start = choice("where --solver em begins", Start, default="random")
+    start_noise: float | None = parameter(
+        "noise variance at which --start pca begins", POSITIVE.or_none(), default=None, short="VARIANCE"
+    )
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.start_noise is not None and self.start != "pca":
+            raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
+
+
+@hyperparameters
+class KernelHyperparameters(LatentVariableHyperparameters):
+    """Those of models of features that a kernel makes."""
+
+    kernel: KernelName | KernelFunction = parameter(
+        "precomputed: DATA is the matrix of the kernel", KERNEL, default="rbf"
+    )
+    gamma: float | Literal["median"] = parameter(
+        "of rbf, polynomial and laplacian", BANDWIDTH, default="median", short="G"
+    )
+    degree: int = parameter("of the polynomial kernel", COUNT, default=3, short="N")
+    coef0: float = parameter("of the polynomial kernel", NUMBER, default=1.0, short="C")
+    feature_dimension: int | None = parameter(
+        "features that share the noise (default: by the kernel)", COUNT.or_none(), default=None, short="M"
+    )
+    landmarks: int | None = parameter("random rows in whose span to fit", COUNT.or_none(), default=None, short="N")
+    kernel_store: PathLike | None = parameter(
+        "where the matrix may be kept while the fit runs, then removed", PLACE.or_none(), default=None, short="K.zarr"
+    )
+    kernel_dtype: Float = choice("of its values there", Float, default="float64")
+    solver: KernelSolver = choice("where the matrix is; em: textbook EM", KernelSolver, default="auto")
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        for name in ("feature_dimension", "landmarks"):
+            value = getattr(self, name)
+            if value is not None and value <= self.n_components:
+                raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
+        if self.landmarks is not None and self.kernel == "precomputed":
+            raise DataError("landmarks are rows, of which a precomputed kernel has none; leave landmarks=None")
+        if self.landmarks is not None and self.solver == "em":
+            raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
+
+
+@hyperparameters
+class PPCAHyperparameters(LatentVariableHyperparameters):
+    """Those of PPCA and of factor analysis."""
+
+    solver: LinearSolver = choice(SOLVER, LinearSolver, default="auto")
+    missing: Missing = choice(
+        "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold", Missing, default="raise"
+    )
+
+
+@hyperparameters
+class SupervisedHyperparameters(TargetHyperparameters, PPCAHyperparameters):
+    """Those of supervised PPCA."""
+
+
+@hyperparameters
+class RelationalSupervisedHyperparameters(TargetHyperparameters, GraphHyperparameters):
+    """Those of supervised PPCA of samples in a graph."""
+
+
+@hyperparameters
+class KernelSupervisedHyperparameters(TargetHyperparameters, KernelHyperparameters):
+    """Those of supervised PPCA of features that a kernel makes."""
+
+
+@hyperparameters
+class MixtureHyperparameters(LatentVariableHyperparameters):
+    """Those of a mixture."""
+
+    n_mixtures: int = parameter(
+        "components of the mixture, with K latent variables each",
+        COUNT,
+        default=2,
+        option="mixtures",
+        letter="m",
+        short="M",
+        kw_only=False,
+    )
+    noise: MixtureNoise = choice(
+        "diagonal: a noise variance for each feature, factor analysis", MixtureNoise, default="isotropic"
+    )
+    n_init: int = parameter("starts, of which the best goes on", COUNT, default=5, option="starts", short="N")
+    solver: MixtureSolver = choice("accelerated EM, or em: textbook EM", MixtureSolver, default="auto")
+
+
+@hyperparameters
+class ViewHyperparameters(LatentVariableHyperparameters):
+    """Those of PPCA of several views."""
+
+    noise: ViewNoise = choice("zero: the limit of no noise, PCA", ViewNoise, default="ml")
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.noise == "zero" and self.solver == "em":
+            raise DataError(
+                "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
+                "solver='auto'"
+            )
+
+
+@hyperparameters
+class ViewFactorHyperparameters(LatentVariableHyperparameters):
+    """Those of factor analysis of several views."""
+
+    solver: FactorSolver = choice(SOLVER, FactorSolver, default="auto")
+
+
+@hyperparameters
+class ViewSupervisedHyperparameters(TargetHyperparameters, LatentVariableHyperparameters):
+    """Those of supervised PPCA of several views."""
+
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+
+
+@hyperparameters
+class LocalLinearHyperparameters(Checked):
+    """Those of locally linear embedding."""
+
+    n_neighbors: int = parameter("neighbours of each sample", COUNT, default=5)
+    n_components: int = parameter("dimensions of the embedding", COUNT, default=2)
+    reg: float = parameter("regularisation of the weights", PART_OF_TRACE, default=1e-3)
+    eigen_solver: EigenSolver = choice("how the eigenvectors are found", EigenSolver, default="auto")
+    neighbors: Neighbors = choice("how neighbours are found", Neighbors, default="exact")
+    disconnected: Disconnected = choice("where the graph falls apart", Disconnected, default="raise")

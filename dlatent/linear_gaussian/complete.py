@@ -1,0 +1,45 @@
+"""What a model says of single rows without missing entries; see `missing_entries.incomplete` for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dlatent.arrays import Array, Features
+from dlatent.linear_gaussian import likelihood
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+
+RowFunction = Callable[[Features, Array | None, Parameters, Specification], Array]
+
+
+def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Posterior means of the latent variables (n, K), from features and, where present, targets."""
+    return _per_pattern(x, y, parameters, specification, _means)
+
+
+def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Log-likelihood of each row (n,), of features and, where present, targets."""
+    return _per_pattern(x, y, parameters, specification, likelihood.log_likelihoods)
+
+
+def _means(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    return likelihood.posterior_means(x, y, parameters, specification)[0]
+
+
+def _per_pattern(
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, function: RowFunction
+) -> Array:
+    """Rows with and without targets go their own ways and come back in order."""
+    if y is None:
+        return np.asarray(function(x, None, parameters, specification))
+    present = ~np.isnan(y[:, 0])
+    if present.all():
+        return np.asarray(function(x, y, parameters, specification))
+    without = np.asarray(function(x[~present], None, parameters, specification))
+    found = np.empty((len(present), *without.shape[1:]))
+    found[~present] = without
+    if present.any():
+        found[present] = function(x[present], y[present], parameters, specification)
+    return found
