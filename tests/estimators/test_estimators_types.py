@@ -44,7 +44,7 @@ def test_no_signature_takes_or_returns_just_anything(name):
 
 
 def fitted_attributes(model, seen=()):
-    """The names of the attributes that the documentation of a class lists, and of the classes that it refers to there."""
+    """The names of the attributes that the documentation of a class lists, or of the classes that it refers to."""
     about = (inspect.getdoc(model) or "").partition("\nAttributes")[2].partition("\nSource: ")[0]
     found = set(re.findall(r"`(\w+_)`", about))
     for names in re.findall(r"^((?:\w+_, )*\w+_) : ", about, flags=re.MULTILINE):
