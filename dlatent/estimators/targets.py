@@ -90,13 +90,19 @@ class TargetEncoding:
 
 @dataclass(frozen=True)
 class EncodedTargets:
-    """The encoding, the rows for the engine (None where they are a view of the data), which of them are labelled, and
-    the counts of the classes."""
+    """The encoding, the rows for the engine (None where they are a view of the data), and the counts of the classes."""
 
     encoding: TargetEncoding
     rows: ArrayTargets | CodedTargets | None
-    labelled: npt.NDArray[np.bool_]
-    class_counts: Integers | None
+    class_counts: Integers | None = None
+
+    @property
+    def labelled(self) -> npt.NDArray[np.bool_]:
+        """Which rows have targets (N,)."""
+        assert self.rows is not None
+        if isinstance(self.rows, CodedTargets):
+            return np.asarray(self.rows.codes >= 0)
+        return np.asarray(~np.isnan(self.rows.array).all(axis=1))
 
     @property
     def nbytes(self) -> int:
@@ -314,12 +320,12 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
         raise DataError(
             f"all {len(classes)} rows have classes of their own; pass target_type='regression' if y are numbers"
         )
-    codes = np.full(samples, -1, dtype=np.int32)
+    codes = np.full(samples, -1, dtype=np.min_scalar_type(-len(classes)))
     codes[present] = inverse
     share = counts / counts.sum()
     rotation = _rotation(np.diag(share) - np.outer(share, share))
     encoding = TargetEncoding("class", share, rotation, classes, classes)
-    return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), present, counts)
+    return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), counts)
 
 
 def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: bool) -> EncodedTargets:
@@ -341,7 +347,7 @@ def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: b
     names = np.arange(values.shape[1])
     encoding = TargetEncoding(kind, centre, rotation, names, None)
     rows = np.ascontiguousarray((values - centre) @ rotation)
-    return EncodedTargets(encoding, ArrayTargets(rows), present, None)
+    return EncodedTargets(encoding, ArrayTargets(rows))
 
 
 def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
@@ -359,7 +365,7 @@ def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
             f"output {int(constant[0])} of y has one value, or none, in all rows; take it out, nothing is to be learnt"
         )
     encoding = TargetEncoding(kind, centre, np.eye(values.shape[1]), np.arange(values.shape[1]), None)
-    return EncodedTargets(encoding, ArrayTargets(np.ascontiguousarray(moved)), np.asarray(seen.any(axis=1)), None)
+    return EncodedTargets(encoding, ArrayTargets(np.ascontiguousarray(moved)))
 
 
 def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:

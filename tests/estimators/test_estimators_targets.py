@@ -112,3 +112,11 @@ def test_a_look_at_a_value_happens_once_and_not_for_every_row(kind, monkeypatch)
     if kind == "new rows":
         found.encoding.encode(values, len(values))
     assert len(looked) < 50
+
+
+def test_a_class_label_takes_a_byte():
+    """What the driver holds of class labels is one number a row, of the smallest type for so many classes."""
+    few, many = np.arange(600) % 5, np.arange(600) % 200
+    assert encode_targets(few, 600, "auto").nbytes == 600
+    assert encode_targets(np.where(few == 4, -1, few), 600, "auto").nbytes == 600
+    assert encode_targets(many, 600, "auto").nbytes == 1200
