@@ -100,9 +100,9 @@ def say(text: str) -> None:
     print(masked(f"dlatent: {text}"), file=sys.stderr)
 
 
-def written(path: str, array: str, seconds: float, *, json: bool) -> None:
+def written(path: str, array: str, components: int, seconds: float, *, json: bool) -> None:
     """Where the rows that a command made are, and how long that took."""
     if json:
-        as_json({"output": path, "array": array, "seconds": seconds})
+        as_json({"output": path, "array": array, "components": components, "seconds": seconds})
     else:
-        facts(f"{path} written", {"array": array, "seconds": f"{seconds:.1f}"})
+        facts(f"{path} written", {"array": f"{array}, {components} components", "seconds": f"{seconds:.1f}"})

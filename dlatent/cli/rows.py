@@ -1,0 +1,123 @@
+"""`dlatent transform | impute | reconstruct`: rows of results for the rows of a store, by a saved model, into another
+store."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import (
+    add_cluster,
+    add_json,
+    add_labels,
+    add_missing_chunks,
+    add_model_size,
+    add_overwrite,
+    opened,
+)
+from dlatent.cli.cluster import connected
+from dlatent.cli.places import require_free
+from dlatent.cli.status import OK
+from dlatent.errors import DataError
+
+Make = Callable[[argparse.Namespace, Any, Any, dict[str, Any]], str]
+"""Writes the rows by a model of some data, with options; returns the name of the array."""
+
+
+def register(commands: Any) -> None:
+    """Add the commands."""
+    parser = _command(
+        commands,
+        "transform",
+        "scores of all rows of a store by a saved model",
+        "Write the posterior means of the latent variables of all rows to a Zarr store.",
+        _transform,
+    )
+    parser.add_argument("--view", metavar="NAME", help="which view of the model DATA is, where it has several")
+    add_labels(parser, "default: from the features alone")
+    parser = _command(
+        commands,
+        "impute",
+        "fill the missing entries of a store by a saved model",
+        "Write the rows with each NaN replaced by its mean given the observed entries of its row.",
+        _impute,
+    )
+    parser.add_argument("--variance", action="store_true", help="write the variances of the missing entries instead")
+    parser = _command(
+        commands,
+        "reconstruct",
+        "another view of the rows of a store by a saved model of several views",
+        "Write the mean of one view given another for all rows to a Zarr store.",
+        _reconstruct,
+    )
+    parser.add_argument("--from", required=True, metavar="NAME", dest="from_view", help="the view that DATA is")
+    parser.add_argument("--to", required=True, metavar="NAME", dest="to_view", help="the view that is wanted")
+
+
+def _command(commands: Any, name: str, help: str, description: str, make: Make) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
+    parser.add_argument("model", metavar="MODEL", help="a store that dlatent fit wrote")
+    parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store with the features of the model")
+    parser.add_argument("-o", "--output", required=True, metavar="ROWS.zarr", help="where to write the rows")
+    add_missing_chunks(parser)
+    add_cluster(parser)
+    add_overwrite(parser)
+    add_model_size(parser)
+    add_json(parser)
+    parser.set_defaults(run=run, make=make)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the rows, and say where they are."""
+    require_free(arguments.output, overwrite=arguments.overwrite)
+    from dlatent import load
+
+    model, started = load(arguments.model, max_bytes=arguments.max_model_size), perf_counter()
+    data = opened(arguments.data, arguments.missing_chunks)
+    with connected(arguments) as client:
+        options = {"out": arguments.output, "overwrite": arguments.overwrite, "client": client}
+        array = arguments.make(arguments, model, data, options)
+    show.written(arguments.output, array, model.n_components, perf_counter() - started, json=arguments.json)
+    return OK
+
+
+def _transform(arguments: argparse.Namespace, model: Any, data: Any, options: dict[str, Any]) -> str:
+    names = getattr(model, "view_names_", None)
+    if names is None and arguments.view is not None:
+        raise DataError(f"{_kind(arguments, model)}, which has no views; omit --view")
+    if names is not None and arguments.view not in names:
+        raise DataError(
+            f"{arguments.model} has the views {', '.join(names)}; say with --view which of them {arguments.data} is"
+        )
+    if arguments.labels is not None:
+        if not hasattr(model, "target_components_"):
+            raise DataError(f"{_kind(arguments, model)}, which has no labels; omit --labels")
+        from dlatent.cli.labels import labels_of
+
+        options["y"] = labels_of(arguments)
+    model.transform(data if names is None else {arguments.view: data}, **options)
+    return "scores"
+
+
+def _impute(arguments: argparse.Namespace, model: Any, data: Any, options: dict[str, Any]) -> str:
+    if not hasattr(model, "impute"):
+        raise DataError(f"{_kind(arguments, model)}, which cannot fill in rows; fit PPCA for that")
+    if getattr(model, "missing", None) == "raise":
+        model.set_params(missing="nan")
+    (model.impute_variance if arguments.variance else model.impute)(data, **options)
+    return "imputed_variance" if arguments.variance else "imputed"
+
+
+def _reconstruct(arguments: argparse.Namespace, model: Any, data: Any, options: dict[str, Any]) -> str:
+    if not hasattr(model, "view_names_") or not hasattr(model, "log_likelihood_"):
+        raise DataError(f"{_kind(arguments, model)}, which has no views to reconstruct; fit correspondence for that")
+    model.reconstruct(data, arguments.from_view, arguments.to_view, **options)
+    return "reconstructed"
+
+
+def _kind(arguments: argparse.Namespace, model: Any) -> str:
+    return f"{arguments.model} holds a {type(model).__name__}"
