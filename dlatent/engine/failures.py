@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import dask
-import distributed.client
 from dask.utils import parse_timedelta
-from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -33,8 +32,8 @@ hours", or None, which waits as long as the scheduler lives."""
 WAIT_DEFAULT = "10 minutes"
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
-CLOSED: type[Exception] = getattr(distributed.client, "ClosedClientError", CommClosedError)
-"""What a client raises whose scheduler ended while it sent; older versions have no name for it."""
+LOST = (ClosedClientError, CommClosedError, FutureCancelledError, FuturesCancelledError, NoValidWorkerError)
+"""What a client raises where its scheduler, or the connection to it, ended."""
 LOG = logging.getLogger("dlatent.engine")
 
 
@@ -111,7 +110,7 @@ def standstill(client: Any) -> str:
     A paused worker begins no task before it has memory again, which may be never: then a pass would wait for ever.
     """
     workers = workers_of(client)
-    if any(info["metrics"].get("task_counts", {}).get("executing") for info in workers.values()):
+    if _executing(client, workers):
         return ""
     paused = {address: info for address, info in workers.items() if info.get("status") == "paused"}
     if not paused:
@@ -119,6 +118,16 @@ def standstill(client: Any) -> str:
     address, info = next(iter(paused.items()))
     used, limit = info["metrics"]["memory"] / 2**30, info["memory_limit"] / 2**30
     return f"{len(paused)} of {len(workers)} workers, such as {address}, which holds {used:.2f} of {limit:.2f} GiB"
+
+
+def _executing(client: Any, workers: dict[str, dict[str, Any]]) -> bool:
+    """Whether a task runs on any worker, by what workers report of themselves, of which Dask promises nothing; without
+    that, whether tasks wait on workers that are not paused."""
+    counts = [info["metrics"].get("task_counts") for info in workers.values()]
+    if None not in counts:
+        return any(count.get("executing") for count in counts)
+    waiting = client.processing()
+    return any(waiting.get(address) for address, info in workers.items() if info["status"] != "paused")
 
 
 class Stranded(Exception):
@@ -229,7 +238,7 @@ def translated(client: Any) -> Iterator[None]:
             "more memory or fewer threads, store the data in smaller row blocks, or lower `cache_bytes`. "
             f"The cluster said: {error}"
         ) from error
-    except (FutureCancelledError, FuturesCancelledError, CommClosedError, NoValidWorkerError, CLOSED) as error:
+    except LOST as error:
         raise _lost(client, type(error).__name__) from error
 
 

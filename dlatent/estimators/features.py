@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from inspect import currentframe
 from typing import Any
 
 import numpy as np
@@ -126,8 +126,8 @@ class KnownFeatures:
 
 def outside() -> int:
     """The stack level, seen from the caller of this function, of the user's line that led into the library."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
+    frame, level = currentframe(), 0
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("dlatent", "sklearn"):
         frame, level = frame.f_back, level + 1
     return level
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features
 from dlatent.engine.connect import Where, connect
@@ -25,6 +24,7 @@ from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
 from dlatent.passes import Pass
 from dlatent.stores.atomic import require_writable
+from dlatent.stores.lazy import has_sparse_chunks
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
 
@@ -105,7 +105,7 @@ def map_rows(
     like = unwrap(data)
     if is_dask(like.data) and out is None and targets is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
-        features.check_kind(sp.issparse(getattr(like.data, "_meta", None)), "Dask array with scipy.sparse chunks")
+        features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
         shared = hasattr(function, "keeping")
         rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), features.without_labels().check_values

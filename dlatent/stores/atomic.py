@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import zarr
-from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
 from dlatent.errors import StoreError
 from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep
@@ -144,13 +144,30 @@ def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) ->
 def abandon(location: str) -> None:
     """Remove an unfinished store; never raises, because it runs while another error is on its way."""
     with contextlib.suppress(Exception):
-        sync(_settled())
+        asyncio.run_coroutine_threadsafe(_settled(), _event_loop()).result()
     if local_path(location) is not None:
         discard(location)
         return
     with contextlib.suppress(Exception):
         filesystem, root = remote_filesystem(location)
         filesystem.rm(root, recursive=True)
+
+
+class _Listener(MemoryStore):
+    """An empty store that notes in which event loop Zarr calls it, as Zarr has no public name for its loop."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def get(self, *_: Any, **__: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The event loop in which Zarr writes."""
+    listener = _Listener(read_only=True)
+    with contextlib.suppress(FileNotFoundError):
+        zarr.open_array(listener, mode="r")
+    return listener.loop
 
 
 async def _settled() -> None:

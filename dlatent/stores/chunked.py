@@ -15,7 +15,7 @@ from zarr.storage import FsspecStore
 
 from dlatent.errors import StoreError
 from dlatent.stores.codecs import harmless
-from dlatent.stores.strict import ALL_CHUNKS, place_of, unwrapped
+from dlatent.stores.strict import ALL_CHUNKS, filesystem_of, place_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
@@ -130,8 +130,7 @@ def process_local(array: ZarrArray) -> bool:
     """Whether the array lives in the memory of this process, so that no other process could open it again."""
     store = unwrapped(array.store)
     if isinstance(store, FsspecStore):
-        filesystem = getattr(store.fs, "sync_fs", store.fs)
-        return "memory" in np.atleast_1d(filesystem.protocol)
+        return "memory" in np.atleast_1d(filesystem_of(store).protocol)
     return type(store).__name__ in ("MemoryStore", "ManagedMemoryStore", "GpuMemoryStore")
 
 

@@ -114,6 +114,17 @@ def is_dask_array(data: Any) -> bool:
     return all(hasattr(data, name) for name in ("__dask_graph__", "chunks", "blocks", "dtype", "to_delayed"))
 
 
+def has_sparse_chunks(array: Any) -> bool:
+    """Whether the chunks of a Dask array are scipy.sparse: by the empty array that Dask keeps to say so, which is not
+    public, or, where it keeps none, by the first chunk, which is computed."""
+    meta = _meta(array)
+    return sp.issparse(array.to_delayed().ravel()[0].compute() if meta is None else meta)
+
+
+def _meta(array: Any) -> Any:
+    return getattr(array, "_meta", None)
+
+
 def open_dask(array: Any, labels: AxisLabels) -> DataSource:
     """One block per row of chunks of a Dask array with numpy or scipy.sparse chunks.
 
@@ -126,7 +137,7 @@ def open_dask(array: Any, labels: AxisLabels) -> DataSource:
         )
     rows, columns = check_matrix(array.shape, np.dtype(array.dtype), "Dask array")
     dtype = loaded_dtype(array.dtype)
-    sparse = sp.issparse(getattr(array, "_meta", None))
+    sparse = has_sparse_chunks(array)
     bounds = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()
     widths = tuple(int(width) for width in array.chunks[1])
     blocks = tuple(

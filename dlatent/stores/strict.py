@@ -22,8 +22,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 import zarr
+from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
@@ -185,8 +185,13 @@ def root_of(store: Store) -> str:
     if isinstance(store, LocalStore):
         return str(store.root)
     if isinstance(store, FsspecStore):
-        return masked(str(getattr(store.fs, "sync_fs", store.fs).unstrip_protocol(store.path)))
+        return masked(str(filesystem_of(store).unstrip_protocol(store.path)))
     return masked(str(store))
+
+
+def filesystem_of(store: FsspecStore) -> Any:
+    """The file system of a store, which fsspec wraps where it has no asynchronous one."""
+    return getattr(store.fs, "sync_fs", store.fs)
 
 
 def _digest(document: bytes) -> str:

@@ -16,6 +16,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.client import ClosedClientError
 from distributed.core import Status
 from engine_cases import (
     COLUMNS,
@@ -40,7 +41,7 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
-from dlatent.engine.failures import CLOSED, standstill, threads_of, translated
+from dlatent.engine.failures import standstill, threads_of, translated
 from dlatent.engine.part import weight
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Pass
@@ -612,7 +613,7 @@ def test_a_scheduler_that_ends_while_work_is_sent_is_an_engine_error():
     """Between the look for workers and the task that waits for one."""
 
     def submit(*_values, **_options):
-        raise CLOSED("Client is closed. Can't send update-graph message.")
+        raise ClosedClientError("Client is closed. Can't send update-graph message.")
 
     client = SimpleNamespace(status="running", nthreads=dict, submit=submit, scheduler=None)
     with pytest.raises(EngineError, match="Start a cluster"), translated(client):
@@ -664,7 +665,8 @@ def test_a_pass_goes_on_when_paused_workers_do(paused):
     later.join()
 
 
-def test_work_beside_paused_workers_is_no_standstill():
+@pytest.mark.parametrize("reported", [True, False])
+def test_work_beside_paused_workers_is_no_standstill(reported):
     """A long task of somebody else: what it holds may be what the paused workers wait for."""
     counts = {"a": {"executing": 1}, "b": {"memory": 5}}
     workers = {
@@ -675,9 +677,13 @@ def test_work_beside_paused_workers_is_no_standstill():
         }
         for address, count in counts.items()
     }
-    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers})
+    waiting = {"a": ["theirs"], "b": ["ours"]}
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers}, processing=lambda: waiting)
+    if not reported:
+        for info in workers.values():
+            del info["metrics"]["task_counts"]
     assert standstill(client) == ""
-    del counts["a"]["executing"]
+    del counts["a"]["executing"], waiting["a"]
     assert standstill(client) == "1 of 2 workers, such as b, which holds 1.00 of 1.00 GiB"
     workers["b"]["status"] = "running"
     assert standstill(client) == ""

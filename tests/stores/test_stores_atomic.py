@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import MemoryStore
 
 from dlatent.errors import StoreError
 from dlatent.stores import beside
-from dlatent.stores.atomic import MARKER, new_store
+from dlatent.stores.atomic import MARKER, abandon, new_store
 from dlatent.stores.open import open as open_data
 
 
@@ -153,3 +157,21 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write a store"):
         write(tmp_path / "file" / "s.zarr", 1.0)
+
+
+def test_what_zarr_still_writes_when_its_caller_is_interrupted_is_waited_for(tmp_path: Path) -> None:
+    """An interrupt ends the wait of the caller only; a chunk that came later would make the removed store again."""
+    begun, written = threading.Event(), []
+
+    class Slow(MemoryStore):
+        async def set(self, key: str, *_: Any, **__: Any) -> None:
+            begun.set()
+            await asyncio.sleep(0.2)
+            written.append(key)
+
+    writer = threading.Thread(target=lambda: zarr.create_group(Slow()))
+    writer.start()
+    assert begun.wait(30)
+    abandon(str(tmp_path / "unfinished.zarr"))
+    assert written
+    writer.join()

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import BlockSource, DataSource
 from dlatent.errors import DataError, StoreError
+from dlatent.stores import lazy
 from dlatent.stores.atomic import new_store
 from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
@@ -178,6 +179,16 @@ def test_dask_arrays_of_any_chunking(rows: tuple[int, ...], columns: tuple[int, 
         assembled = block.assemble(parts)
         dense = assembled.toarray() if sp.issparse(assembled) else assembled
         np.testing.assert_array_equal(dense, values[block.start : block.stop])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_chunks_are_known_to_be_sparse_without_the_word_of_dask(told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask's word is not public: a version may lack it."""
+    if not told:
+        monkeypatch.setattr(lazy, "_meta", lambda array: None)
+    array = da.from_array(DENSE, chunks=(30, 17))
+    assert not lazy.has_sparse_chunks(array)
+    assert lazy.has_sparse_chunks(array.map_blocks(sp.csr_array))
 
 
 def test_dask_sources_travel_without_the_rest_of_the_graph() -> None:
