@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 import scipy.linalg as la
 
@@ -27,6 +30,40 @@ VANISHED = 1e-6
 """Squared length of what is left of a unit direction, below which a second projection has found it inside."""
 DEPENDENT = 1e-13
 """New directions whose Gram matrix has an eigenvalue below this part of the largest are combinations of each other."""
+
+
+@dataclass(frozen=True)
+class GrowingColumns:
+    """A tall matrix (D, r) that grows to the right: the first columns of a buffer that nothing else writes into.
+
+    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive: with 100,000
+    features a fifth of a fit to few samples.  Room that is not used is no memory, but a system may refuse what it could
+    never give.
+    """
+
+    buffer: Array
+    width: int
+
+    @classmethod
+    def of(cls, matrix: Array) -> Self:
+        """The matrix, without room for more."""
+        return cls(matrix, matrix.shape[1])
+
+    @property
+    def matrix(self) -> Array:
+        """The columns so far (D, r)."""
+        return self.buffer[:, : self.width]
+
+    def appended(self, fresh: Array, most: int | None = None) -> Self:
+        """With `fresh` (D, b) to the right, in a buffer that has room for seven times as many, and no more than `most`
+        in all where that is known.  The matrix of before stays valid, but nothing else may be appended to it."""
+        buffer, width = self.buffer, self.width + fresh.shape[1]
+        if buffer.shape[1] < width or not buffer.flags.f_contiguous:
+            room = 8 * width
+            buffer = np.empty((len(buffer), max(width, min(room, most or room))), order="F")
+            buffer[:, : self.width] = self.matrix
+        buffer[:, self.width : width] = fresh
+        return type(self)(buffer, width)
 
 
 def orthonormal(candidates: Array, basis: Array | None = None, inside: Array | None = None) -> Array:
@@ -88,23 +125,6 @@ def _outside(directions: Array, basis: Array) -> bool:
     mixtures = np.random.default_rng(0).standard_normal((directions.shape[1], PROBES))
     inside = tall.inner(basis, tall.product(directions, mixtures))
     return bool(np.linalg.norm(inside) <= ORTHOGONAL * np.sqrt(basis.shape[1] * directions.shape[1] * PROBES))
-
-
-def appended(columns: Array, fresh: Array, most: int | None = None) -> Array:
-    """`columns` with `fresh` (D, b) to the right, in a buffer that has room for seven times as many, and no more than
-    `most` in all where that is known.
-
-    Growing by copies costs as much as the arithmetic of a pass, because fresh pages are expensive; room that is not
-    used is no memory, but a system may refuse what it could never give. Earlier views stay valid.
-    """
-    width, more = columns.shape[1], fresh.shape[1]
-    buffer = columns.base
-    if buffer is None or len(buffer) != len(columns) or not buffer.flags.f_contiguous or buffer.shape[1] < width + more:
-        room = 8 * (width + more)
-        buffer = np.empty((len(columns), max(width + more, min(room, most or room))), order="F")
-        buffer[:, :width] = columns
-    buffer[:, width : width + more] = fresh
-    return buffer[:, : width + more]
 
 
 def principal_directions(inner: Array, loadings: Array, count: int) -> Array:

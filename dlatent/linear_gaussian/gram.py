@@ -20,7 +20,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.canonical import canonical, column_signs
-from dlatent.linear_gaussian.directions import appended, orthonormal, principal_directions
+from dlatent.linear_gaussian.directions import GrowingColumns, orthonormal, principal_directions
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
@@ -61,8 +61,8 @@ def dual_data(targets: Array | None, specification: Specification, samples: int,
 class DualSpace:
     """E (N, r) orthonormal, T = K̃E (N, r), EᵀT (r, r), the frame S (r, r'), and what is known of the data."""
 
-    basis: Array
-    products: Array
+    basis_columns: GrowingColumns
+    product_columns: GrowingColumns
     inner: Array
     frame: Array
     data: DualData
@@ -73,11 +73,21 @@ class DualSpace:
 
         Where the samples span fewer than `least` dimensions, empty ones are added, for components that vanish.
         """
-        nothing = np.zeros((len(directions), 0))
+        nothing = GrowingColumns.of(np.zeros((len(directions), 0)))
         empty = cls(nothing, nothing, np.zeros((0, 0)), np.zeros((0, 0)), data)
         found = empty.extended((directions,), products)
         lacking = np.zeros((found.frame.shape[0], max(least - found.rank, 0)))
         return replace(found, frame=np.hstack([found.frame, lacking]))
+
+    @property
+    def basis(self) -> Array:
+        """E (N, r)."""
+        return self.basis_columns.matrix
+
+    @property
+    def products(self) -> Array:
+        """T (N, r)."""
+        return self.product_columns.matrix
 
     @property
     def rank(self) -> int:
@@ -118,8 +128,8 @@ class DualSpace:
         inner = np.block([[self.inner, side], [side.T, (own + own.T) / 2]])
         return replace(
             self,
-            basis=appended(self.basis, directions[0], most),
-            products=appended(self.products, products, most),
+            basis_columns=self.basis_columns.appended(directions[0], most),
+            product_columns=self.product_columns.appended(products, most),
             inner=inner,
             frame=extended_frame(self.frame, inner),
         )
@@ -131,7 +141,13 @@ class DualSpace:
         # In an orthonormal basis of samples again, so that new directions stay clear of the old ones.
         left, upper = np.linalg.qr(combination)
         inner = left.T @ self.inner @ left
-        return replace(self, basis=self.basis @ left, products=self.products @ left, inner=inner, frame=upper)
+        return replace(
+            self,
+            basis_columns=GrowingColumns.of(self.basis @ left),
+            product_columns=GrowingColumns.of(self.products @ left),
+            inner=inner,
+            frame=upper,
+        )
 
     def moments(self, specification: Specification) -> Moments:
         """Moments of the coordinates and the targets per pattern, with the energy and number of all other features."""

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array
-from dlatent.linear_gaussian.directions import DROP, appended, orthonormal, principal_directions
+from dlatent.linear_gaussian.directions import DROP, GrowingColumns, orthonormal, principal_directions
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums
@@ -33,7 +33,7 @@ class KrylovSpace:
     `spare` is the number of further features, of which only the energy is known: it is in that of the sums.
     """
 
-    basis: Array
+    columns: GrowingColumns
     inner: Array
     newest: Array
     inside: Array
@@ -49,7 +49,12 @@ class KrylovSpace:
         assert found.sums is not None
         product = _centred(found.product[0], directions, found.sums)
         inner = _corner(directions, product)
-        return cls(directions, inner, product, inner, np.eye(len(inner)), found.sums, shift, spare)
+        return cls(GrowingColumns.of(directions), inner, product, inner, np.eye(len(inner)), found.sums, shift, spare)
+
+    @property
+    def basis(self) -> Array:
+        """Q (D, r)."""
+        return self.columns.matrix
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -87,7 +92,7 @@ class KrylovSpace:
         corner = _corner(fresh, product)
         return replace(
             self,
-            basis=appended(self.basis, fresh, most),
+            columns=self.columns.appended(fresh, most),
             inner=np.block([[self.inner, side], [side.T, corner]]),
             newest=product,
             inside=np.vstack([side, corner]),
@@ -107,7 +112,7 @@ class KrylovSpace:
         inner = kept.T @ self.inner @ kept
         return replace(
             self,
-            basis=basis,
+            columns=GrowingColumns.of(basis),
             inner=(inner + inner.T) / 2,
             newest=newest,
             inside=tall.inner(basis, newest),

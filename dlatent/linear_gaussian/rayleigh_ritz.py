@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.linear_gaussian.directions import appended, orthonormal, principal_directions
+from dlatent.linear_gaussian.directions import GrowingColumns, orthonormal, principal_directions
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
@@ -35,8 +35,8 @@ class Subspace:
     """
 
     patterns: tuple[tuple[int, ...], ...]
-    basis: tuple[Array, ...]
-    products: tuple[tuple[Array, ...], ...]
+    basis_columns: tuple[GrowingColumns, ...]
+    product_columns: tuple[tuple[GrowingColumns, ...], ...]
     inner: tuple[tuple[tuple[Array, ...], ...], ...]
     totals: tuple[tuple[Array, ...], ...]
     sums: tuple[PatternSums, ...]
@@ -54,13 +54,24 @@ class Subspace:
     ) -> Self:
         """The subspace after the first pass, which asked for the sums too."""
         sums = tuple(part.sums for part in found if part.sums is not None)
-        products = tuple(part.product for part in found)
+        basis = tuple(map(GrowingColumns.of, directions))
+        products = tuple(tuple(map(GrowingColumns.of, part.product)) for part in found)
         inner = tuple(
             _corners([directions[view] for view in own], part.product)
             for own, part in zip(patterns, found, strict=True)
         )
         totals = tuple(_inner_totals(own, directions, part.total) for own, part in zip(patterns, sums, strict=True))
-        return cls(patterns, tuple(directions), products, inner, totals, sums, shift, spare)
+        return cls(patterns, basis, products, inner, totals, sums, shift, spare)
+
+    @property
+    def basis(self) -> tuple[Array, ...]:
+        """Q_v of each view."""
+        return tuple(columns.matrix for columns in self.basis_columns)
+
+    @property
+    def products(self) -> tuple[tuple[Array, ...], ...]:
+        """P of each pattern and view of it."""
+        return tuple(tuple(columns.matrix for columns in own) for own in self.product_columns)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -138,10 +149,10 @@ class Subspace:
             )
         return replace(
             self,
-            basis=tuple(appended(q, v, most) for q, v in zip(self.basis, directions, strict=True)),
-            products=tuple(
-                tuple(appended(a, b, most) for a, b in zip(old, new.product, strict=True))
-                for old, new in zip(self.products, products, strict=True)
+            basis_columns=tuple(q.appended(v, most) for q, v in zip(self.basis_columns, directions, strict=True)),
+            product_columns=tuple(
+                tuple(a.appended(b, most) for a, b in zip(old, new.product, strict=True))
+                for old, new in zip(self.product_columns, products, strict=True)
             ),
             inner=tuple(inner),
             totals=tuple(
@@ -155,9 +166,9 @@ class Subspace:
         own = [[keep[view] for view in pattern] for pattern in self.patterns]
         return replace(
             self,
-            basis=tuple(tall.product(q, k) for q, k in zip(self.basis, keep, strict=True)),
-            products=tuple(
-                tuple(tall.product(p, k) for p, k in zip(old, ks, strict=True))
+            basis_columns=tuple(GrowingColumns.of(tall.product(q, k)) for q, k in zip(self.basis, keep, strict=True)),
+            product_columns=tuple(
+                tuple(GrowingColumns.of(tall.product(p, k)) for p, k in zip(old, ks, strict=True))
                 for old, ks in zip(self.products, own, strict=True)
             ),
             inner=tuple(

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Block
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.columns import by_columns, by_rows, sparse_times
-from dlatent.linear_gaussian.directions import appended, orthonormal
+from dlatent.linear_gaussian.directions import GrowingColumns, orthonormal
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
@@ -231,14 +231,16 @@ def test_only_sparse_rows_with_many_entries_of_each_feature_are_held_by_columns(
 
 @pytest.mark.parametrize(("most", "room"), [(None, 24), (100, 24), (5, 5), (2, 3)])
 def test_room_for_directions_is_no_more_than_there_will_be(most, room):
-    columns, fresh = np.full((4, 2), 2.0), np.ones((4, 1))
-    found = appended(columns, fresh, most)
-    assert found.base.shape == (4, room)
-    assert found.tobytes() == np.hstack([columns, fresh]).tobytes()
+    matrix, fresh = np.full((4, 2), 2.0), np.ones((4, 1))
+    found = GrowingColumns.of(matrix).appended(fresh, most)
+    assert found.buffer.shape == (4, room)
+    assert found.matrix.tobytes() == np.hstack([matrix, fresh]).tobytes()
+    assert found.appended(fresh, most).matrix.tobytes() == np.hstack([matrix, fresh, fresh]).tobytes()
+    assert found.matrix.tobytes() == np.hstack([matrix, fresh]).tobytes()
 
 
-def test_columns_that_are_seen_through_another_array_get_a_buffer_of_their_own():
-    """One column is the transpose of one row, which lies in order both ways."""
-    columns = np.full((1, 4), 2.0).T
-    found = appended(columns, np.ones((4, 1)))
-    np.testing.assert_array_equal(found, np.hstack([columns, np.ones((4, 1))]))
+def test_nothing_is_written_into_the_array_that_columns_began_as():
+    """Columns that are part of a wider array of somebody else."""
+    wide = np.zeros((4, 9), order="F")
+    GrowingColumns.of(wide[:, :2]).appended(np.ones((4, 1)))
+    assert not wide.any()
