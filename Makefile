@@ -4,12 +4,16 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
+LOWEST := $(VENV)-lowest
 # A Python to build .venv with; empty means: the first candidate that is new enough and can make environments.
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 PYTEST_ARGS ?=
 # Processes that share the tests.
 TEST_PROCESSES ?= 2
+# The tests of what meets other libraries; LOWEST_TESTS=tests runs them all.
+LOWEST_TESTS ?= $(addprefix tests/,cli engine formats laws local_linear operators plot stores) $(wildcard tests/test_*.py) \
+  $(wildcard tests/estimators/test_*conformance.py) $(patsubst %,tests/estimators/test_estimators_%.py,features kinds sklearn)
 FUZZ_ARGS ?=
 DEMO_ARGS ?=
 LOCK_FLAGS ?=
@@ -17,26 +21,32 @@ LOCK_FLAGS ?=
 MADE := $(VENV)/.made
 DEMO_READY := $(VENV)/.ready-demo
 DEV_READY := $(VENV)/.ready-dev
-PIP_INSTALL := $(PY) -m pip install -qq --no-input --disable-pip-version-check
+LOWEST_MADE := $(LOWEST)/.made
+LOWEST_READY := $(LOWEST)/.ready
+test-lowest $(LOWEST_READY) $(LOWEST_MADE): PY := $(LOWEST)/bin/python
+# The lowest versions have no wheels for a newer Python.
+$(LOWEST_MADE): CANDIDATES := $(or $(PYTHON),python3.11 python3.12)
+PIP_INSTALL = $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test test-slow test-all fuzz check lint types contracts docs lock clean
+.PHONY: help demo test test-slow test-all test-lowest fuzz check lint types contracts docs lock clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
 	@echo "make test    install the tools of development into $(VENV) and run the tests, but for the slow ones"
 	@echo "make test-all   the slow ones too"
+	@echo "make test-lowest   install the lowest versions that pyproject.toml allows into $(LOWEST) and run the tests there"
 	@echo "make fuzz    read 20000 damaged inputs (FUZZ_ARGS='--count 500 --only csv'); about half an hour"
 	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
 	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
-	@echo "make clean   remove $(VENV) and everything that the commands above have made"
+	@echo "make clean   remove $(VENV), $(LOWEST) and everything that the commands above have made"
 
 demo: $(DEMO_READY)
 	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits three models."
 	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
 
-PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
+PYTEST = $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 test: $(DEV_READY)
 	@echo "==> Tests"
@@ -47,6 +57,10 @@ test-slow: $(DEV_READY)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 test-all: test test-slow
+
+test-lowest: $(LOWEST_READY)
+	@echo "==> Tests with the lowest versions"
+	$(PYTEST) -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
 
 fuzz: $(DEV_READY)
 	@echo "==> Damaged inputs to every reader"
@@ -71,20 +85,20 @@ docs: $(DEV_READY)
 	@echo "==> Documentation"
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
+COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q --universal --python-version 3.11 \
+  --fork-strategy fewest --no-emit-index-url --no-emit-find-links $(LOCK_FLAGS) pyproject.toml
+
 # The demo is locked within the versions of development, so that an environment that has the second has the first.
 lock: $(DEV_READY)
-	@echo "==> Writing requirements/dev.txt and requirements/demo.txt"
-	UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q --universal --python-version 3.11 \
-	  --fork-strategy fewest --no-emit-index-url --no-emit-find-links $(LOCK_FLAGS) \
-	  pyproject.toml --all-extras --group dev -o requirements/dev.txt
-	UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q --universal --python-version 3.11 \
-	  --fork-strategy fewest --no-emit-index-url --no-emit-find-links $(LOCK_FLAGS) \
-	  pyproject.toml --extra demo --group build -c requirements/dev.txt -o requirements/demo.txt
-	@! grep -nE '://|^(-|/)|file:' requirements/dev.txt requirements/demo.txt \
+	@echo "==> Writing requirements/dev.txt, requirements/demo.txt and requirements/lowest.txt"
+	$(COMPILE) --all-extras --group dev -o requirements/dev.txt
+	$(COMPILE) --extra demo --group build -c requirements/dev.txt -o requirements/demo.txt
+	$(COMPILE) --resolution lowest-direct --all-extras --group build --group test -o requirements/lowest.txt
+	@! grep -nE '://|^(-|/)|file:' requirements/dev.txt requirements/demo.txt requirements/lowest.txt \
 	  || { echo "The lines above name a host or a path; a lock file must hold names and versions only." >&2; exit 1; }
 
 clean:
-	rm -rf $(VENV) docs/_build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) docs/_build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEMO_READY): $(MADE) requirements/demo.txt pyproject.toml
 	@echo "==> Installing dlatent and requirements/demo.txt into $(VENV) (half a minute to a few minutes, once)"
@@ -98,13 +112,19 @@ $(DEV_READY): $(MADE) requirements/dev.txt pyproject.toml
 	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $(DEMO_READY) $@
 
+$(LOWEST_READY): $(LOWEST_MADE) requirements/lowest.txt pyproject.toml
+	@echo "==> Installing dlatent and requirements/lowest.txt into $(LOWEST) (a minute or more, once)"
+	$(PIP_INSTALL) -r requirements/lowest.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
 # An environment that works is kept; half an environment (an interrupted run) is made again.
-$(MADE):
+$(MADE) $(LOWEST_MADE):
 	@if $(PY) -c '$(WORKING)' >/dev/null 2>&1; then touch $@; exit 0; fi; \
 	for name in $(CANDIDATES); do \
 	  if $$name -c '$(SUITABLE)' >/dev/null 2>&1; then \
-	    echo "==> Making $(VENV) with $$name ($$($$name --version))"; \
-	    $$name -m venv --clear $(VENV) && touch $@; \
+	    echo "==> Making $(@D) with $$name ($$($$name --version))"; \
+	    $$name -m venv --clear $(@D) && touch $@; \
 	    exit; \
 	  fi; \
 	done; \

@@ -110,8 +110,7 @@ def test_quiet_says_nothing(run, store: Path, tmp_path: Path) -> None:
 def test_a_terminal_has_a_bar_and_json_stays_clean(
     run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    monkeypatch.setenv("TTY_INTERACTIVE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--solver", "krylov", "--json")
     assert said.json["converged"]

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sphinx.ext.napoleon import Config, NumpyDocstring
+
+napoleon = pytest.importorskip("sphinx.ext.napoleon", reason="Sphinx comes with the tools of development")
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMPLIED = frozenset({"self", "cls"})
@@ -77,8 +78,8 @@ def rendered(docstring: str) -> tuple[list[str], list[str]]:
     lines = inspect.cleandoc(docstring).splitlines()
     conf().describe_entries(None, "class", "", None, None, lines)
     # Else attributes come as directives of their own.
-    configuration = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
-    lines = NumpyDocstring(lines, configuration, what="class").lines()
+    configuration = napoleon.Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
+    lines = napoleon.NumpyDocstring(lines, configuration, what="class").lines()
     fields = [found[1] for line in lines if (found := re.match(r":param ([^:]*):", line))]
     return lines, [name.strip() for field in fields for name in field.replace("\\", "").split(",")]
 

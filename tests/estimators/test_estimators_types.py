@@ -6,10 +6,11 @@ import inspect
 import re
 
 import pytest
-from mypy import api
 
 import dlatent
 from dlatent.models import MODELS
+
+api = pytest.importorskip("mypy.api", reason="mypy comes with the tools of development")
 
 CLASSES = {model.name: model.load() for model in MODELS}
 OF_ANY = re.compile(r"NDArray\[Any\]|dict\[str, Any\]")
