@@ -125,9 +125,10 @@ def approximate_inverse(matrix: sp.csc_array, coordinates: Array | None) -> tupl
         )
         return _operator(factors.solve, rows), "iterative (incomplete factors)"
     slow = np.ones((rows, 1)) if coordinates is None else np.column_stack([np.ones(rows), coordinates[:, :SLOW]])
-    levels = pyamg.smoothed_aggregation_solver(
-        sp.csr_matrix(matrix + 1e-9 * identity), B=slow, strength=("symmetric", {"theta": 0.0}), max_coarse=500
-    )
+    system = sp.csr_matrix(matrix + 1e-9 * identity)
+    # SciPy widens indices more often than it must, and pyamg takes no wide ones.
+    system.indices, system.indptr = system.indices.astype(np.int32), system.indptr.astype(np.int32)
+    levels = pyamg.smoothed_aggregation_solver(system, B=slow, strength=("symmetric", {"theta": 0.0}), max_coarse=500)
     cycle = levels.aspreconditioner()
     return _operator(lambda v: cycle @ v, rows), "iterative (multigrid)"
 
