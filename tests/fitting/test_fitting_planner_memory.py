@@ -129,7 +129,7 @@ def test_targets_count_where_they_lie(two_sets):
     plan = SupervisedPPCA(2).plan(x, y)
     assert plan.problem.target_bytes == y.nbytes
     classes = SupervisedPPCA(2).plan(x, (y[:, 0] > 0).astype(int))
-    assert classes.problem.target_bytes == 4 * len(y)
+    assert classes.problem.target_bytes == len(y)  # one byte for each class label
     given = replace(problem(1_000_000, 100, targets=100), target_bytes=8 * 10**8)
     without = replace(given, target_bytes=0)
     for host, parts in ((Host(), (2, 1)), (Host(kind="threads", workers=1), (1, 1))):
