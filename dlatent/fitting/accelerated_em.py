@@ -16,7 +16,8 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.diagnostics import advise, at_floors
-from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
+from dlatent.fitting.history import History
+from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.several import SAMPLE, Problem, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.starts import PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.fitting.textbook import plain_em
@@ -69,14 +70,14 @@ def fit_rows(
     climb = _Climb(run, scaled, units, iterating, report, patterns)
     if textbook:
         plain = partial(climb.step, plain=True)
-        best, history, converged = plain_em(plain, random_start(scaled, options), options, report)
-        value = history[-1].log_likelihood
+        best, converged = plain_em(plain, random_start(scaled, options), options, climb.history)
+        value = climb.history[-1].log_likelihood
     else:
         start = found_start(run, scaled, units, sums, patterns, options)
         problem = _on_driver(run, scaled, units, sums, patterns)
         start = start if problem is None else best_of(problem, start, options.random_state)
         best, value, converged = climb.accelerated(start)
-        history = tuple(climb.history)
+    history = tuple(climb.history)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]
     floored = specification.with_floors(floors * units.scale[first] ** 2)
@@ -173,8 +174,7 @@ class _Climb:
     ) -> None:
         self.patterns = patterns
         self.run, self.specification, self.units = run, specification, units
-        self.options, self.report = options, report
-        self.history: list[Iteration] = []
+        self.options, self.history = options, History(report)
         self.slopes: dict[int, Array] = {}
         self.calm = 0
 
@@ -192,19 +192,6 @@ class _Climb:
         image = maximise_entries(found, point, self.specification, expand=not plain)
         return image, found.log_likelihood + self.units.jacobian
 
-    def record(self, value: float, left: float) -> Iteration:
-        """A line of the history; `left` is what there may be to gain, in nats."""
-        gain = value - self.history[-1].log_likelihood if self.history else float("nan")
-        line = Iteration(len(self.history) + 1, value, gain, left / self.size(value), 0)
-        self.history.append(line)
-        if self.report is not None:
-            self.report(line)
-        return line
-
-    def size(self, value: float) -> float:
-        """What gains are relative to."""
-        return max(abs(value), float(self.units.counts.max()))
-
     def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """PX-EM with Anderson acceleration, until little is left by the gradient."""
         found = accelerate(
@@ -212,15 +199,11 @@ class _Climb:
             start,
             tolerance=ROUNDING,
             max_evaluations=self.options.max_iterations,
-            project=self._admissible,
+            project=lambda point: point.at_least(self.specification.floors),
             steer=self._steer,
         )
-        if not self.history or found.value != self.history[-1].log_likelihood:
-            self.record(found.value, float("nan"))
+        self.history.end(found.value)
         return found.point, found.value, found.converged
-
-    def _admissible(self, point: Parameters) -> Parameters:
-        return point._replace(noise_variance=np.maximum(point.noise_variance, self.specification.floors))
 
     def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.
@@ -232,9 +215,10 @@ class _Climb:
         at = point.flatten()
         ahead, step = candidate.flatten() - at, image.flatten() - at
         promise = 0.5 * float(self.slopes[id(point)] @ ahead)
-        line = self.record(value, max(promise, 0.0))
+        size = max(abs(value), float(self.units.counts.max()))
+        line = self.history.add(value, max(promise, 0.0) / size)
         near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
-        slow = line.gain <= 100.0 * self.options.tolerance * self.size(value)
+        slow = line.gain <= 100.0 * self.options.tolerance * size
         self.calm = self.calm + 1 if near and slow else 0
         if self.calm >= 2:
             return None
@@ -242,4 +226,4 @@ class _Climb:
             return candidate
         mirrored = 2.0 * step - ahead
         mirrored *= min(1.0, LONGEST * float(la.norm(step) / la.norm(mirrored))) if mirrored.any() else 1.0
-        return self._admissible(point.unflatten(at + mirrored))
+        return point.unflatten(at + mirrored).at_least(self.specification.floors)

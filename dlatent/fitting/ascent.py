@@ -129,6 +129,5 @@ def ascend(
             },
         )
     uphill = np.where(best.x > low, np.abs(best.jac), np.maximum(-best.jac, 0.0))
-    found = objective.parameters(best.x)
-    found = found._replace(noise_variance=np.maximum(found.noise_variance, specification.floors))
+    found = objective.parameters(best.x).at_least(specification.floors)
     return Ascent(found, -float(best.fun) * objective.count, bool(best.status == 0 or uphill.max() <= SMALL_GRADIENT))

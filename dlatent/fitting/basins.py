@@ -32,13 +32,9 @@ def starting_points(moments: Moments, specification: Specification) -> list[Para
     """
     variances = view_variances(moments, specification.sizes, specification.patterns)
     starts = _in_basins(moments, specification)
-    found = [_noisier(start, LITTLE_NOISE * variances) for start in starts]
+    found = [start.at_least(LITTLE_NOISE * variances) for start in starts]
     least = LEAST_NOISE * variances
-    return found + [_noisier(start, least) for start in starts if (start.noise_variance < least).any()]
-
-
-def _noisier(start: Parameters, least: Array) -> Parameters:
-    return start._replace(noise_variance=np.maximum(start.noise_variance, least))
+    return found + [start.at_least(least) for start in starts if (start.noise_variance < least).any()]
 
 
 def _in_basins(moments: Moments, specification: Specification) -> list[Parameters]:

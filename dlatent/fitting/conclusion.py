@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dlatent.arrays import Array
 from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.outcome import Iteration, Options, Outcome
@@ -17,7 +19,7 @@ CHECK = 1e-7
 def make_outcome(
     parameters: Parameters,
     specification: Specification,
-    history: tuple[Iteration, ...],
+    history: Sequence[Iteration],
     options: Options,
     variances: Array,
     counts: Moments,
@@ -39,7 +41,7 @@ def make_outcome(
         canonical(parameters, specification),
         specification,
         value,
-        history,
+        tuple(history),
         converged,
         len(history),
         at_floor,

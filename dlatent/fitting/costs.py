@@ -236,6 +236,12 @@ def pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, 
     return (reading + flops / rate) / threads + TASK_SECONDS * problem.tasks
 
 
+def passes_seconds(problem: Problem, machine: Machine, flops: float, rate: float, cache: int, passes: float) -> float:
+    """Seconds of some passes, of which all but the first find their blocks in the cache, where it has room for them."""
+    first = pass_seconds(problem, machine, flops, rate, decode=True)
+    return first + (passes - 1) * pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
+
+
 def placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Cost:
     """The route's memory; where the workers are threads of the driver, one process holds both."""
     if shares_driver(machine):

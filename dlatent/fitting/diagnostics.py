@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -64,7 +66,7 @@ def at_floors(parameters: Parameters, specification: Specification) -> tuple[boo
     )
 
 
-def unfinished(history: tuple[Iteration, ...]) -> str:
+def unfinished(history: Sequence[Iteration]) -> str:
     """What to know of a fit that did not converge."""
     left = history[-1].remaining
     where = f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
@@ -74,7 +76,7 @@ def unfinished(history: tuple[Iteration, ...]) -> str:
 def advise(
     parameters: Parameters,
     specification: Specification,
-    history: tuple[Iteration, ...],
+    history: Sequence[Iteration],
     options: Options,
     variances: Array,
     at_floor: tuple[bool, ...],

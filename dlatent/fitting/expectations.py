@@ -6,7 +6,7 @@ features have noise variances of their own, which no subspace can stand for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
+from dlatent.fitting.history import History
+from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
-from dlatent.fitting.textbook import add_line, em_start, plain_em, settled
+from dlatent.fitting.textbook import em_start, plain_em
 from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation
 from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, counts_alone
@@ -42,11 +43,10 @@ class Data:
     shift: Array
     options: Options
     arrangement: Arrangement | None
-    report: Report | None
     variances: Array
     offset: Array
     counts: Moments
-    history: list[Iteration] = field(default_factory=list)
+    history: History
 
     def expect(self, parameters: Parameters) -> tuple[tuple[Latent, ...], float]:
         """One pass: the statistics at these parameters, and their log-likelihood."""
@@ -56,10 +56,9 @@ class Data:
 
     def concluded(self, parameters: Parameters, *, converged: bool) -> Outcome:
         """The outcome at parameters about the shift."""
-        final = parameters._replace(mean=parameters.mean + self.shift)
-        history = tuple(self.history)
+        final, options = parameters.moved(self.shift), self.options
         return make_outcome(
-            final, self.specification, history, self.options, self.variances, self.counts, converged=converged
+            final, self.specification, self.history, options, self.variances, self.counts, converged=converged
         )
 
 
@@ -88,7 +87,7 @@ def begin(
     require_variation(variances, specification)
     floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
     known = counts_alone((found.samples for found in sums), len(specification.views))
-    return Data(run, floored, shift, options, arrangement, report, variances, offset, known)
+    return Data(run, floored, shift, options, arrangement, variances, offset, known, History(report))
 
 
 def em_on_data(data: Data) -> Outcome:
@@ -100,8 +99,7 @@ def em_on_data(data: Data) -> Outcome:
         return maximise(latent, data.specification, expand=False), value
 
     start = em_start(data.specification, data.variances, data.options)._replace(mean=data.offset)
-    last, history, converged = plain_em(step, start, data.options, data.report)
-    data.history.extend(history)
+    last, converged = plain_em(step, start, data.options, data.history)
     return data.concluded(last, converged=converged)
 
 
@@ -114,7 +112,7 @@ def accelerated_em(data: Data) -> Outcome:
     calm = 0
 
     def restored(point: Parameters) -> Parameters:
-        return Parameters(point.loadings * unit[:, None], point.mean * unit, point.noise_variance * unit[first] ** 2)
+        return point.rescaled(unit, unit[first])
 
     def scaled(point: Parameters) -> Parameters:
         return Parameters(point.loadings / unit[:, None], point.mean / unit, point.noise_variance / unit[first] ** 2)
@@ -125,19 +123,16 @@ def accelerated_em(data: Data) -> Outcome:
 
     def steer(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         nonlocal calm
-        add_line(data.history, value, data.report)
-        calm = calm + 1 if settled(data.history, data.options) else 0
+        data.history.add(value)
+        calm = calm + 1 if data.history.settled(data.options.tolerance) else 0
         return None if calm >= CALM else candidate
 
     def admissible(point: Parameters) -> Parameters:
-        return point._replace(
-            noise_variance=np.maximum(point.noise_variance, data.specification.floors / unit[first] ** 2)
-        )
+        return point.at_least(data.specification.floors / unit[first] ** 2)
 
     start = em_start(data.specification, data.variances, data.options)
     start = start._replace(mean=data.offset, noise_variance=START_NOISE * spread)
     most = data.options.max_iterations
     found = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=most, project=admissible, steer=steer)
-    if found.value != data.history[-1].log_likelihood:
-        add_line(data.history, found.value, data.report)
+    data.history.end(found.value)
     return data.concluded(restored(found.point), converged=found.converged)

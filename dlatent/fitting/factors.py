@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.ascent import ascend
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
+from dlatent.fitting.history import History
+from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.reduced_problem import solve
 from dlatent.fitting.several import best_of, of_views
-from dlatent.fitting.textbook import add_line, group_variances
-from dlatent.linear_gaussian.expectation import expect_moments
+from dlatent.fitting.textbook import group_variances
 from dlatent.linear_gaussian.factor_analysis import factors
-from dlatent.linear_gaussian.maximisation import em_step, slope
+from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
@@ -26,8 +26,6 @@ START_FLOOR = 1e-3
 START_TOLERANCE = 1e-6
 TOLERANCE = 1e-12
 MAX_EVALUATIONS = 300
-GRADIENT = 1e-10
-"""Largest derivative of the log-likelihood per sample at which the search ends."""
 MAX_STEPS = 3000
 
 
@@ -35,22 +33,21 @@ def by_factors(middle: Moments, specification: Specification, options: Options, 
     """Factor analysis from moments about the mean."""
     variances = group_variances(middle, specification)
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
-    history: list[Iteration] = []
+    history = History(report)
     if len(specification.patterns) == 1:
-        found = factors(middle, floored, lambda value: add_line(history, value, report), options.random_state)
+        found = factors(middle, floored, history.add, options.random_state)
         parameters, converged = found.solution.parameters, found.converged
     else:
-        parameters, converged = _by_patterns(middle, floored, variances, history, report, options)
-    parameters = parameters._replace(mean=parameters.mean + middle.shift)
-    return make_outcome(parameters, floored, tuple(history), options, variances, middle, converged=converged)
+        parameters, converged = _by_patterns(middle, floored, variances, history, options)
+    parameters = parameters.moved(middle.shift)
+    return make_outcome(parameters, floored, history, options, variances, middle, converged=converged)
 
 
 def _by_patterns(
     middle: Moments,
     specification: Specification,
     variances: Array,
-    history: list[Iteration],
-    report: Report | None,
+    history: History,
     options: Options,
 ) -> tuple[Parameters, bool]:
     """PX-EM with Anderson acceleration on the moments of all patterns, every feature in units of its spread, then
@@ -65,7 +62,7 @@ def _by_patterns(
     )
 
     def note(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters:
-        add_line(history, value + jacobian, report)
+        history.add(value + jacobian)
         return candidate
 
     run = accelerate(
@@ -73,43 +70,16 @@ def _by_patterns(
         best_of(of_views(scaled, standard), _start(scaled, specification, floors), options.random_state),
         tolerance=TOLERANCE,
         max_evaluations=MAX_EVALUATIONS,
-        project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
+        project=lambda p: p.at_least(floors),
         steer=note,
     )
-    point, value, converged = _settled(run.point, scaled, standard)
+    found = ascend(run.point, scaled, standard, tolerance=0.0, max_steps=MAX_STEPS)
+    value = found.log_likelihood + jacobian
     # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
-    converged = converged or value - run.value <= options.tolerance * abs(value + jacobian)
-    if value + jacobian > history[-1].log_likelihood:
-        add_line(history, value + jacobian, report)
-    restored = Parameters(point.loadings * spread[:, None], point.mean * spread, point.noise_variance * spread**2)
-    return restored, converged or run.converged
-
-
-def _settled(start: Parameters, moments: Moments, specification: Specification) -> tuple[Parameters, float, bool]:
-    """The maximum near a point, from the gradient; the point, its log-likelihood, and whether the search ended."""
-    count = sum(found.samples for found in moments.patterns)
-
-    def objective(vector: Array) -> tuple[float, Array]:
-        point = start.unflatten(vector)
-        latent = expect_moments(point, moments, specification)
-        value = sum(part.log_likelihood for part in latent)
-        return -value / count, -slope(latent, point, specification) / count
-
-    low = np.full(len(start.flatten()), -np.inf)
-    low[-len(start.noise_variance) :] = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
-    best = opt.minimize(
-        objective,
-        np.maximum(start.flatten(), low),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=opt.Bounds(low, np.inf),
-        options={"ftol": 0.0, "gtol": GRADIENT, "maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS, "maxcor": 30},
-    )
-    free = best.x > low
-    settled = bool(np.abs(best.jac[free]).max(initial=0.0) <= 1e3 * GRADIENT)
-    found = start.unflatten(best.x)
-    found = found._replace(noise_variance=np.maximum(found.noise_variance, specification.floors))
-    return found, -float(best.fun) * count, bool(best.success) or settled
+    converged = found.converged or found.log_likelihood - run.value <= options.tolerance * abs(value)
+    if value > history[-1].log_likelihood:
+        history.add(value)
+    return found.parameters.rescaled(spread, spread), converged or run.converged
 
 
 def _scaled(middle: Moments, specification: Specification, spread: Array) -> tuple[PatternMoments, ...]:

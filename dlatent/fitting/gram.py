@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -85,33 +85,6 @@ class DualFit:
     means: Array
 
 
-class DualClimb(Climb[DualSpace]):
-    """A search in a space of combinations of samples; `means` (N,) are those of the rows of K."""
-
-    def __init__(self, space: DualSpace, specification: Specification, options: Options, means: Array) -> None:
-        super().__init__(space, specification, options)
-        self.means = means
-
-    @classmethod
-    def begin(cls, kernel: KernelProducts, data: DualData, specification: Specification, options: Options) -> Self:
-        """From random combinations and their products; `grow` may follow."""
-        if kernel.whole is not None:
-            options = tightened(options)
-        count, k = data.samples, specification.n_components
-        directions = first_directions(count, k, np.random.default_rng(options.random_state))
-        directions = orthonormal(_centred(directions))
-        found = kernel(np.column_stack([directions, np.full(count, 1.0 / count)]))
-        means, products = found[:, -1], _centred(found[:, :-1])
-        space = DualSpace.begin(directions, products, _with_energy(data, kernel, means), k)
-        return cls(space, specification, options, means)
-
-    def concluded(self, converged: bool) -> DualFit:
-        """The fit as it stands."""
-        solution = dual_solution(self.space, self.solution, self.specification)
-        outcome = finished(self, solution.parameters, self.options, converged, None)
-        return DualFit(solution, replace(outcome, parameters=solution.parameters), self.means)
-
-
 def fit_dual(
     kernel: KernelProducts,
     data: DualData,
@@ -125,8 +98,8 @@ def fit_dual(
     count, k = data.samples, specification.n_components
     exact = len(specification.views) == 1 and count <= FULL_EIGEN
     if kernel.whole is None or not (exact or textbook):
-        state = DualClimb.begin(kernel, data, specification, options)
-        return state.concluded(grow(state, kernel.about_mean, report))
+        state, means = begin_dual(kernel, data, specification, options, report)
+        return concluded(state, means, grow(state, kernel.about_mean))
     matrix = kernel.whole()
     means, middle = matrix.mean(axis=0), centred_kernel(matrix)
     data = _with_energy(data, kernel, means)
@@ -134,9 +107,30 @@ def fit_dual(
         space = DualSpace.begin(np.eye(count), middle, data, k)
         return DualFit(*_by_em(space, specification, options, report), means)
     space = DualSpace.begin(*leading(middle, k, data.dimension), data, k)
-    state = DualClimb(space, specification, tightened(options), means)
-    state.record(state.solve(), report)
-    return state.concluded(True)
+    state = Climb(space, specification, tightened(options), report)
+    state.record(state.solve())
+    return concluded(state, means, True)
+
+
+def begin_dual(
+    kernel: KernelProducts, data: DualData, specification: Specification, options: Options, report: Report | None
+) -> tuple[Climb[DualSpace], Array]:
+    """A search in a space of combinations of samples, from random ones and their products, that `grow` may follow; and
+    the means (N,) of the rows of K."""
+    count, k = data.samples, specification.n_components
+    directions = first_directions(count, k, np.random.default_rng(options.random_state))
+    directions = orthonormal(_centred(directions))
+    found = kernel(np.column_stack([directions, np.full(count, 1.0 / count)]))
+    means, products = found[:, -1], _centred(found[:, :-1])
+    space = DualSpace.begin(directions, products, _with_energy(data, kernel, means), k)
+    return Climb(space, specification, options if kernel.whole is None else tightened(options), report), means
+
+
+def concluded(state: Climb[DualSpace], means: Array, converged: bool) -> DualFit:
+    """The fit as a search has left it."""
+    solution = dual_solution(state.space, state.solution, state.specification)
+    outcome = finished(state, solution.parameters, state.options, converged, None)
+    return DualFit(solution, replace(outcome, parameters=solution.parameters), means)
 
 
 def _with_energy(data: DualData, kernel: KernelProducts, means: Array) -> DualData:

@@ -15,6 +15,7 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
+from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.subspace import require_variation
@@ -123,7 +124,7 @@ class GraphSamples:
 
     def about_zero(self, parameters: Parameters) -> Parameters:
         """The same parameters, whose mean was about the weighted one."""
-        return parameters._replace(mean=parameters.mean + self.known.offset)
+        return parameters.moved(self.known.offset)
 
     def em(self, start: Parameters | None, options: Options, report: Report | None) -> Outcome:
         """EM (PRPCA (19)–(22), with the new W in (22), errata 15), one pass over the data and edges per iteration."""
@@ -142,7 +143,8 @@ class GraphSamples:
             return maximise((latent,), floored, expand=False), latent.log_likelihood
 
         begun = em_start(floored, variances, options) if start is None else start
-        last, history, converged = plain_em(step, begun, options, report)
+        history = History(report)
+        last, converged = plain_em(step, begun, options, history)
         counts = counts_alone((sums.samples,), len(specification.views))
         final = last._replace(mean=mean)
         return make_outcome(final, floored, history, options, variances, counts, converged=converged)

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Features
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.diagnostics import ZERO_NOISE, at_floors, noise_floors, unfinished
+from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.plan import Problem
 from dlatent.fitting.subspace import require_variation
@@ -188,8 +189,7 @@ class _Climb:
         report: Report | None,
     ) -> None:
         self.visit, self.specification, self.unit = visit, specification, unit
-        self.options, self.report = options, report
-        self.history: list[Iteration] = []
+        self.options, self.history = options, History(report)
         self.calm = self.visits = 0
         self.reach, self.far = np.inf, 0.0
         first = [at.start for at in specification.group_slices]
@@ -198,11 +198,7 @@ class _Climb:
 
     def record(self, value: float, left: float) -> Iteration:
         """A line of the history; `left` is what there may be to gain, in nats."""
-        gain = value - self.history[-1].log_likelihood if self.history else float("nan")
-        self.history.append(Iteration(len(self.history) + 1, value, gain, left / self.size(value), 0))
-        if self.report is not None:
-            self.report(self.history[-1])
-        return self.history[-1]
+        return self.history.add(value, left / self.size(value))
 
     def size(self, value: float) -> float:
         """What gains are relative to."""
@@ -215,9 +211,8 @@ class _Climb:
             sums = self.visit(point)
             return maximise_mixture(sums, point, self.specification, expand=False), sums.log_likelihood
 
-        last, history, converged = plain_em(step, start, self.options, self.report)
-        self.history.extend(history)
-        return last, history[-1].log_likelihood, converged
+        last, converged = plain_em(step, start, self.options, self.history)
+        return last, self.history[-1].log_likelihood, converged
 
     def accelerated(
         self, start: Mixture, most: int | None = None, tolerance: float | None = None
@@ -234,12 +229,11 @@ class _Climb:
             project=self._admissible,
             steer=self._steer,
         )
-        if not self.history or found.value != self.history[-1].log_likelihood:
-            self.record(found.value, float("nan"))
+        self.history.end(found.value)
         return found.point.rescaled(self.unit), found.value, found.converged
 
     def _admissible(self, point: Mixture) -> Mixture:
-        return point._replace(noise_variance=np.maximum(point.noise_variance, self.lowest))
+        return point.at_least(self.lowest)
 
     def _step(self, point: Mixture) -> tuple[Mixture, float]:
         self.visits += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,14 +57,7 @@ def by_moments(
         parameters = solution.parameters._replace(mean=middle.shift)
         return make_outcome(parameters, floored, (line,), options, variances, moments, converged=True)
     # The Gram matrix is at hand, so that further products cost no pass: iterate to rounding.
-    tight = Options(
-        min(options.tolerance, 1e-13),
-        300,
-        options.random_state,
-        options.floor_parts,
-        options.max_rank,
-        options.precision,
-    )
+    tight = replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=300)
     products = gram_products(middle, specification)
     # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
     few = NARROW * (specification.n_components + extra_directions(specification.n_components))

@@ -78,7 +78,7 @@ def solve(
         if thorough and len(specification.views) > 1 and not specification.fixed:
             found[0] = _settled(found[0], middle, specification)
         noises = tuple(s.parameters.noise_variance for s in found[:KEPT_MAXIMA])
-        best = Solution(_moved(found[0].parameters, offset), found[0].log_likelihood)
+        best = Solution(found[0].parameters.moved(offset), found[0].log_likelihood)
         return best, Warm(best.parameters, noises, converged=True)
     units = _units(middle, specification)
     scaled, standard = _in_units(middle, specification, units)
@@ -89,7 +89,7 @@ def solve(
     candidates = []
     if warm is not None:
         grown = ranks_grown or (0,) * len(specification.views)
-        last = _moved(_widened(warm.parameters, specification, grown), -offset)
+        last = _widened(warm.parameters, specification, grown).moved(-offset)
         candidates = [turned(_times(last, specification, 1.0 / units), None if axes is None else axes.T)]
     if warm is None or (thorough and not searched):
         searched = tolerance <= TOLERANCE
@@ -97,7 +97,7 @@ def solve(
     run, converged = _highest(candidates, scaled, standard, tolerance)
     if thorough and converged and not standard.fixed:
         run = _settled(run, scaled, standard)
-    parameters = _moved(_times(turned(run.parameters, axes), specification, units), offset)
+    parameters = _times(turned(run.parameters, axes), specification, units).moved(offset)
     value = run.log_likelihood - _jacobian(scaled, standard, units)
     return Solution(parameters, value), Warm(parameters, (), converged, searched)
 
@@ -123,19 +123,13 @@ def _in_units(moments: Moments, specification: Specification, units: Array) -> t
 
 def _times(parameters: Parameters, specification: Specification, units: Array) -> Parameters:
     """Parameters with each view in units so many times smaller."""
-    each = np.repeat(units, specification.sizes)
-    noise = parameters.noise_variance * units * units
-    return Parameters(parameters.loadings * each[:, None], parameters.mean * each, noise)
+    return parameters.rescaled(np.repeat(units, specification.sizes), units)
 
 
 def _jacobian(moments: Moments, specification: Specification, units: Array) -> float:
     """What the log-likelihood in units is more than that of the data."""
     counts = view_counts(moments, specification.patterns, len(units))
     return float((counts * (np.array(specification.sizes) + moments.spare_size)) @ np.log(units))
-
-
-def _moved(parameters: Parameters, offset: Array) -> Parameters:
-    return parameters._replace(mean=parameters.mean + offset)
 
 
 def _widened(parameters: Parameters, specification: Specification, grown: tuple[int, ...]) -> Parameters:
@@ -212,7 +206,7 @@ def _climb(
 ) -> tuple[Solution, bool]:
     """The maximum that a start leads to, or a point near one that is `known`, by accelerated EM, and where that creeps
     by quasi-Newton steps in turn with it; without noise by EM alone, which does not leave the start's neighbourhood."""
-    floors, fixed = specification.floors, specification.fixed
+    fixed = specification.fixed
     best, settled, before = Solution(start, -np.inf), False, -np.inf
     for steps, further in ((MAX_EVALUATIONS, 0),) if fixed else rounds:
         run = accelerate(
@@ -220,7 +214,7 @@ def _climb(
             best.parameters,
             tolerance=max(tolerance, LEAST_SQUARES) if fixed else tolerance,
             max_evaluations=steps,
-            project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
+            project=lambda p: p.at_least(specification.floors),
             steer=lambda point, candidate, image, value: None if known(Solution(point, value)) else candidate,
         )
         settled = run.converged
@@ -241,13 +235,12 @@ def _climb(
 
 def _settled(solution: Solution, moments: Moments, specification: Specification) -> Solution:
     """The same maximum, with parameters that stand still, so that other ways to it find the same digits."""
-    floors = specification.floors
     point = settle(
         lambda p: em_step(p, moments, specification),
         solution.parameters,
         tolerance=STILL,
         max_evaluations=MAX_SETTLING,
-        project=lambda p: p._replace(noise_variance=np.maximum(p.noise_variance, floors)),
+        project=lambda p: p.at_least(specification.floors),
     )
     value = em_step(point, moments, specification).log_likelihood
     return Solution(point, value) if value >= solution.log_likelihood - ROUNDING * abs(value) else solution

@@ -232,8 +232,7 @@ def best_of(problem: Problem, start: Parameters, random_state: Any) -> Parameter
 
     lower = np.log(np.maximum(specification.floors, np.finfo(float).tiny))
     search = Maxima(objective, lower, np.full(width, np.inf), WORK / problem.work, unit)
-    found = start.unflatten(search.search(starts(), moved).point)
-    return found._replace(noise_variance=np.maximum(found.noise_variance, specification.floors))
+    return start.unflatten(search.search(starts(), moved).point).at_least(specification.floors)
 
 
 def _completed_profile(problem: Problem, point: Parameters) -> Profile:

@@ -16,6 +16,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.diagnostics import view_floors
+from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Iteration, Options, Report
 from dlatent.fitting.reduced_problem import COARSE, TOLERANCE, Warm, solve
 from dlatent.linear_gaussian.directions import orthonormal
@@ -114,11 +115,16 @@ class Climb(Generic[S]):
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
     def __init__(
-        self, space: S, specification: Specification, options: Options, growing: tuple[int, ...] = (0,)
+        self,
+        space: S,
+        specification: Specification,
+        options: Options,
+        report: Report | None,
+        growing: tuple[int, ...] = (0,),
     ) -> None:
         self.space, self.options, self.growing = space, options, growing
         self.specification = self._with_floors(specification)
-        self.history: list[Iteration] = []
+        self.history = History(report)
         self.warm: Warm | None = None
         self.solved_ranks = (0,) * len(space.ranks)
 
@@ -154,19 +160,12 @@ class Climb(Generic[S]):
         last = self.history[-1]
         return float(np.clip(1e-5 * abs(last.gain / last.log_likelihood), TOLERANCE, COARSE))
 
-    def record(self, value: float, report: Report | None) -> Iteration:
+    def record(self, value: float) -> Iteration:
         """Add a line of history with the estimated relative distance to the optimum."""
-        before = self.history[-1].log_likelihood if self.history else np.nan
-        gain = value - before
-        remaining = _remaining(gain, self.history[-1].gain if self.history else np.nan)
+        last = self.history[-1] if self.history else None
+        remaining = float("nan") if last is None else _remaining(value - last.log_likelihood, last.gain)
         scale = max(abs(value), self.space.samples)
-        line = Iteration(
-            len(self.history) + 1, value, gain, remaining / scale, max(self.space.ranks[view] for view in self.growing)
-        )
-        self.history.append(line)
-        if report is not None:
-            report(line)
-        return line
+        return self.history.add(value, remaining / scale, max(self.space.ranks[view] for view in self.growing))
 
     @property
     def solution(self) -> Parameters:
@@ -239,8 +238,8 @@ def climb(
         space = KrylovSpace.begin(first[0], found[0], shift, spare)
     else:
         space = Subspace.begin(specification.patterns, first, found, shift, spare)
-    state: Climb[FeatureSpace] = Climb(space, specification, options, growing)
-    return state, grow(state, partial(products, sums=False), report)
+    state: Climb[FeatureSpace] = Climb(space, specification, options, report, growing)
+    return state, grow(state, partial(products, sums=False))
 
 
 def _first_directions(specification: Specification, growing: tuple[int, ...], options: Options) -> tuple[Array, ...]:
@@ -260,14 +259,14 @@ def first_directions(size: int, n_components: int, rng: np.random.Generator) -> 
     return orthonormal(rng.standard_normal((size, width)))
 
 
-def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any], report: Report | None = None) -> bool:
+def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any]) -> bool:
     """Let the space of a climb grow by the products of one pass at a time; whether the maximum is reached."""
     options, k = state.options, state.specification.n_components
     extra = extra_directions(k)
     width = k + extra
     most = max(options.max_rank, 3 * width)
     while True:
-        line = state.record(state.solve(), report)
+        line = state.record(state.solve())
         whole = state.space.whole
         if whole or line.remaining <= options.tolerance:
             # Of one view the problem inside is an eigenproblem, whose solution no other start can better.

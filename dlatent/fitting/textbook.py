@@ -10,7 +10,8 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
+from dlatent.fitting.history import History
+from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances
@@ -44,34 +45,18 @@ def em_start(specification: Specification, variances: Array, options: Options) -
     )
 
 
-def settled(history: list[Iteration], options: Options) -> bool:
-    """Whether the last iteration of EM gained less than the tolerance."""
-    last = history[-1]
-    return len(history) > 1 and abs(last.gain) <= options.tolerance * max(abs(last.log_likelihood), 1.0)
-
-
-def add_line(history: list[Iteration], value: float, report: Report | None) -> None:
-    """Add a line to the history of EM, and tell of it."""
-    gain = value - history[-1].log_likelihood if history else float("nan")
-    history.append(Iteration(len(history) + 1, value, gain, float("nan"), 0))
-    if report is not None:
-        report(history[-1])
-
-
-def plain_em(
-    step: Callable[[T], tuple[T, float]], start: T, options: Options, report: Report | None
-) -> tuple[T, tuple[Iteration, ...], bool]:
+def plain_em(step: Callable[[T], tuple[T, float]], start: T, options: Options, history: History) -> tuple[T, bool]:
     """EM as it is written: `step` gives the next parameters, and the log-likelihood at those before them.
 
-    Returns: the last parameters whose log-likelihood is known, the history, and whether the tolerance was met.
+    Returns: the last parameters whose log-likelihood is known, and whether the tolerance was met.
     """
-    parameters, history, converged = start, list[Iteration](), False
+    parameters, converged = start, False
     while not converged and len(history) < options.max_iterations:
         before = parameters
         parameters, value = step(before)
-        add_line(history, value, report)
-        converged = settled(history, options)
-    return before, tuple(history), converged
+        history.add(value)
+        converged = history.settled(options.tolerance)
+    return before, converged
 
 
 def em_on_moments(
@@ -87,6 +72,7 @@ def em_on_moments(
     variances = group_variances(middle, specification)
     floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
     begun = em_start(floored, variances, options) if start is None else start
-    last, history, converged = plain_em(lambda at: em_step(at, middle, floored, expand=False), begun, options, report)
-    final = last._replace(mean=last.mean + middle.shift)
+    history = History(report)
+    last, converged = plain_em(lambda at: em_step(at, middle, floored, expand=False), begun, options, history)
+    final = last.moved(middle.shift)
     return make_outcome(final, floored, history, options, variances, moments, converged=converged)

@@ -49,7 +49,7 @@ class Factors(NamedTuple):
 def factors(
     moments: Moments,
     specification: Specification,
-    report: Callable[[float], None] | None = None,
+    report: Callable[[float], object] | None = None,
     random_state: Any = 0,
 ) -> Factors:
     """Maximum-likelihood factor analysis from moments about the mean: the best of the maxima that several starts, and

@@ -100,12 +100,6 @@ def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
     return value
 
 
-def predict_targets(features: Features, parameters: Parameters, specification: Specification) -> Prediction:
-    """y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹ W_yᵀ + σ_y² I) of rows (n, D): mean, and the diagonal of the covariance."""
-    z, about = posterior_means(features, None, parameters, specification)
-    return predict_view(z, about, 1, parameters, specification)
-
-
 def predict_view(
     z: Array, about: Projection, view: int, parameters: Parameters, specification: Specification
 ) -> Prediction:

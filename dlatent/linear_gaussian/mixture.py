@@ -85,6 +85,10 @@ class Mixture(NamedTuple):
             noise_variance=self.noise_variance * groups**2,
         )
 
+    def at_least(self, noise: Array) -> Mixture:
+        """The same with noise variances of at least (groups,)."""
+        return self._replace(noise_variance=np.maximum(self.noise_variance, noise))
+
 
 def mixture_of(weights: Array, components: tuple[Parameters, ...]) -> Mixture:
     """A mixture from the parameters of its components."""

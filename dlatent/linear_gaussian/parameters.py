@@ -31,3 +31,15 @@ class Parameters(NamedTuple):
             vector[size : size + width],
             np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)),
         )
+
+    def moved(self, by: Array) -> Parameters:
+        """The same with (D,) added to the mean."""
+        return self._replace(mean=self.mean + by)
+
+    def rescaled(self, features: Array, groups: Array) -> Parameters:
+        """The same for features multiplied by (D,), those of each noise group by one of (noise groups,)."""
+        return Parameters(self.loadings * features[:, None], self.mean * features, self.noise_variance * groups**2)
+
+    def at_least(self, noise: Array) -> Parameters:
+        """The same with noise variances of at least (noise groups,)."""
+        return self._replace(noise_variance=np.maximum(self.noise_variance, noise))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.expectation import pattern_projection
-from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means, predict_targets
+from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means, predict_view
 from dlatent.testing.oracles import condition, dense, latent_given, log_densities, missing_given
 from dlatent.testing.simulators import draw, random_parameters, specification_of
 
@@ -60,7 +60,8 @@ def test_posterior_of_the_latent_variables(noise, kind, seen):
 @pytest.mark.parametrize("noise", NOISES)
 def test_prediction_of_the_targets_and_its_variance(noise):
     data = drawn(noise=noise)
-    found = predict_targets(data.features, data.parameters, data.specification)
+    z, about = posterior_means(data.features, None, data.parameters, data.specification)
+    found = predict_view(z, about, 1, data.parameters, data.specification)
     model = dense(data.parameters, data.specification.sizes)
     expected = [missing_given(model, row) for row in without_targets(data)]
     np.testing.assert_allclose(found.mean, [e.mean for e in expected], rtol=1e-9, atol=1e-9)

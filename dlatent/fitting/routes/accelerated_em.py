@@ -14,9 +14,8 @@ from dlatent.fitting.costs import (
     SPARSE_RATE,
     cache_room,
     driver_base,
-    pass_seconds,
+    passes_seconds,
     placed,
-    stays,
     worker_memory,
 )
 from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
@@ -61,9 +60,7 @@ class AcceleratedEMRoute(Route):
         # The points and images that the acceleration remembers, and a few statistics.
         own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
         cache = cache_room(problem, machine, held, own)
-        first = pass_seconds(problem, machine, flops, rate, decode=True)
-        later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
-        seconds = first + (EXPECTED_ROW_PASSES - 1) * later
+        seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
         return placed(
             "accelerated_em", problem.em_passes or EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine
         )
@@ -86,9 +83,7 @@ def _joint_rows_route(problem: Problem, machine: Machine) -> Cost:
     own = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
     cache = cache_room(problem, machine, held, own)
     flops = 4.0 * cells * (k + 1)
-    first = pass_seconds(problem, machine, flops, rate, decode=True)
-    later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
-    seconds = first + (EXPECTED_VIEW_PASSES - 1) * later
+    seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_VIEW_PASSES)
     return placed(
         "accelerated_em", problem.em_passes or EXPECTED_VIEW_PASSES, seconds, cache, held + cache, own, machine
     )

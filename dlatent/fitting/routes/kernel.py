@@ -30,8 +30,9 @@ from dlatent.fitting.costs import (
     worker_memory,
 )
 from dlatent.fitting.gram import (
-    DualClimb,
     KernelProducts,
+    begin_dual,
+    concluded,
     data_of,
     fit_dual,
     given_products,
@@ -129,8 +130,9 @@ class RecomputedRoute(KernelRoute):
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, in a space that grows by a pass at a time."""
         kernel, products = _recomputed(task, run)
-        state = DualClimb.begin(products, data_of(task), task.specification, task.settled_options(plan))
-        return outcome_of(task, kernel, state.concluded(grow(state, products.about_mean, report)))
+        options = task.settled_options(plan)
+        state, means = begin_dual(products, data_of(task), task.specification, options, report)
+        return outcome_of(task, kernel, concluded(state, means, grow(state, products.about_mean)))
 
 
 class StoredRoute(RecomputedRoute):
@@ -165,8 +167,9 @@ class StoredRoute(RecomputedRoute):
                 return Pass(block_triangle, TriangleRequest(thin, sink.bounds), name="products")
 
             products = KernelProducts(stored, diagonal, asked=asked)
-            state = DualClimb.begin(products, data_of(task), task.specification, task.settled_options(plan))
-            return outcome_of(task, kernel, state.concluded(grow(state, products.about_mean, report)))
+            options = task.settled_options(plan)
+            state, means = begin_dual(products, data_of(task), task.specification, options, report)
+            return outcome_of(task, kernel, concluded(state, means, grow(state, products.about_mean)))
 
 
 def _recomputed(task: Task, run: Run) -> tuple[Kernel, KernelProducts]:

@@ -23,10 +23,10 @@ from dlatent.fitting.costs import (
     graph_memory,
     graph_seconds,
     pass_seconds,
+    passes_seconds,
     placed,
     shares_driver,
     space_memory,
-    stays,
     subspace_bound,
     worker_memory,
 )
@@ -67,11 +67,10 @@ class KrylovRoute(Route):
             held += exchange_memory(problem, machine, at_once)
         driver, rank = _krylov_driver(problem, machine, statistic, held)
         cache = cache_room(problem, machine, held, driver)
-        first = pass_seconds(problem, machine, flops, rate, decode=True)
-        later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
-        seconds = first + (EXPECTED_PASSES - 1) * later
+        seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_PASSES)
         if problem.graph_entries is not None:
-            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, HOPS) + column_blocks * first
+            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, HOPS)
+            seconds += column_blocks * pass_seconds(problem, machine, flops, rate, decode=True)
             seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
         passes = problem.em_passes or EXPECTED_PASSES
         cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine)

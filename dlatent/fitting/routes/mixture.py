@@ -9,9 +9,8 @@ from dlatent.fitting.costs import (
     SPARSE_RATE,
     cache_room,
     driver_base,
-    pass_seconds,
+    passes_seconds,
     placed,
-    stays,
     worker_memory,
 )
 from dlatent.fitting.mixture import fit_mixture, row_bytes, subset_rows
@@ -50,9 +49,7 @@ class MixtureRoute(Route):
         # Points and images that the acceleration remembers, their differences, and a few statistics (40 measured).
         own = driver_base(problem, machine) + 4 * subset + 50 * statistic
         cache = cache_room(problem, machine, held, own)
-        first = pass_seconds(problem, machine, flops, rate, decode=True)
-        later = pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
-        seconds = first + (EXPECTED_ROW_PASSES - 1) * later
+        seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
         return placed(self.name, problem.em_passes or EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
