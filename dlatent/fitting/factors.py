@@ -7,12 +7,12 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.ascent import ascend
+from dlatent.fitting.best_maximum import best_of, of_views
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.reduced_problem import solve
-from dlatent.fitting.several import best_of, of_views
 from dlatent.fitting.textbook import group_variances
 from dlatent.linear_gaussian.factor_analysis import factors
 from dlatent.linear_gaussian.maximisation import em_step

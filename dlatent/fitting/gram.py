@@ -17,7 +17,7 @@ from dlatent.arrays import Array, Features, Integers
 from dlatent.fitting.costs import FULL_EIGEN
 from dlatent.fitting.moments import finished
 from dlatent.fitting.outcome import Options, Outcome, Report
-from dlatent.fitting.subspace import Climb, first_directions, grow
+from dlatent.fitting.subspace import SubspaceFit, first_directions, grow
 from dlatent.fitting.task import KernelFeatures, Task
 from dlatent.fitting.textbook import em_on_moments
 from dlatent.linear_gaussian.directions import orthonormal
@@ -107,14 +107,14 @@ def fit_dual(
         space = DualSpace.begin(np.eye(count), middle, data, k)
         return DualFit(*_by_em(space, specification, options, report), means)
     space = DualSpace.begin(*leading(middle, k, data.dimension), data, k)
-    state = Climb(space, specification, tightened(options), report)
+    state = SubspaceFit(space, specification, tightened(options), report)
     state.record(state.solve())
     return concluded(state, means, True)
 
 
 def begin_dual(
     kernel: KernelProducts, data: DualData, specification: Specification, options: Options, report: Report | None
-) -> tuple[Climb[DualSpace], Array]:
+) -> tuple[SubspaceFit[DualSpace], Array]:
     """A search in a space of combinations of samples, from random ones and their products, that `grow` may follow; and
     the means (N,) of the rows of K."""
     count, k = data.samples, specification.n_components
@@ -123,10 +123,10 @@ def begin_dual(
     found = kernel(np.column_stack([directions, np.full(count, 1.0 / count)]))
     means, products = found[:, -1], _centred(found[:, :-1])
     space = DualSpace.begin(directions, products, _with_energy(data, kernel, means), k)
-    return Climb(space, specification, options if kernel.whole is None else tightened(options), report), means
+    return SubspaceFit(space, specification, options if kernel.whole is None else tightened(options), report), means
 
 
-def concluded(state: Climb[DualSpace], means: Array, converged: bool) -> DualFit:
+def concluded(state: SubspaceFit[DualSpace], means: Array, converged: bool) -> DualFit:
     """The fit as a search has left it."""
     solution = dual_solution(state.space, state.solution, state.specification)
     outcome = finished(state, solution.parameters, state.options, converged, None)

@@ -73,7 +73,7 @@ class GraphSamples:
         return self._sums
 
     def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
-        """NHV of each view, and where asked the sums about the weighted mean, which are kept; see `subspace.climb`."""
+        """NHV of each view, and where asked the sums about the weighted mean, which are kept."""
         energy = self._energy() if sums else 0.0
         found = list(map(self._run, self._passes(directions[0], sums)))
         if sums:

@@ -84,22 +84,22 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
         return run(Pass(block_mixture, MixtureRequest(mixture, shift), name="mixture"))
 
     begun = _best_start(_stacked(subset.rows), task, shift, specification, unit, options, rng)
-    climb = _Climb(visit, specification, unit, options, report)
-    best, value, converged = climb.textbook(begun) if task.textbook else climb.accelerated(begun)
+    em = _MixtureEM(visit, specification, unit, options, report)
+    best, value, converged = em.textbook(begun) if task.textbook else em.accelerated(begun)
     found = canonical_mixture(best.moved(shift), specification)
     at_floor = [at_floors(own, specification) for own in found.components]
     return Outcome(
         Parameters(found.loadings, found.mean, found.noise_variance),
         specification,
         value,
-        tuple(climb.history),
+        tuple(em.history),
         converged,
-        len(climb.history),
+        len(em.history),
         tuple(low for own in at_floor for low in own),
         int(count),
         (int(count),),
         (float(variances.mean()),),
-        _advice(found, np.array(at_floor), variances, count, tuple(climb.history), options, converged=converged),
+        _advice(found, np.array(at_floor), variances, count, tuple(em.history), options, converged=converged),
         weights=found.weights,
     )
 
@@ -144,8 +144,8 @@ def _best_start(
     found = list[tuple[int, float, int, Mixture]]()
     for _ in range(task.starts):
         start = _from_centres(rows, task.problem.mixtures, shift, specification, unit, rng)
-        climb = _Climb(visit, specification, unit, options, None)
-        point, value, _ = climb.accelerated(start, SUBSET_STEPS, SUBSET_TOLERANCE)
+        em = _MixtureEM(visit, specification, unit, options, None)
+        point, value, _ = em.accelerated(start, SUBSET_STEPS, SUBSET_TOLERANCE)
         few = point.weights * rows.shape[0] < specification.n_components + 2
         low = np.array([all(at_floors(own, specification)) for own in point.components])
         found.append((int((few | low).sum()), -value, len(found), point))
@@ -177,7 +177,7 @@ def _from_centres(
     return found
 
 
-class _Climb:
+class _MixtureEM:
     """EM from one start: the history, and the gradient where the last visit was."""
 
     def __init__(

@@ -13,7 +13,7 @@ from dlatent.fitting.costs import FULL_EIGEN
 from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.factors import by_factors
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
-from dlatent.fitting.subspace import Climb, Products, climb, extra_directions
+from dlatent.fitting.subspace import Products, SubspaceFit, extra_directions, search
 from dlatent.fitting.textbook import group_variances
 from dlatent.linear_gaussian.moments import (
     Moments,
@@ -62,7 +62,7 @@ def by_moments(
     # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
     few = NARROW * (specification.n_components + extra_directions(specification.n_components))
     whole = small and (len(growing) > 1 or specification.sizes[0] <= few)
-    state, converged = climb(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
+    state, converged = search(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
     return finished(state, state.space.lifted(state.solution), options, converged, moments)
 
 
@@ -107,7 +107,7 @@ def _gram_product(
 
 
 def finished(
-    state: Climb[Any],
+    state: SubspaceFit[Any],
     parameters: Parameters,
     options: Options,
     converged: bool,
@@ -115,7 +115,7 @@ def finished(
     *,
     checked: float | None = None,
 ) -> Outcome:
-    """The outcome of a climb; the likelihood that a pass evaluated is compared with that inside the subspace."""
+    """The outcome of a fit in a subspace, whose likelihood is compared with one that a pass has evaluated."""
     specification = state.specification
     variances = state.variances(specification)
     counts = moments

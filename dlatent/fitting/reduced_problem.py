@@ -10,12 +10,12 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate, settle
 from dlatent.fitting.ascent import ascend
-from dlatent.fitting.basins import occupied, starting_points, turned
+from dlatent.fitting.view_starts import occupied, starting_points, turned
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, centred, view_counts, view_variances
-from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.parameters import Parameters, Solution
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.spectral import Solution, complete
+from dlatent.linear_gaussian.spectral import complete
 
 TOLERANCE = 1e-13
 """Relative change of the log-likelihood at which the driver's iterations stop: as far as rounding lets them go."""

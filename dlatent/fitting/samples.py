@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.expectations import begin, em_on_data
+from dlatent.fitting.em_passes import begin, em_on_data
 from dlatent.fitting.graph_samples import GraphSamples
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan

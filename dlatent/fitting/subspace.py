@@ -111,7 +111,7 @@ def require_variation(variances: Array, specification: Specification, growing: t
     return variances
 
 
-class Climb(Generic[S]):
+class SubspaceFit(Generic[S]):
     """The state of one Rayleigh–Ritz fit: the subspace, the last solution and the history."""
 
     def __init__(
@@ -214,7 +214,7 @@ def extra_directions(n_components: int) -> int:
     return min(max(5, n_components // 2), 25)
 
 
-def climb(
+def search(
     products: Products,
     specification: Specification,
     shift: Array,
@@ -224,7 +224,7 @@ def climb(
     growing: tuple[int, ...] = (0,),
     whole: bool = False,
     spare: int = 0,
-) -> tuple[Climb[FeatureSpace], bool]:
+) -> tuple[SubspaceFit[FeatureSpace], bool]:
     """Grow the subspaces until the log-likelihood is within the tolerance of its maximum; the state and whether it is.
 
     `shift` is that of the stacked features, `growing` the views that are seen through subspaces; others are whole.
@@ -238,7 +238,7 @@ def climb(
         space = KrylovSpace.begin(first[0], found[0], shift, spare)
     else:
         space = Subspace.begin(specification.patterns, first, found, shift, spare)
-    state: Climb[FeatureSpace] = Climb(space, specification, options, report, growing)
+    state: SubspaceFit[FeatureSpace] = SubspaceFit(space, specification, options, report, growing)
     return state, grow(state, partial(products, sums=False))
 
 
@@ -259,8 +259,8 @@ def first_directions(size: int, n_components: int, rng: np.random.Generator) -> 
     return orthonormal(rng.standard_normal((size, width)))
 
 
-def grow(state: Climb[S], products: Callable[[tuple[Array, ...]], Any]) -> bool:
-    """Let the space of a climb grow by the products of one pass at a time; whether the maximum is reached."""
+def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) -> bool:
+    """Let the space of a fit grow by the products of one pass at a time; whether the maximum is reached."""
     options, k = state.options, state.specification.n_components
     extra = extra_directions(k)
     width = k + extra

@@ -17,9 +17,9 @@ from dlatent.arrays import Array
 from dlatent.linear_gaussian.maxima import LOW, Maxima
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
-from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.parameters import Parameters, Solution
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.spectral import SMALLEST_PART, Profile, Solution
+from dlatent.linear_gaussian.spectral import SMALLEST_PART, Profile
 
 SMALL = 500
 """Features up to which the maximum is polished by Newton steps."""

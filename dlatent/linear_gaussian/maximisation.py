@@ -18,15 +18,8 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, expect_moments
 from dlatent.linear_gaussian.moments import Moments
-from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.parameters import Parameters, Solution
 from dlatent.linear_gaussian.specification import Specification
-
-
-class Step(NamedTuple):
-    """Where an EM iteration leads, and the log-likelihood of where it came from."""
-
-    parameters: Parameters
-    log_likelihood: float
 
 
 class _ViewSums(NamedTuple):
@@ -119,17 +112,17 @@ def slope(latent: tuple[Latent, ...], parameters: Parameters, specification: Spe
     return np.concatenate([by_loadings.ravel(), by_mean, by_noise])
 
 
-def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Step:
+def em_step(parameters: Parameters, moments: Moments, specification: Specification, *, expand: bool = True) -> Solution:
     """One (PX-)EM iteration from moments: the likelihood does not decrease. O(D²K) per pattern, no data access.
 
-    `parameters.mean` is relative to `moments.shift`.
+    `parameters.mean` is relative to `moments.shift`.  Returns: the next parameters, and the log-likelihood of these.
     """
     latent = expect_moments(parameters, moments, specification)
     value = sum(part.log_likelihood for part in latent) + spare_log_likelihood(parameters, moments, specification)
     new = maximise(
         latent, specification, spare_size=moments.spare_size, spare_energy=moments.spare_energy, expand=expand
     )
-    return Step(new, value)
+    return Solution(new, value)
 
 
 def spare_log_likelihood(parameters: Parameters, moments: Moments, specification: Specification) -> float:

@@ -43,3 +43,10 @@ class Parameters(NamedTuple):
     def at_least(self, noise: Array) -> Parameters:
         """The same with noise variances of at least (noise groups,)."""
         return self._replace(noise_variance=np.maximum(self.noise_variance, noise))
+
+
+class Solution(NamedTuple):
+    """Parameters and a log-likelihood: that of them, or of those that an EM step has led from."""
+
+    parameters: Parameters
+    log_likelihood: float

@@ -10,15 +10,13 @@ of PPCA, so that a scan of the ratios finds the basins, and a quasi-Newton searc
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.optimize as opt
 
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.moments import Moments
-from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.parameters import Parameters, Solution
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
 
@@ -33,13 +31,6 @@ BETTER = 1e-12
 """Relative difference of log-likelihoods from which a maximum is another one."""
 SMALLEST_PART = 1e-12
 """Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
-
-
-class Solution(NamedTuple):
-    """Parameters (mean relative to the moments' shift) and their log-likelihood."""
-
-    parameters: Parameters
-    log_likelihood: float
 
 
 def ppca(moments: Moments, specification: Specification) -> Solution:

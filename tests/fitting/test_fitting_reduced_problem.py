@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize as opt
 
 from dlatent import CorrespondencePPCA, NoiseFloorWarning, SupervisedPPCA
-from dlatent.fitting import basins, reduced_problem
+from dlatent.fitting import reduced_problem, view_starts
 from dlatent.fitting.ascent import _Objective
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
@@ -184,7 +184,7 @@ def test_a_climb_ends_where_it_comes_near_a_known_maximum():
     parts = [part - part.mean(axis=0) for part in (rows[30:, :6], rows[:30])]
     found = tuple(PatternMoments(float(len(part)), part.sum(axis=0), part.T @ part) for part in parts)
     moments = Moments(found, np.zeros(9), np.zeros(2), np.zeros(2))
-    first, second = basins.starting_points(moments, specification)[:2]
+    first, second = view_starts.starting_points(moments, specification)[:2]
     top, converged = reduced_problem._climb(
         first, moments, specification, reduced_problem.TOLERANCE, lambda seen: False
     )
@@ -227,10 +227,10 @@ def test_starts_from_few_labelled_rows_are_found_in_the_axes_where_these_vary(la
     specification = Specification(views, ((0, 1),), k)
     found = PatternMoments(float(labelled), np.zeros(15), rows.T @ rows)
     moments = Moments((found,), np.zeros(15), np.zeros(2), np.zeros(2))
-    inside, small, axes = basins.occupied(moments, specification)
+    inside, small, axes = view_starts.occupied(moments, specification)
     assert small.sizes == (min(labelled - 1, 12), 3)
     start = near_best(inside, small)
-    lifted = basins._whole(basins.turned(start.parameters, axes), specification)
+    lifted = view_starts._whole(view_starts.turned(start.parameters, axes), specification)
     assert lifted.loadings.shape == (15, k)
     dense = oracles.log_densities(oracles.dense(lifted, (12, 3)), rows).sum()
     assert start.log_likelihood == pytest.approx(dense, rel=1e-9)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dlatent.arrays import Block
-from dlatent.fitting.accelerated_em import fit_rows
 from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.outcome import Options
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.testing.simulators import simulate
@@ -43,8 +43,8 @@ class Counted:
 
 def many_features(monkeypatch):
     """The features count as too many for second moments of all pairs, and for a sample of the rows."""
-    monkeypatch.setattr("dlatent.fitting.starts.PAIRWISE", 0)
-    monkeypatch.setattr("dlatent.fitting.accelerated_em.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.fitting.entry_starts.PAIRWISE", 0)
+    monkeypatch.setattr("dlatent.fitting.missing_entries.PAIRWISE", 0)
 
 
 def fit(x, *, shared=True, textbook=False, **changes):
@@ -157,7 +157,7 @@ def test_few_masks_take_two_passes(shared, monkeypatch):
     found, names = fit(x, shared=shared)
     assert names == ["sums", "patterns"]
     assert found.converged
-    monkeypatch.setattr("dlatent.fitting.accelerated_em.few_buckets", lambda counts, features: None)
+    monkeypatch.setattr("dlatent.fitting.missing_entries.few_buckets", lambda counts, features: None)
     other, visits = fit(x, shared=shared, tolerance=1e-12)
     assert "entries" in visits
     assert found.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-11)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dlatent.arrays import Array
-from dlatent.fitting.accelerated_em import fit_rows
 from dlatent.fitting.costs import (
     BASE_MEMORY,
     EXPECTED_ROW_PASSES,
@@ -18,7 +17,8 @@ from dlatent.fitting.costs import (
     placed,
     worker_memory,
 )
-from dlatent.fitting.expectations import accelerated_em, begin, em_on_data
+from dlatent.fitting.em_passes import accelerated_em, begin, em_on_data
+from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.route import Route

@@ -35,7 +35,7 @@ from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.route import Route
 from dlatent.fitting.samples import samples_of, start_of_em
-from dlatent.fitting.subspace import climb
+from dlatent.fitting.subspace import search
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
 from dlatent.passes import Run
@@ -84,7 +84,7 @@ class KrylovRoute(Route):
         if task.textbook:
             return samples.concluded(samples.em(start_of_em(self, task, plan, shift, run), options, report))
         whole = stacked_shift(shift, specification)
-        state, converged = climb(samples.products, specification, whole, options, report, growing=task.growing)
+        state, converged = search(samples.products, specification, whole, options, report, growing=task.growing)
         parameters = state.space.lifted(state.solution)
         checked = samples.log_likelihood(parameters, state.specification) if options.verify else None
         found = finished(state, samples.about_zero(parameters), options, converged, None, checked=checked)

@@ -17,7 +17,7 @@ from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.route import Route
 from dlatent.fitting.routes.covariance import CovarianceRoute
 from dlatent.fitting.routes.kernel import kernel_seconds
-from dlatent.fitting.subspace import climb
+from dlatent.fitting.subspace import search
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.gram import span_solution
 from dlatent.linear_gaussian.kernel_map import KernelMap
@@ -64,7 +64,7 @@ class LandmarksRoute(Route):
         moments, error = _moments(inside, dimension, wide, run)
         middle, spare = centred(moments, wide.sizes, wide.patterns), dimension - width
         products, zero = gram_products(middle, wide), np.zeros(sum(wide.sizes))
-        state, converged = climb(products, wide, zero, tightened(options), report, spare=spare)
+        state, converged = search(products, wide, zero, tightened(options), report, spare=spare)
         best = state.space.lifted(state.solution)
         # About their mean in the span of the landmarks, as a fit by the whole kernel has its coordinates.
         mean = middle.shift + best.mean

@@ -33,7 +33,7 @@ class PatternRequest(NamedTuple):
     scale: Array
 
 
-class PatternSums(NamedTuple):
+class MaskMoments(NamedTuple):
     """Sums over the rows of each bucket, additive: Σ 1 (P,), of the masks (P, D), of u (P, D) and u uᵀ (P, D, D), with
     u zero where missing."""
 
@@ -51,13 +51,13 @@ def few_buckets(counts: Array | None, features: int) -> np.ndarray | None:
     return found if len(found) <= MOST and len(found) * features**2 <= LARGEST else None
 
 
-def block_patterns(block: Block, request: PatternRequest) -> PatternSums:
+def block_patterns(block: Block, request: PatternRequest) -> MaskMoments:
     """Moments of the rows of each bucket of a block; additive, O(n D²)."""
     features = rows_of(block)
     assert not isinstance(features, sp.csr_array)
     size, width = len(request.buckets), len(request.shift)
     masks, total, gram = np.zeros((size, width)), np.zeros((size, width)), np.zeros((size, width, width))
-    found = PatternSums(np.zeros(size), masks, total, gram)
+    found = MaskMoments(np.zeros(size), masks, total, gram)
     for at in chunks(features, width):
         places = mask_buckets(features[at])
         rows = observed(features[at], request.shift, request.scale).residuals
@@ -70,12 +70,12 @@ def block_patterns(block: Block, request: PatternRequest) -> PatternSums:
     return found
 
 
-def distinct(sums: PatternSums) -> bool:
+def distinct(sums: MaskMoments) -> bool:
     """Whether each bucket has rows of one mask only."""
     return bool(((sums.masks == 0) | (sums.masks == sums.samples[:, None])).all())
 
 
-def entries_of_patterns(sums: PatternSums, request: EntryRequest) -> Entries:
+def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
     """What `block_entries` gives for all rows together, from the moments of their masks; O(P D² K).
 
     The sums are in the units of the request, about its shift.
@@ -105,7 +105,7 @@ def entries_of_patterns(sums: PatternSums, request: EntryRequest) -> Entries:
     return Entries(packed, cross, energy, latent, value)
 
 
-def pairs_of_patterns(sums: PatternSums) -> PairSums:
+def pairs_of_patterns(sums: MaskMoments) -> PairSums:
     """The sums of pairs of features over all rows."""
     seen = (sums.masks > 0).astype(np.float64)
     return PairSums(sums.gram.sum(axis=0), (seen * sums.samples[:, None]).T @ seen)

@@ -34,7 +34,7 @@ CALM = 2
 
 
 @dataclass(frozen=True)
-class Data:
+class EMPasses:
     """What EM over the data needs: a pass, the model with its floors, the shift, mean variances and means (about the
     shift) of the noise groups, the counts, and the history."""
 
@@ -69,7 +69,7 @@ def begin(
     options: Options,
     arrangement: Arrangement | None,
     report: Report | None,
-) -> Data:
+) -> EMPasses:
     """A pass for means and variances."""
     request = FeatureRequest(shift, specification.patterns, options.refuse_zero_rows, arrangement)
     sums: tuple[FeatureSums, ...] = run(Pass(block_feature_sums, request, name="sums"))
@@ -87,28 +87,28 @@ def begin(
     require_variation(variances, specification)
     floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
     known = counts_alone((found.samples for found in sums), len(specification.views))
-    return Data(run, floored, shift, options, arrangement, variances, offset, known, History(report))
+    return EMPasses(run, floored, shift, options, arrangement, variances, offset, known, History(report))
 
 
-def em_on_data(data: Data) -> Outcome:
+def em_on_data(em: EMPasses) -> Outcome:
     """Plain EM (SPPCA, Algorithms 1 and 2) with one pass over the data per iteration: the reference, not the fast
     way."""
 
     def step(parameters: Parameters) -> tuple[Parameters, float]:
-        latent, value = data.expect(parameters)
-        return maximise(latent, data.specification, expand=False), value
+        latent, value = em.expect(parameters)
+        return maximise(latent, em.specification, expand=False), value
 
-    start = em_start(data.specification, data.variances, data.options)._replace(mean=data.offset)
-    last, converged = plain_em(step, start, data.options, data.history)
-    return data.concluded(last, converged=converged)
+    start = em_start(em.specification, em.variances, em.options)._replace(mean=em.offset)
+    last, converged = plain_em(step, start, em.options, em.history)
+    return em.concluded(last, converged=converged)
 
 
-def accelerated_em(data: Data) -> Outcome:
+def accelerated_em(em: EMPasses) -> Outcome:
     """PX-EM with Anderson acceleration, in units in which each feature has variance 1; the likelihood never falls."""
     # Constant features, where they are kept, have the unit of their floor.
-    spread = np.maximum(data.variances, data.specification.floors)
-    unit = np.sqrt(data.specification.per_feature(spread))
-    first = [at.start for at in data.specification.group_slices]
+    spread = np.maximum(em.variances, em.specification.floors)
+    unit = np.sqrt(em.specification.per_feature(spread))
+    first = [at.start for at in em.specification.group_slices]
     calm = 0
 
     def restored(point: Parameters) -> Parameters:
@@ -118,21 +118,21 @@ def accelerated_em(data: Data) -> Outcome:
         return Parameters(point.loadings / unit[:, None], point.mean / unit, point.noise_variance / unit[first] ** 2)
 
     def step(point: Parameters) -> tuple[Parameters, float]:
-        latent, value = data.expect(restored(point))
-        return scaled(maximise(latent, data.specification)), value
+        latent, value = em.expect(restored(point))
+        return scaled(maximise(latent, em.specification)), value
 
     def steer(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         nonlocal calm
-        data.history.add(value)
-        calm = calm + 1 if data.history.settled(data.options.tolerance) else 0
+        em.history.add(value)
+        calm = calm + 1 if em.history.settled(em.options.tolerance) else 0
         return None if calm >= CALM else candidate
 
     def admissible(point: Parameters) -> Parameters:
-        return point.at_least(data.specification.floors / unit[first] ** 2)
+        return point.at_least(em.specification.floors / unit[first] ** 2)
 
-    start = em_start(data.specification, data.variances, data.options)
-    start = start._replace(mean=data.offset, noise_variance=START_NOISE * spread)
-    most = data.options.max_iterations
+    start = em_start(em.specification, em.variances, em.options)
+    start = start._replace(mean=em.offset, noise_variance=START_NOISE * spread)
+    most = em.options.max_iterations
     found = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=most, project=admissible, steer=steer)
-    data.history.end(found.value)
-    return data.concluded(restored(found.point), converged=found.converged)
+    em.history.end(found.value)
+    return em.concluded(restored(found.point), converged=found.converged)

@@ -15,11 +15,11 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.best_maximum import SAMPLE, Likelihood, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.diagnostics import advise, at_floors
+from dlatent.fitting.entry_starts import PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Outcome, Report
-from dlatent.fitting.several import SAMPLE, Problem, SampleRequest, best_of, block_sample, of_patterns, of_rows
-from dlatent.fitting.starts import PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.fitting.textbook import plain_em
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.missing_entries.entries import (
@@ -34,8 +34,8 @@ from dlatent.linear_gaussian.missing_entries.entries import (
     maximise_entries,
 )
 from dlatent.linear_gaussian.missing_entries.patterns import (
+    MaskMoments,
     PatternRequest,
-    PatternSums,
     block_patterns,
     distinct,
     entries_of_patterns,
@@ -67,17 +67,17 @@ def fit_rows(
     scaled = specification.with_floors(floors)
     patterns = _patterns(run, sums, units)
     iterating = options if patterns is None or textbook else _tight(options)
-    climb = _Climb(run, scaled, units, iterating, report, patterns)
+    em = _EntriesEM(run, scaled, units, iterating, report, patterns)
     if textbook:
-        plain = partial(climb.step, plain=True)
-        best, converged = plain_em(plain, random_start(scaled, options), options, climb.history)
-        value = climb.history[-1].log_likelihood
+        plain = partial(em.step, plain=True)
+        best, converged = plain_em(plain, random_start(scaled, options), options, em.history)
+        value = em.history[-1].log_likelihood
     else:
         start = found_start(run, scaled, units, sums, patterns, options)
         problem = _on_driver(run, scaled, units, sums, patterns)
         start = start if problem is None else best_of(problem, start, options.random_state)
-        best, value, converged = climb.accelerated(start)
-    history = tuple(climb.history)
+        best, value, converged = em.accelerated(start)
+    history = tuple(em.history)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]
     floored = specification.with_floors(floors * units.scale[first] ** 2)
@@ -129,18 +129,18 @@ def _unseen(sums: EntrySums) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _patterns(run: Run, sums: EntrySums, units: Units) -> PatternSums | None:
+def _patterns(run: Run, sums: EntrySums, units: Units) -> MaskMoments | None:
     """The moments of each mask, where these are few: one pass, and none after it."""
     buckets = few_buckets(sums.buckets, len(units.shift))
     if buckets is None:
         return None
-    found: PatternSums = run(Pass(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns"))
+    found: MaskMoments = run(Pass(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns"))
     return found if distinct(found) else None
 
 
 def _on_driver(
-    run: Run, specification: Specification, units: Units, sums: EntrySums, patterns: PatternSums | None
-) -> Problem | None:
+    run: Run, specification: Specification, units: Units, sums: EntrySums, patterns: MaskMoments | None
+) -> Likelihood | None:
     """What the driver can search for the best of several maxima of factor analysis: the moments of few masks, or a pass
     for a sample of the rows, where the features are few enough for a sample to tell."""
     if len(specification.views) > 1 or specification.views[0].shared:
@@ -160,7 +160,7 @@ def _tight(options: Options) -> Options:
     return replace(options, tolerance=min(options.tolerance, 1e-12), max_iterations=max(options.max_iterations, 1000))
 
 
-class _Climb:
+class _EntriesEM:
     """Iterations over the data: the history, and what the last pass said."""
 
     def __init__(
@@ -170,7 +170,7 @@ class _Climb:
         units: Units,
         options: Options,
         report: Report | None,
-        patterns: PatternSums | None,
+        patterns: MaskMoments | None,
     ) -> None:
         self.patterns = patterns
         self.run, self.specification, self.units = run, specification, units

@@ -27,7 +27,7 @@ from dlatent.linear_gaussian.missing_entries.entries import (
 )
 from dlatent.linear_gaussian.missing_entries.entries import posterior as posterior_of
 from dlatent.linear_gaussian.missing_entries.observed import chunks, observed, rows_of
-from dlatent.linear_gaussian.missing_entries.patterns import PatternSums, entries_of_patterns
+from dlatent.linear_gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, recentred
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
@@ -51,7 +51,7 @@ Pattern = tuple[Any, PatternMoments]
 """Which features some samples have, and their moments."""
 
 
-class Problem(NamedTuple):
+class Likelihood(NamedTuple):
     """A likelihood in units in which features have variance 1 about 0.
 
     `work` is about how many multiplications an evaluation takes.  `evaluate` gives the likelihood with its gradient by
@@ -67,7 +67,7 @@ class Problem(NamedTuple):
     complete: Callable[[Parameters], Array]
 
 
-def of_views(moments: Moments, specification: Specification) -> Problem:
+def of_views(moments: Moments, specification: Specification) -> Likelihood:
     """Samples of which some lack whole views."""
 
     def evaluate(point: Parameters) -> tuple[float, Array]:
@@ -80,7 +80,7 @@ def of_views(moments: Moments, specification: Specification) -> Problem:
 
     held = list(zip(map(specification.features_of, specification.patterns), moments.patterns, strict=True))
     count = sum(found.samples for found in moments.patterns)
-    return Problem(
+    return Likelihood(
         specification,
         count,
         _work(held, specification, OF_WHOLE),
@@ -94,7 +94,7 @@ def _work(held: Iterable[Pattern], specification: Specification, times: float = 
     return float(sum(EACH + times * len(found.gram) ** 2 * specification.n_components for _, found in held))
 
 
-def of_patterns(sums: PatternSums, specification: Specification) -> Problem:
+def of_patterns(sums: MaskMoments, specification: Specification) -> Likelihood:
     """Rows of few masks, from the sums of each."""
     held = [
         (at, PatternMoments(float(count), total[at], gram[np.ix_(at, at)]))
@@ -110,7 +110,7 @@ def of_patterns(sums: PatternSums, specification: Specification) -> Problem:
     )
 
 
-def of_rows(rows: Array, specification: Specification) -> Problem:
+def of_rows(rows: Array, specification: Specification) -> Likelihood:
     """Some rows (n, D), NaN where missing."""
     block = Block(0, 0, rows)
     return _of_entries(
@@ -128,7 +128,7 @@ def _of_entries(
     samples: float,
     work: float,
     complete: Callable[[Parameters], Array],
-) -> Problem:
+) -> Likelihood:
     width = sum(specification.sizes)
     shift, scale = np.zeros(width), np.ones(width)
 
@@ -140,7 +140,7 @@ def _of_entries(
         found = gather(EntryRequest(point, specification, shift, scale))
         return maximise_entries(found, point, specification), found.log_likelihood
 
-    return Problem(specification, samples, work, evaluate, step, complete)
+    return Likelihood(specification, samples, work, evaluate, step, complete)
 
 
 def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
@@ -199,7 +199,7 @@ def block_sample(block: Block, request: SampleRequest) -> Array:
     return found
 
 
-def best_of(problem: Problem, start: Parameters, random_state: Any) -> Parameters:
+def best_of(problem: Likelihood, start: Parameters, random_state: Any) -> Parameters:
     """The best of the maxima to which a start, random ones and moves away from the best lead; the start where a search
     takes too much work."""
     if problem.work * ENOUGH > WORK:
@@ -235,7 +235,7 @@ def best_of(problem: Problem, start: Parameters, random_state: Any) -> Parameter
     return start.unflatten(search.search(starts(), moved).point).at_least(specification.floors)
 
 
-def _completed_profile(problem: Problem, point: Parameters) -> Profile:
+def _completed_profile(problem: Likelihood, point: Parameters) -> Profile:
     width = len(point.mean)
     features = View("features", width, tuple(problem.specification.floors.tolist()), shared=False)
     found = PatternMoments(problem.samples, np.zeros(width), problem.complete(point))

@@ -22,7 +22,7 @@ from dlatent.linear_gaussian.missing_entries.entries import (
     block_pairs,
     block_sketch,
 )
-from dlatent.linear_gaussian.missing_entries.patterns import PatternSums, pairs_of_patterns
+from dlatent.linear_gaussian.missing_entries.patterns import MaskMoments, pairs_of_patterns
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -103,7 +103,7 @@ def found_start(
     specification: Specification,
     units: Units,
     sums: EntrySums,
-    patterns: PatternSums | None,
+    patterns: MaskMoments | None,
     options: Options,
 ) -> Parameters:
     """A start from second moments of pairs of features, where these are few; else from a sketch of the mean-filled
