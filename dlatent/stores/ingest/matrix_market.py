@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
+import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from scipy.io import mmread
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
 from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill, dense_cuts
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.numbers import EXACT, LONGEST, is_real, real, shown
+from dlatent.stores.numbers import EXACT, is_real, real, shown
 
 FIELDS = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+
+Entries: TypeAlias = tuple[Values, ...]
+"""Rows, columns and values as they are listed; of an array, the values."""
+
+_PLACE = rb"[0-9]{1,18}"
+_REAL = rb"-?(?:[0-9]{1,300}(?:\.[0-9]{0,300})?|\.[0-9]{1,300})(?:[eE][+-]?[0-9]{1,9})?"
+_VALUE = {"real": _REAL, "double": _REAL, "pattern": _REAL, "integer": rb"-?[0-9]{1,18}"}
 
 
 @dataclass(frozen=True)
@@ -34,11 +43,6 @@ class Header:
     entries: int
     lines: int
 
-    @property
-    def numbers_per_line(self) -> int:
-        """Numbers in each line of the body."""
-        return 1 if self.layout == "array" else 2 if self.field == "pattern" else 3
-
 
 class MatrixMarketReader(Reader):
     """Reads the text once, sorts it on disk in `directory`, and gives its rows in order as often as asked."""
@@ -47,16 +51,21 @@ class MatrixMarketReader(Reader):
         self._source = ByteSource(location, limits)
         super().__init__(self._source.name, self._source.size)
         self._directory = directory
-        self.header = read_header(self._source)
-        self.columns = self.header.columns
-        self.least_bytes = 8 * self.header.rows * (self.header.columns if self.header.layout == "array" else 1)
+        self.header = header = read_header(self._source)
+        self.columns = header.columns
+        self._array = header.layout == "array"
+        self._pattern = header.field == "pattern" and not self._array
+        self.least_bytes = 8 * header.rows * (header.columns if self._array else 1)
         self._sorted: TripleSpill | ColumnMajor | None = None
+        line = [*([] if self._array else [_PLACE, _PLACE]), *([] if self._pattern else [_VALUE[header.field]])]
+        self._tokens = len(line)
+        # What scipy reads as `real` does; it reads 1 from 1-2, for one, and passes over a fourth number.
+        self._plain = re.compile(rb"(?:[ \t]*+" + rb"[ \t]++".join(line) + rb"[ \t]*+\r?\n)++")
 
     def batches(self, batch_bytes: int) -> Iterator[Batch]:
         """The rows in order."""
         if self._sorted is None:
-            sort = self._sort_array if self.header.layout == "array" else self._sort_coordinates
-            self._sorted = sort(batch_bytes)
+            self._sorted = (self._sort_array if self._array else self._sort_coordinates)(batch_bytes)
             self.bytes_done = self._source.size
         if isinstance(self._sorted, TripleSpill):
             for start, matrix in self._sorted.batches(batch_bytes):
@@ -65,59 +74,73 @@ class MatrixMarketReader(Reader):
         for start, stop in dense_cuts(self._sorted.shape, self._sorted.dtype.itemsize, batch_bytes):
             yield Batch(self._sorted.rows(start, stop), numbered(self.description, start))
 
-    def _numbers(self, batch_bytes: int) -> Iterator[tuple[Values, int]]:
-        """The numbers of the body, one row per line, with the number of the first line."""
-        line, seen, width = 1, 0, self.header.numbers_per_line
+    def _entries(self, batch_bytes: int) -> Iterator[Entries]:
+        """The entries of the body, piece by piece."""
+        header, line, seen = self.header, 1, 0
         for text in self._source.line_chunks(text_chunk_bytes(batch_bytes)):
             self.bytes_done = self._source.position
-            body = text
-            skipped = max(min(self.header.lines - line + 1, text.count(b"\n")), 0)
-            for _ in range(skipped):
-                body = body[body.index(b"\n") + 1 :]
-            numbers = parse_lines(body, width, self.description, line + skipped, whole=self.header.field == "integer")
+            skipped = max(min(header.lines - line + 1, text.count(b"\n")), 0)
+            entries = self._parse(text.split(b"\n", skipped)[-1], line + skipped)
             # What is too much is found out when the next piece is asked for.
-            yield numbers[: self.header.entries - seen], line + skipped
+            yield tuple(column[: header.entries - seen] for column in entries)
             line += text.count(b"\n")
-            seen += len(numbers)
-            if seen > self.header.entries:
+            seen += len(entries[-1])
+            if seen > header.entries:
                 break
-        if seen != self.header.entries:
+        if seen != header.entries:
             raise DataError(
-                f"{self.description} announces {self.header.entries} entries in line {self.header.lines} but has "
-                f"{'more' if seen > self.header.entries else seen}; the file is cut short or damaged"
+                f"{self.description} announces {header.entries} entries in line {header.lines} but has "
+                f"{'more' if seen > header.entries else seen}; the file is cut short or damaged"
             )
+
+    def _parse(self, text: bytes, first_line: int) -> Entries:
+        """The entries of whole lines, by scipy where they are plain, else line by line to name what is wrong."""
+        header = self.header
+        if self._plain.fullmatch(text):
+            lines = text.count(b"\n")
+            size = f"{lines} 1" if self._array else f"{header.rows} {header.columns} {lines}"
+            first = f"%%MatrixMarket matrix {header.layout} {'pattern' if self._pattern else 'real'} general"
+            with contextlib.suppress(ValueError):  # a place outside the matrix
+                found: Any = mmread(io.BytesIO(f"{first}\n{size}\n".encode() + text))
+                entries = (found[:, 0],) if self._array else (found.row, found.col, found.data)
+                if np.all(np.abs(entries[-1]) < EXACT):
+                    return entries
+        listed = []
+        for offset, line in enumerate(text.split(b"\n")):
+            try:
+                if tokens := line.decode("ascii", "replace").split():
+                    listed.append(self._entry(tokens))
+            except ValueError as error:
+                raise DataError(f"{self.description} line {first_line + offset}: {error}") from None
+        table = np.array(listed, dtype=np.float64).reshape(-1, 1 if self._array else 3)
+        return (*(table[:, :-1].astype(np.int64).T - 1), table[:, -1])
+
+    def _entry(self, tokens: list[str]) -> list[float]:
+        """Row, column and value of a line, or the value. Errors: ValueError that says what is wrong with it."""
+        header = self.header
+        if len(tokens) != self._tokens or not all(map(is_real, tokens)):
+            raise ValueError(f"{shown(' '.join(tokens))} is not {self._tokens} number(s)")
+        numbers = [*map(real, tokens), *([1.0] if self._pattern else [])]
+        for what, number, limit in zip(("row", "column"), numbers[:-1], (header.rows, header.columns), strict=False):
+            if not (1 <= number <= limit and number.is_integer()):
+                raise ValueError(f"{what} {number:g} is not in 1 to {limit}")
+        value = numbers[-1]
+        if header.field == "integer" and not value.is_integer():
+            raise ValueError(f"{value:g} is no integer, as line 1 promises; write 'real' there")
+        if header.field == "integer" and not -(2**63) <= value < 2**63:
+            raise ValueError(f"{shown(tokens[-1])} does not fit 64 bits; write 'real' for 'integer' in line 1")
+        return numbers
 
     def _sort_coordinates(self, batch_bytes: int) -> TripleSpill:
         header = self.header
         spill = TripleSpill(self._directory, header.rows, header.columns, FIELDS[header.field])
-        for numbers, line in self._numbers(batch_bytes):
-            rows, columns = self._positions(numbers, 0, line), self._positions(numbers, 1, line)
-            pattern = header.field == "pattern"
-            values: Values = np.ones(len(rows)) if pattern else self._values(numbers[:, 2], line)
+        for rows, columns, values in self._entries(batch_bytes):
             spill.add(rows, columns, values)
-            mirrored = rows != columns
             if header.symmetry != "general":
+                mirrored = rows != columns
                 sign = -1 if header.symmetry == "skew-symmetric" else 1
                 spill.add(columns[mirrored], rows[mirrored], sign * values[mirrored])
         return spill
-
-    def _positions(self, numbers: Values, axis: int, line: int) -> Values:
-        limit = (self.header.rows, self.header.columns)[axis]
-        numbers = numbers[:, axis]
-        wrong = np.flatnonzero(~((numbers >= 1) & (numbers <= limit) & (numbers == np.floor(numbers))))
-        if len(wrong):
-            what = ("row", "column")[axis]
-            raise DataError(
-                f"{self.description} line {line + int(wrong[0])}: {what} {numbers[wrong[0]]:g} is not in 1 to {limit}"
-            )
-        return numbers.astype(np.int64) - 1
-
-    def _values(self, numbers: npt.NDArray[np.float64], line: int) -> npt.NDArray[np.float64]:
-        wrong = np.flatnonzero(numbers != np.floor(numbers))
-        if self.header.field == "integer" and len(wrong):
-            place = f"{self.description} line {line + int(wrong[0])}"
-            raise DataError(f"{place}: {numbers[wrong[0]]:g} is no integer, as line 1 promises; write 'real' there")
-        return numbers
 
     def _sort_array(self, batch_bytes: int) -> ColumnMajor:
         header = self.header
@@ -125,17 +148,16 @@ class MatrixMarketReader(Reader):
         path = self._directory / "columns"
         if header.symmetry == "general":
             with path.open("wb") as stream:
-                for numbers, line in self._numbers(batch_bytes):
-                    stream.write(self._values(numbers[:, 0], line).astype(dtype).tobytes())
+                for (values,) in self._entries(batch_bytes):
+                    stream.write(values.astype(dtype).tobytes())
             return ColumnMajor(path, 0, shape, dtype)
         full = np.memmap(path, dtype=dtype, mode="w+", shape=shape, order="F")
         seen = 0
-        for numbers, line in self._numbers(batch_bytes):
-            values = self._values(numbers[:, 0], line)
-            rows, columns = packed_positions(seen, len(numbers), header)
+        for (values,) in self._entries(batch_bytes):
+            rows, columns = packed_positions(seen, len(values), header)
             full[rows, columns] = values
             full[columns, rows] = values * (-1 if header.symmetry == "skew-symmetric" else 1)
-            seen += len(numbers)
+            seen += len(values)
         full.flush()
         del full
         return ColumnMajor(path, 0, shape, dtype)
@@ -149,53 +171,6 @@ def packed_positions(start: int, count: int, header: Header) -> tuple[Values, Va
     position = np.arange(start, start + count)
     columns = np.searchsorted(ends, position, side="right")
     return position - (ends - lengths)[columns] + columns + skip, columns
-
-
-def parse_lines(text: bytes, width: int, name: str, first_line: int, *, whole: bool = False) -> npt.NDArray[np.float64]:
-    """The numbers of whole lines with `width` numbers each, the last of them `whole`; blank lines are skipped."""
-    tokens = text[-(1 << 12) :].split()[-1:]
-    # NumPy reads 1-2 as two numbers, and older ones end without a word at what is no number.
-    plain = max(map(len, text.split(b"\n"))) < LONGEST and not text.translate(None, _PLAIN)
-    if plain and all(is_real(token.decode("ascii")) for token in tokens):
-        with contextlib.suppress(ValueError, DeprecationWarning), warnings.catch_warnings():
-            warnings.simplefilter("error", DeprecationWarning)
-            numbers = np.fromstring(text, sep=" ") if tokens else np.empty(0)
-            fine = len(numbers) == width * text.count(b"\n") and not _ragged(text, width)
-            if fine and np.all(np.abs(numbers) < EXACT):
-                return numbers.reshape(-1, width)
-    return _parse_strict(text, width, name, first_line, whole=whole)
-
-
-_PLAIN = b"0123456789+-.eE \t\r\n"
-"""The characters of decimal numbers and between them."""
-
-
-def _ragged(text: bytes, width: int) -> bool:
-    """Whether some line has another number of tokens, which a count over all lines does not show."""
-    characters = np.frombuffer(text, dtype=np.uint8)
-    blank = characters <= 32
-    starts = np.flatnonzero(~blank & np.concatenate([[True], blank[:-1]]))
-    ends = np.flatnonzero(characters == 10)
-    return bool(np.any(np.diff(np.searchsorted(starts, ends), prepend=0) != width))
-
-
-def _parse_strict(text: bytes, width: int, name: str, first_line: int, *, whole: bool) -> npt.NDArray[np.float64]:
-    rows: list[list[float]] = []
-    for offset, line in enumerate(text.split(b"\n")):
-        tokens = line.decode("ascii", "replace").split()
-        if not tokens:
-            continue
-        place = f"{name} line {first_line + offset}"
-        if len(tokens) != width or not all(map(is_real, tokens)):
-            raise DataError(f"{place}: {shown(' '.join(tokens))} is not {width} number(s)")
-        try:
-            numbers = [real(token) for token in tokens]
-        except ValueError as error:
-            raise DataError(f"{place}: {error}") from None
-        if whole and abs(numbers[-1]) >= EXACT and not -(2**63) <= numbers[-1] < 2**63:
-            raise DataError(f"{place}: {shown(tokens[-1])} does not fit 64 bits; write 'real' for 'integer' in line 1")
-        rows.append(numbers)
-    return np.array(rows, dtype=np.float64).reshape(-1, width)
 
 
 def read_header(source: ByteSource) -> Header:
