@@ -63,6 +63,80 @@ def new_array(
     )
 
 
+def write_array(
+    group: zarr.Group,
+    name: str,
+    values: npt.NDArray[Any],
+    chunks: tuple[int, ...],
+    *,
+    dims: tuple[str, ...] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """A new array with all its values; text of any kind becomes text of any length."""
+    text = values.dtype.kind in "OTU"
+    dtype = str if text else values.dtype
+    made = new_array(group, name, values.shape, dtype, chunks, dims=dims, attributes=attributes, overwrite=overwrite)
+    if values.size:
+        made[...] = values.astype(object) if text else values
+
+
+class GrowingArray:
+    """A new array of unknown length, written in whole chunks of rows; rows that do not fill one wait in memory.
+
+    Parameters: `chunk`, the rows of a chunk, of which an array that stays shorter has one of its own size; `columns`,
+    none for a vector; `dtype` as for `new_array`: where it is text, integers become text.
+    """
+
+    def __init__(
+        self,
+        group: zarr.Group,
+        name: str,
+        dtype: npt.DTypeLike,
+        chunk: int,
+        *,
+        columns: tuple[int, ...] = (),
+        attributes: Mapping[str, Any],
+    ) -> None:
+        self._group, self._name, self._dtype, self._attributes = group, name, dtype, attributes
+        self._waiting = np.empty((chunk, *columns), dtype=object if dtype is str else dtype)
+        self._count = 0
+        self._array: ZarrArray | None = None
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Add rows; whole chunks are written, several at once where they are numbers."""
+        chunk, text = len(self._waiting), self._dtype is str
+        while len(rows):
+            whole = 0 if self._count or text else len(rows) // chunk * chunk
+            part, rows = np.split(rows, [whole or chunk - self._count])
+            if whole:
+                self._write(np.asarray(part, dtype=self._dtype))
+                continue
+            part = part.astype(str) if text and part.dtype.kind in "iu" else part
+            self._waiting[self._count : self._count + len(part)] = part
+            self._count += len(part)
+            if self._count == chunk:
+                self.close()
+
+    def close(self) -> None:
+        """Write what still waits."""
+        if self._count or self._array is None:
+            self._write(self._waiting[: self._count])
+            self._count = 0
+
+    def _write(self, rows: npt.NDArray[Any]) -> None:
+        columns = rows.shape[1:]
+        if self._array is None:
+            chunks = tuple(max(size, 1) for size in (min(len(rows), len(self._waiting)), *columns))
+            self._array = new_array(
+                self._group, self._name, (0, *columns), self._dtype, chunks, attributes=self._attributes
+            )
+        start = self._array.shape[0]
+        self._array.resize((start + len(rows), *columns))
+        if rows.size:
+            self._array[start : start + len(rows)] = rows
+
+
 def open_to_write(location: str) -> ZarrArray:
     """The array at a location, for another process that writes into it; chunks of zeros are written, too."""
     # Zarr does not store this configuration, and takes none where it opens an array.

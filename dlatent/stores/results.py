@@ -20,7 +20,7 @@ import zarr
 
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
-from dlatent.stores.chunked import ZarrArray, lacking_chunks, new_array
+from dlatent.stores.chunked import ZarrArray, lacking_chunks, write_array
 from dlatent.stores.format_1 import from_format_1
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
@@ -181,11 +181,7 @@ def _write(group: zarr.Group, name: str, variable: Variable) -> None:
     if values.dtype.kind in "mM":
         attrs[_DTYPE] = values.dtype.str
         values = values.view(np.int64)
-    text = values.dtype.kind == "U"
-    dtype = str if text else values.dtype
-    array = new_array(group, name, values.shape, dtype, _chunks(values), dims=variable.dims, attributes=attrs)
-    if values.size:
-        array[...] = values.astype(object) if text else values
+    write_array(group, name, values, _chunks(values), dims=variable.dims, attributes=attrs)
 
 
 def _read(array: ZarrArray) -> Variable:

@@ -20,7 +20,7 @@ import zarr
 
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
-from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all
+from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
 from dlatent.stores.location import child_location, zarr_location
 from dlatent.stores.strict import strict
 
@@ -125,10 +125,7 @@ class RowSink:
         root.create_group(_FRAGMENTS)
         for dim, values in coordinates.items():
             plain = np.asarray(values)
-            text = plain.dtype.kind in "OUT"
-            length = max(min(len(plain), CHUNK_LABELS), 1)
-            array = new_array(root, dim, plain.shape, str if text else plain.dtype, (length,), dims=(dim,))
-            array[:] = plain.astype(object) if text else plain
+            write_array(root, dim, plain, (max(min(len(plain), CHUNK_LABELS), 1),), dims=(dim,))
 
     def _root(self) -> zarr.Group:
         return zarr.open_group(self.location, mode="r+", use_consolidated=False)
@@ -140,8 +137,7 @@ class RowSink:
         if len(values):
             group = zarr.open_group(child_location(self.location, _FRAGMENTS), mode="r+", use_consolidated=False)
             plain = values.astype(self.dtype)
-            name = f"{start}-{start + len(values)}"
-            new_array(group, name, plain.shape, plain.dtype, plain.shape, overwrite=True)[...] = plain
+            write_array(group, f"{start}-{start + len(values)}", plain, plain.shape, overwrite=True)
 
     def _join(self) -> None:
         """Write each chunk that several blocks share from the fragments of its rows."""

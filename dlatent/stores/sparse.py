@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError
-from dlatent.stores.chunked import ALL_WRITTEN, new_array
+from dlatent.stores.chunked import ALL_WRITTEN, GrowingArray
 
 CHUNK_ELEMENTS = 1 << 19
 """Elements per chunk of `data` and `indices`: 2 MiB of 32-bit numbers."""
@@ -78,7 +78,10 @@ def write_csr(
 
 
 class CsrWriter:
-    """Appends row blocks to a `csr_matrix` group; `close` writes what is still buffered and the shape."""
+    """Appends row blocks to a `csr_matrix` group; `close` writes what is still buffered and the shape.
+
+    `rows` and `nnz` count the rows and entries so far.
+    """
 
     def __init__(self, group: zarr.Group, *, columns: int | None, dtype: npt.DTypeLike) -> None:
         given = np.dtype(dtype)
@@ -87,11 +90,11 @@ class CsrWriter:
         self._group = group
         self._columns = columns
         self._widest = 0
-        self._rows = 0
-        self._stored = 0
-        self._data = GrowingVector(group, "data", value_dtype, CHUNK_ELEMENTS)
-        self._indices = GrowingVector(group, "indices", index_dtype, CHUNK_ELEMENTS)
-        self._indptr = GrowingVector(group, "indptr", np.dtype(np.int64), INDPTR_ELEMENTS)
+        self.rows = self.nnz = 0
+        kept = {**ARRAY_ENCODING, **ALL_WRITTEN}
+        self._data = GrowingArray(group, "data", value_dtype, CHUNK_ELEMENTS, attributes=kept)
+        self._indices = GrowingArray(group, "indices", index_dtype, CHUNK_ELEMENTS, attributes=kept)
+        self._indptr = GrowingArray(group, "indptr", np.int64, INDPTR_ELEMENTS, attributes=kept)
         self._indptr.append(np.zeros(1, dtype=np.int64))
 
     def append(self, block: Any) -> None:
@@ -100,16 +103,16 @@ class CsrWriter:
         height, width = rows.shape
         if self._columns is not None and width > self._columns:
             raise DataError(
-                f"rows {self._rows}:{self._rows + height} have {width} columns, but the matrix has {self._columns}; "
+                f"rows {self.rows}:{self.rows + height} have {width} columns, but the matrix has {self._columns}; "
                 "give the number of columns of the widest row"
             )
         if self._columns is None and width > np.iinfo(np.int32).max:
-            raise DataError(f"rows {self._rows}:{self._rows + height} have {width} columns; give `columns` beforehand")
+            raise DataError(f"rows {self.rows}:{self.rows + height} have {width} columns; give `columns` beforehand")
         self._data.append(rows.data)
         self._indices.append(rows.indices)
-        self._indptr.append(rows.indptr[1:].astype(np.int64) + self._stored)
-        self._rows += height
-        self._stored += int(rows.indptr[-1])
+        self._indptr.append(rows.indptr[1:].astype(np.int64) + self.nnz)
+        self.rows += height
+        self.nnz += int(rows.indptr[-1])
         self._widest = max(self._widest, width)
 
     def close(self) -> tuple[int, int]:
@@ -117,40 +120,8 @@ class CsrWriter:
         for vector in (self._data, self._indices, self._indptr):
             vector.close()
         columns = self._widest if self._columns is None else self._columns
-        self._group.attrs.update({**ENCODING, "shape": [self._rows, columns]})
-        return self._rows, columns
-
-
-class GrowingVector:
-    """A one-dimensional Zarr array of unknown length, written in whole chunks."""
-
-    def __init__(self, group: zarr.Group, name: str, dtype: np.dtype[Any], chunk: int) -> None:
-        self._array = new_array(group, name, (0,), dtype, (chunk,), attributes={**ARRAY_ENCODING, **ALL_WRITTEN})
-        self._chunk = chunk
-        self._waiting: list[npt.NDArray[Any]] = []
-        self._count = 0
-
-    def append(self, values: npt.NDArray[Any]) -> None:
-        """Add values; whole chunks go to the store, the rest waits."""
-        self._waiting.append(np.array(values, dtype=self._array.dtype))
-        self._count += len(values)
-        if self._count >= self._chunk:
-            merged = np.concatenate(self._waiting)
-            whole = self._count - self._count % self._chunk
-            self._write(merged[:whole])
-            self._waiting = [merged[whole:].copy()]
-            self._count -= whole
-
-    def close(self) -> None:
-        """Write what still waits."""
-        self._write(np.concatenate([*self._waiting, np.empty(0, dtype=self._array.dtype)]))
-        self._waiting, self._count = [], 0
-
-    def _write(self, values: npt.NDArray[Any]) -> None:
-        start = self._array.shape[0]
-        if len(values):
-            self._array.resize((start + len(values),))
-            self._array[start : start + len(values)] = values
+        self._group.attrs.update({**ENCODING, "shape": [self.rows, columns]})
+        return self.rows, columns
 
 
 def _pairs(rows: sp.csr_array, matrix: Any) -> list[tuple[Any, Any]]:

@@ -13,20 +13,13 @@ import zarr
 
 from dlatent.arrays import DataSource, Integers
 from dlatent.stores.atomic import MARKER
-from dlatent.stores.chunked import new_array, read_all
+from dlatent.stores.chunked import read_all, write_array
 from dlatent.stores.graph.rows import row_numbers
 from dlatent.stores.ingest.spill import TripleSpill
-from dlatent.stores.ingest.writer import (
-    DenseWriter,
-    NameWriter,
-    SparseWriter,
-    start_layout,
-    write_feature_names,
-    write_vector,
-)
+from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL, ROWS_BEFORE
 from dlatent.stores.open import open
-from dlatent.stores.sparse import canonical
+from dlatent.stores.sparse import CsrWriter, canonical
 
 BLOCK_BYTES = 32 << 20
 """Bytes of rows that are put in order at one time."""
@@ -92,9 +85,8 @@ def _copy(member: Any, group: zarr.Group, name: str, new: Reordering | None) -> 
         _write_matrix(source, group, name, _stored_dtype(member, source), new)
     elif isinstance(member, zarr.Array):
         values = read_all(member)
-        dtype = str if values.dtype.kind in "OTU" else values.dtype
-        made = new_array(group, name, values.shape, dtype, member.chunks, attributes=dict(member.attrs))
-        made[...] = values if new is None else values[new.order]
+        ordered = values if new is None else values[new.order]
+        write_array(group, name, ordered, member.chunks, attributes=dict(member.attrs))
     else:
         made_group = group.create_group(name, attributes=dict(member.attrs))
         for key, value in member.members():
@@ -104,10 +96,8 @@ def _copy(member: Any, group: zarr.Group, name: str, new: Reordering | None) -> 
 def _write_labels(source: DataSource, root: zarr.Group, new: Reordering) -> list[str]:
     """Labels of rows and features; rows without labels are named by the position at which they lay before."""
     labels = source.labels
-    index = NameWriter(cast(zarr.Group, root["obs"]), "_index")
     names = new.order if labels.samples is None else labels.samples[new.order]
-    index.append(names.astype(str))
-    index.close()
+    write_vector(cast(zarr.Group, root["obs"]), "_index", names.astype(str))
     write_feature_names(root, None if labels.features is None else labels.features.astype(str), source.shape[1])
     root["X"].attrs[DIMENSIONS] = list(labels.dims)
     return []
@@ -126,7 +116,7 @@ def _write_matrix(source: DataSource, group: zarr.Group, name: str, dtype: np.dt
         for block in source.blocks:
             rows = canonical(block.load())
             entries.add(positions[block.start + row_numbers(rows)], rows.indices, rows.data)
-        sparse = SparseWriter(group, name, columns, dtype)
+        sparse = CsrWriter(group.create_group(name), columns=columns, dtype=dtype)
         for _, batch in entries.batches(BLOCK_BYTES):
             sparse.append(batch)
         sparse.close()

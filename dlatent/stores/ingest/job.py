@@ -22,17 +22,16 @@ from dlatent.stores.ingest.targets import Column, LabelCollector, Outputs
 from dlatent.stores.ingest.weighting import DocumentFrequencies, Weighting, ZeroRows, kept_rows, refuse_negative, weigh
 from dlatent.stores.ingest.writer import (
     DenseWriter,
-    NameWriter,
-    SparseWriter,
+    name_writer,
     start_layout,
     write_before,
     write_column,
     write_feature_names,
-    write_numbers,
     write_outputs,
 )
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.limits import DEFAULT, Limits
+from dlatent.stores.sparse import CsrWriter
 
 Progress = Callable[[int, int | None, int], None]
 """Called after every batch with bytes done, bytes in all (None: unknown) and rows done."""
@@ -70,9 +69,9 @@ class Job:
         self._limits.check_features(self._reader.columns or 0, self._reader.description)
         self._limits.check_size(self._reader.least_bytes, self._reader.total_bytes, self._reader.description)
         self._unpacked = 0
-        self._writer: DenseWriter | SparseWriter | None = None
+        self._writer: DenseWriter | CsrWriter | None = None
         start_layout(root)
-        self._names = NameWriter(_group(root, "obs"), "_index")
+        self._names = name_writer(_group(root, "obs"))
         self._has_ids = False
         self._label_rows: int | None = None
         self._collector: LabelCollector
@@ -84,7 +83,7 @@ class Job:
         self.stored_dtype = self._first_dtype = np.dtype(np.float64)
 
     @property
-    def writer(self) -> DenseWriter | SparseWriter:
+    def writer(self) -> DenseWriter | CsrWriter:
         """The writer of `X`; there is one after the first batch."""
         if self._writer is None:
             raise DataError(f"{self._reader.description} has no rows to ingest")
@@ -228,7 +227,7 @@ class Job:
         own = np.dtype(np.float64) if weighted and features.dtype.kind in "iu" else features.dtype
         self.stored_dtype = np.dtype(self._dtype or own)
         if is_sparse(features):
-            self._writer = SparseWriter(self._root, "X", self._columns, self.stored_dtype)
+            self._writer = CsrWriter(self._root.create_group("X"), columns=self._columns, dtype=self.stored_dtype)
         else:
             self._writer = DenseWriter(self._root, "X", features.shape[1], self.stored_dtype, self._block_bytes)
 
@@ -253,7 +252,7 @@ class Job:
             kept = np.delete(np.arange(self.seen), np.concatenate(self._left_out))
             write_before(self._root, kept, self.seen)
         if not self._has_ids:
-            write_numbers(self._names, kept if self.dropped else np.arange(self.shape[0]))
+            self._names.append(kept if self.dropped else np.arange(self.shape[0]))
         self._names.close()
         names = self._opened.names if self._opened.names is not None else self._reader.column_names
         write_feature_names(self._root, names, self.shape[1])

@@ -23,9 +23,9 @@ from dlatent.stores.ingest.job import Job, Progress
 from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
-from dlatent.stores.ingest.writer import SparseWriter
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path
+from dlatent.stores.sparse import CsrWriter
 from dlatent.stores.strict import MissingChunks
 
 BLOCK_BYTES = 32 << 20
@@ -129,7 +129,7 @@ def ingest(
         shape=job.shape,
         nnz=job.writer.nnz,
         dtype=str(job.stored_dtype),
-        sparse=isinstance(job.writer, SparseWriter),
+        sparse=isinstance(job.writer, CsrWriter),
         rows_dropped=job.dropped,
         duplicates_summed=job.repairs.duplicates,
         bytes_read=opened.reader.bytes_done,
