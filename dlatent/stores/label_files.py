@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,11 +19,12 @@ from dlatent.stores.guard import guarded
 from dlatent.stores.labels import read_text
 from dlatent.stores.limits import DEFAULT
 from dlatent.stores.location import is_node, local_path, zarr_location
-from dlatent.stores.member_stream import MemberStream
 from dlatent.stores.numbers import numbers_of
+from dlatent.stores.numpy_files import Archive, mapped_array
 from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.sparse import check_parts
 from dlatent.stores.strict import MissingChunks, place_of
+from dlatent.stores.table_files import separator
 
 MULTI = "Y"
 
@@ -138,44 +138,22 @@ def _matrix(stored: Any) -> npt.NDArray[Any]:
 
 
 def _from_npy(path: Path, column: str | None) -> npt.NDArray[Any]:
-    return np.array(_load(path))
+    return np.array(mapped_array(path))
 
 
 def _from_npz(path: Path, column: str | None) -> npt.NDArray[Any]:
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-        key = column or next((name for name in ("y", MULTI) if name in names), None)
-        if key is None and len(names) == 1:
-            key = names[0]
-        if key is None or key not in names:
-            wanted = "needs a key for the labels" if key is None else f"has no key {key!r}"
-            raise DataError(f"{path} {wanted}; it has {', '.join(names)}")
-        try:
-            with MemberStream(archive, key, str(path)) as member:
-                values = member.read(math.prod(member.shape))
-                return values.reshape(member.shape, order="F" if member.fortran_order else "C")
-        except DataError as error:
-            raise DataError(f"{path} key {key!r} cannot be read ({error})") from error
-
-
-def _load(path: Path) -> Any:
-    try:
-        # Mapped, so that a header which announces more than there is takes no memory.
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(
-            f"{path} is no readable NumPy file ({error}); save labels as numbers or fixed-width text"
-        ) from error
-    if not mapped.dtype.itemsize:  # so many as the header likes take no byte of the file, but of the memory
-        raise DataError(f"{path} holds {mapped.shape} values of no length; it is damaged, save the labels again")
-    return mapped
+    with Archive(str(path)) as archive:
+        key = column or archive.first("y", MULTI) or (archive.keys[0] if len(archive.keys) == 1 else None)
+        if key is None:
+            raise DataError(f"{path} needs a key for the labels; it has {', '.join(archive.keys)}")
+        return archive.whole(key)
 
 
 def _from_table(path: Path, column: str | None) -> npt.NDArray[Any]:
     import csv
 
     with path.open(newline="", encoding="utf-8") as stream:
-        rows = csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        rows = csv.reader(stream, delimiter=separator(path.suffix))
         header = next(rows, [])
         if column is None and len(header) == 1:
             column = header[0]

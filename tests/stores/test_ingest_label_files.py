@@ -76,7 +76,7 @@ def test_numpy_files(tmp_path):
     np.testing.assert_array_equal(read_labels(tmp_path / "a.npz", "Y"), np.eye(3))
     with pytest.raises(DataError, match="has no key 'w'; it has y, Y, z"):
         read_labels(tmp_path / "a.npz", "w")
-    with pytest.raises(DataError, match="key 'z' cannot be read"):
+    with pytest.raises(DataError, match=r"a\.npz: 'z' holds pickled Python objects"):
         read_labels(tmp_path / "a.npz", "z")
 
 
@@ -85,7 +85,7 @@ def test_numpy_files(tmp_path):
     [
         ("a.csv", "x,y\n1,2\n", r"needs the name of one column; it has x, y"),
         ("a.csv", "y\n", r"shape \(0,\)"),
-        ("a.npy", "nothing", "no readable NumPy file"),
+        ("a.npy", "nothing", "no readable npy file"),
         ("a.doc", "1\n", "no Zarr store and no"),
     ],
 )

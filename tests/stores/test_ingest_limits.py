@@ -136,7 +136,7 @@ def test_headers_of_label_files_take_no_memory(tmp_path):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
     (tmp_path / "a.npy").write_bytes(np.lib.format.magic(1, 0)[:6] + header.getvalue()[6:] + bytes(80))
-    with pytest.raises(DataError, match="no readable NumPy file"):
+    with pytest.raises(DataError, match="no readable npy file"):
         read_labels(tmp_path / "a.npy")
     refused(tmp_path / "a.npy", tmp_path, "no readable npy file")
 

@@ -13,16 +13,16 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores.byte_source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.chunked import read_rows
 from dlatent.stores.codecs import check_below
-from dlatent.stores.ingest.batches import Batch, Reader, RowColumns, Values, numbered
-from dlatent.stores.ingest.sparse_parts import BatchFunction, SliceStream, SparseParts, sorted_once
+from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumns, Values
+from dlatent.stores.ingest.sparse_parts import SliceStream, SparseParts
 from dlatent.stores.ingest.spill import dense_cuts
-from dlatent.stores.ingest.tables import needed
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import zarr_location
 from dlatent.stores.strict import MissingChunks, strict
+from dlatent.stores.table_files import needed
 
 
-class AnnotatedReader(Reader):
+class AnnotatedReader(MatrixReader):
     """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`.
 
     `alive` is called before everything that is read.
@@ -61,12 +61,6 @@ class AnnotatedReader(Reader):
         )
         self.column_names = self._index("var")
 
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows in order."""
-        for start, features in self._read(batch_bytes):
-            self.bytes_done = int((self.total_bytes or 0) * (start + features.shape[0]) / max(self._rows.rows, 1))
-            yield self._rows.batch(features, start, numbered(self.description, start))
-
     def close(self) -> None:
         """Close the HDF5 file."""
         if not self._zarr_store:
@@ -80,15 +74,11 @@ class AnnotatedReader(Reader):
         sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
         if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
             raise DataError(f"{self.description}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
-        shape = (int(sizes[0]), int(sizes[1]))
-        if min(shape) < 0:
-            raise DataError(f"{self.description}: X has the shape {shape}; the file is damaged")
-        self.least_bytes = 8 * shape[0] + sum(self._size(stored[part]) for part in ("data", "indices", "indptr"))
-        name = f"{self.description}: X"
-        parts = SparseParts(name, shape, lambda part: SliceStream(_sliceable(stored[part]), self._alive))
-        if kind == "csr_matrix":
-            return shape, parts.csr_batches
-        return shape, sorted_once(lambda: parts.sort_columns(self._directory))
+        parts = SparseParts(
+            f"{self.description}: X", sizes, lambda part: SliceStream(_sliceable(stored[part]), self._alive)
+        )
+        self.least_bytes = 8 * parts.shape[0] + sum(self._size(stored[part]) for part in ("data", "indices", "indptr"))
+        return parts.shape, parts.batches(kind.removesuffix("_matrix"), self._directory)
 
     def _labels(self, column: str | None) -> Values | None:
         if column is None:

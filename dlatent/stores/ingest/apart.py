@@ -21,8 +21,8 @@ from dlatent.stores.byte_source import file_name, file_size, open_raw
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.annotated import AnnotatedReader
 from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
-from dlatent.stores.ingest.tables import needed
 from dlatent.stores.limits import DEFAULT, Limits
+from dlatent.stores.table_files import needed
 
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dlatent.stores.ingest.apart import serve; serve()"

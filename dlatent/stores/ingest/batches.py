@@ -16,6 +16,9 @@ from dlatent.errors import DataError
 Values: TypeAlias = npt.NDArray[Any]
 """A one-dimensional array: labels, identifiers or names."""
 
+BatchFunction: TypeAlias = Callable[[int], Iterator[tuple[int, Any]]]
+"""From bytes per batch to the first row and the matrix of each batch."""
+
 
 @dataclass(frozen=True)
 class LabelSets:
@@ -121,6 +124,20 @@ class RowColumns:
             targets=None if self.targets is None else self.targets[part],
             ids=None if self.ids is None else self.ids[part],
         )
+
+
+class MatrixReader(Reader):
+    """An input that is one matrix: `_read` reads it, and `_rows` is what is known of its rows."""
+
+    _read: BatchFunction
+    _rows: RowColumns
+
+    def batches(self, batch_bytes: int) -> Iterator[Batch]:
+        """The rows in order."""
+        for start, features in self._read(batch_bytes):
+            read = int((self.total_bytes or 0) * (start + features.shape[0]) / max(self._rows.rows, 1))
+            self.bytes_done = max(self.bytes_done, read)
+            yield self._rows.batch(features, start, numbered(self.description, start))
 
 
 def is_sparse(features: Any) -> TypeGuard[sp.csr_array]:

@@ -15,8 +15,9 @@ from scipy.io import mmread
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
-from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
-from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill, dense_cuts
+from dlatent.stores.ingest.batches import MatrixReader, RowColumns, Values
+from dlatent.stores.ingest.sparse_parts import sorted_once
+from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 
@@ -44,7 +45,7 @@ class Header:
     lines: int
 
 
-class MatrixMarketReader(Reader):
+class MatrixMarketReader(MatrixReader):
     """Reads the text once, sorts it on disk in `directory`, and gives its rows in order as often as asked."""
 
     def __init__(self, location: str, directory: Path, *, limits: Limits = DEFAULT) -> None:
@@ -56,23 +57,12 @@ class MatrixMarketReader(Reader):
         self._array = header.layout == "array"
         self._pattern = header.field == "pattern" and not self._array
         self.least_bytes = 8 * header.rows * (header.columns if self._array else 1)
-        self._sorted: TripleSpill | ColumnMajor | None = None
+        self._rows = RowColumns(header.rows)
+        self._read = sorted_once(self._sort_array if self._array else self._sort_coordinates)
         line = [*([] if self._array else [_PLACE, _PLACE]), *([] if self._pattern else [_VALUE[header.field]])]
         self._tokens = len(line)
         # What scipy reads as `real` does; it reads 1 from 1-2, for one, and passes over a fourth number.
         self._plain = re.compile(rb"(?:[ \t]*+" + rb"[ \t]++".join(line) + rb"[ \t]*+\r?\n)++")
-
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows in order."""
-        if self._sorted is None:
-            self._sorted = (self._sort_array if self._array else self._sort_coordinates)(batch_bytes)
-            self.bytes_done = self._source.size
-        if isinstance(self._sorted, TripleSpill):
-            for start, matrix in self._sorted.batches(batch_bytes):
-                yield Batch(matrix, numbered(self.description, start))
-            return
-        for start, stop in dense_cuts(self._sorted.shape, self._sorted.dtype.itemsize, batch_bytes):
-            yield Batch(self._sorted.rows(start, stop), numbered(self.description, start))
 
     def _entries(self, batch_bytes: int) -> Iterator[Entries]:
         """The entries of the body, piece by piece."""

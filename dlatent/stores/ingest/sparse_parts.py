@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
-from dlatent.stores.ingest.batches import Values, csr, row_cuts
-from dlatent.stores.ingest.spill import PIECE, TripleSpill
-
-BatchFunction: TypeAlias = Callable[[int], Iterator[tuple[int, Any]]]
-"""From bytes per batch to the first row and the matrix of each batch."""
+from dlatent.stores.ingest.batches import BatchFunction, Values, csr, row_cuts
+from dlatent.stores.ingest.spill import PIECE, ColumnMajor, TripleSpill
 
 
 class PartStream(Protocol):
@@ -48,10 +45,23 @@ class SliceStream:
 class SparseParts:
     """The parts of one sparse matrix; `open_part` starts reading the part of that name from its beginning."""
 
-    def __init__(self, description: str, shape: tuple[int, int], open_part: Callable[[str], PartStream]) -> None:
+    def __init__(self, description: str, sizes: Sequence[Any], open_part: Callable[[str], PartStream]) -> None:
+        if len(sizes) != 2:
+            raise DataError(f"{description}: the shape is {list(sizes)}, expected two numbers")
         self.description = description
-        self.shape = shape
+        self.shape = (int(sizes[0]), int(sizes[1]))
+        if min(self.shape) < 0:
+            raise DataError(f"{description}: the shape is {self.shape}; the file is damaged")
         self._open = open_part
+
+    def batches(self, layout: str, directory: Path) -> BatchFunction:
+        """What reads the rows of a csr, csc or coo matrix; all but the first are sorted in `directory`."""
+        if layout == "csr":
+            return self.csr_batches
+        sort = {"csc": self.sort_columns, "coo": self.sort_triples}.get(layout)
+        if sort is None:
+            raise DataError(f"{self.description} holds a {layout} matrix; save X.tocsr() with scipy.sparse.save_npz")
+        return sorted_once(lambda _: sort(directory))
 
     def csr_batches(self, batch_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
         """First row and matrix of each batch of a matrix stored by rows."""
@@ -110,13 +120,13 @@ class SparseParts:
         return indices
 
 
-def sorted_once(sort: Callable[[], TripleSpill]) -> BatchFunction:
-    """Batches of a matrix that is sorted on disk when they are first asked for."""
-    done: list[TripleSpill] = []
+def sorted_once(sort: Callable[[int], TripleSpill | ColumnMajor]) -> BatchFunction:
+    """Batches of a matrix that is sorted on disk when they are first asked for, by so many bytes."""
+    done: list[TripleSpill | ColumnMajor] = []
 
     def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
         if not done:
-            done.append(sort())
+            done.append(sort(batch_bytes))
         yield from done[0].batches(batch_bytes)
 
     return read

@@ -110,6 +110,11 @@ class ColumnMajor:
     shape: tuple[int, int]
     dtype: np.dtype[Any]
 
+    def batches(self, batch_bytes: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """First row and rows of each batch."""
+        for start, stop in dense_cuts(self.shape, self.dtype.itemsize, batch_bytes):
+            yield start, self.rows(start, stop)
+
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows `[start, stop)` as a C-ordered matrix."""
         height, width = self.shape

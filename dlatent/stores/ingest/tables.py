@@ -1,8 +1,7 @@
-"""Tables with named columns: CSV (pandas) and Parquet (pyarrow), both optional dependencies."""
+"""Tables with named columns as data: CSV and Parquet."""
 
 from __future__ import annotations
 
-import importlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import ByteSource, path_or_stream
+from dlatent.stores.byte_source import ByteSource
 from dlatent.stores.ingest.batches import Batch, Reader, numbered
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
+from dlatent.stores.table_files import ParquetFile, csv_frames
 
 
 class TableReader(Reader):
@@ -97,7 +97,10 @@ class CsvReader(TableReader):
     numeric_text = True
 
     def _column_names(self, source: ByteSource) -> list[str]:
-        names = [str(name) for name in next(self._parse(source, nrows=0)).columns]
+        frame = next(csv_frames(source, nrows=0, skip_blank_lines=False), None)
+        if frame is None:
+            raise DataError(f"{source.name} is no readable table: it has no columns")
+        names = [str(name) for name in frame.columns]
         if all(is_real(name) for name in names):
             raise DataError(f"{source.name} line 1 holds numbers, not the names of the columns; add a header line")
         return names
@@ -105,74 +108,35 @@ class CsvReader(TableReader):
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
         kept = [*self._labels, *([self._ids] if self._ids else ())]
         texts = dict.fromkeys(kept if len(self._labels) <= 1 else kept[len(self._labels) :], str)
-        yield from self._parse(source, chunksize=rows, dtype=texts)
-
-    def _parse(self, source: ByteSource, **options: Any) -> Iterator[Any]:
-        pandas = needed("pandas", source.name)
-        separator = "\t" if ".tsv" in source.name.lower() else ","
-        fixed = {"sep": separator, "index_col": False, "skip_blank_lines": False, "low_memory": False}
-        with source.open() as stream:
-            try:
-                parsed = pandas.read_csv(stream, float_precision="round_trip", **fixed, **options)
-                for frame in [parsed] if "nrows" in options else parsed:
-                    source.mark()
-                    yield frame
-            except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError) as error:
-                raise DataError(f"{source.name} is no readable table: {str(error).strip()}") from error
+        yield from csv_frames(source, chunksize=rows, dtype=texts, skip_blank_lines=False)
 
 
 class ParquetReader(TableReader):
     """Parquet files, read by row groups; a stored pandas index names the rows."""
 
     def _column_names(self, source: ByteSource) -> list[str]:
-        names = [str(name) for name in self._file(source).schema_arrow.names]
-        index = self._stored_index(source)
-        if self._ids is None and index in names:
-            self._ids = index
-        return names
+        file = ParquetFile(source.location)
+        if self._ids is None and len(file.index) == 1 and file.index[0] in file.names:
+            self._ids = file.index[0]
+        return file.names
 
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
         assert self.column_names is not None
-        file = self._file(source)
+        file = ParquetFile(source.location)
         wanted = [*map(str, self.column_names), *self._labels, *([self._ids] if self._ids else ())]
-        seen, total = 0, max(file.metadata.num_rows, 1)
-        # One row group at a time: asked for all at once, pyarrow keeps the whole file in memory.
-        for group in range(file.metadata.num_row_groups):
-            for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=wanted, use_threads=False):
-                seen += batch.num_rows
-                source.position = source.size * seen // total
-                self._check_exact(batch, source.name, seen - batch.num_rows)
-                yield batch.to_pandas(ignore_metadata=True)
+        seen = 0
+        for batch in file.batches(rows, wanted):
+            self._check_exact(batch, source.name, seen)
+            seen += batch.num_rows
+            source.position = source.size * seen // max(file.rows, 1)
+            yield batch.to_pandas(ignore_metadata=True)
 
     def _check_exact(self, batch: Any, name: str, start: int) -> None:
         """Refuse integers that change where a column has missing values, because all of it then becomes float64."""
         aside = {self._ids, *(self._labels if len(self._labels) == 1 else ())}
         for column, values in zip(batch.schema.names, batch.columns, strict=True):
             if str(values.type) in ("int64", "uint64") and values.null_count and column not in aside:
-                whole = np.asarray(values.fill_null(0))
-                _refuse_inexact(whole, name, start, column)
-
-    def _stored_index(self, source: ByteSource) -> str | None:
-        stored = (self._file(source).schema_arrow.pandas_metadata or {}).get("index_columns", [])
-        names = [name for name in stored if isinstance(name, str)]
-        return names[0] if len(names) == 1 else None
-
-    def _file(self, source: ByteSource) -> Any:
-        arrow = needed("pyarrow", source.name)
-        try:
-            return importlib.import_module("pyarrow.parquet").ParquetFile(
-                path_or_stream(source.location), pre_buffer=False
-            )
-        except (arrow.ArrowInvalid, OSError) as error:
-            raise DataError(f"{source.location} is no readable Parquet file: {error}") from error
-
-
-def needed(package: str, name: str) -> Any:
-    """An optional package, or a DataError that says how to install it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise DataError(f"{name} needs the package {package}: pip install 'dlatent[files]'") from error
+                _refuse_inexact(np.asarray(values.fill_null(0)), name, start, column)
 
 
 def _numbers(column: Any, name: str, start: int, what: str = "feature") -> npt.NDArray[np.float64]:
