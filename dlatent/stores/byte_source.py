@@ -55,10 +55,23 @@ class ByteSource:
                     raise
                 raise DataError(f"{self.location} cannot be decompressed ({error}); fetch it again") from error
 
-    def line_chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        """Pieces of about `chunk_bytes` bytes that end with a line end."""
+    def line_chunks(self, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """Whole lines, about `chunk_bytes` bytes at a time, and the number of the first of them, counted from 1.
+
+        The last line gets its line end where the file has none.
+        """
+        line, rest = 1, list[bytes]()
         with self.open() as stream:
-            yield from whole_lines(stream, chunk_bytes, self)
+            while piece := stream.read(chunk_bytes):
+                self.mark()
+                cut = piece.rfind(b"\n") + 1
+                if cut:
+                    text = b"".join([*rest, piece[:cut]])
+                    yield line, text
+                    line, rest = line + text.count(b"\n"), []
+                rest += [piece[cut:]] if cut < len(piece) else []
+            if rest:
+                yield line, b"".join(rest) + b"\n"
 
     def _by_lines(self, stream: IO[bytes]) -> IO[bytes]:
         return io.BufferedReader(_Lines(stream, self._limits.line_bytes, self.location), 1 << 16)
@@ -94,21 +107,6 @@ class _Lines(io.RawIOBase):
                 "raise the limit with max_line_bytes (--max-line-bytes)"
             )
         return count
-
-
-def whole_lines(stream: IO[bytes], chunk_bytes: int, source: ByteSource) -> Iterator[bytes]:
-    """Cut a stream at line ends; the last line gets its line end where the file has none."""
-    rest: list[bytes] = []
-    while piece := stream.read(chunk_bytes):
-        source.mark()
-        cut = piece.rfind(b"\n") + 1
-        if not cut:
-            rest.append(piece)
-            continue
-        yield b"".join([*rest, piece[:cut]])
-        rest = [piece[cut:]] if cut < len(piece) else []
-    if rest:
-        yield b"".join(rest) + b"\n"
 
 
 def text_lines(path: Path) -> list[str]:

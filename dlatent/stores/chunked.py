@@ -84,8 +84,8 @@ def write_array(
 class GrowingArray:
     """A new array of unknown length, written in whole chunks of rows; rows that do not fill one wait in memory.
 
-    Parameters: `chunk`, the rows of a chunk, of which an array that stays shorter has one of its own size; `columns`,
-    none for a vector; `dtype` as for `new_array`: where it is text, integers become text.
+    Parameters: `chunk`, the rows of a chunk; `columns`, none for a vector; `dtype` as for `new_array`: where it is
+    text, integers become text; `fits`, whether an array that stays shorter than a chunk has one of its own size.
     """
 
     def __init__(
@@ -97,15 +97,17 @@ class GrowingArray:
         *,
         columns: tuple[int, ...] = (),
         attributes: Mapping[str, Any],
+        fits: bool = False,
     ) -> None:
         self._group, self._name, self._dtype, self._attributes = group, name, dtype, attributes
-        self._waiting = np.empty((chunk, *columns), dtype=object if dtype is str else dtype)
+        self._chunk, self._fits = chunk, fits
+        self._waiting = np.empty((0, *columns), dtype=object if dtype is str else dtype)
         self._count = 0
         self._array: ZarrArray | None = None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Add rows; whole chunks are written, several at once where they are numbers."""
-        chunk, text = len(self._waiting), self._dtype is str
+        chunk, text = self._chunk, self._dtype is str
         while len(rows):
             whole = 0 if self._count or text else len(rows) // chunk * chunk
             part, rows = np.split(rows, [whole or chunk - self._count])
@@ -113,9 +115,12 @@ class GrowingArray:
                 self._write(np.asarray(part, dtype=self._dtype))
                 continue
             part = part.astype(str) if text and part.dtype.kind in "iu" else part
-            self._waiting[self._count : self._count + len(part)] = part
-            self._count += len(part)
-            if self._count == chunk:
+            count = self._count + len(part)
+            if count > len(self._waiting):
+                self._waiting.resize((min(2 * count, chunk), *part.shape[1:]), refcheck=False)
+            self._waiting[self._count : count] = part
+            self._count = count
+            if count == chunk:
                 self.close()
 
     def close(self) -> None:
@@ -127,10 +132,9 @@ class GrowingArray:
     def _write(self, rows: npt.NDArray[Any]) -> None:
         columns = rows.shape[1:]
         if self._array is None:
-            chunks = tuple(max(size, 1) for size in (min(len(rows), len(self._waiting)), *columns))
-            self._array = new_array(
-                self._group, self._name, (0, *columns), self._dtype, chunks, attributes=self._attributes
-            )
+            chunk = min(len(rows), self._chunk) if self._fits else self._chunk
+            chunks, shape = tuple(max(size, 1) for size in (chunk, *columns)), (0, *columns)
+            self._array = new_array(self._group, self._name, shape, self._dtype, chunks, attributes=self._attributes)
         start = self._array.shape[0]
         self._array.resize((start + len(rows), *columns))
         if rows.size:

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import zarr
 
 from dlatent.arrays import DataSource, Features
@@ -18,6 +17,7 @@ from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, proce
 from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bounds, sparse_bytes, wanted_bytes
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
+from dlatent.stores.sparse import csr
 from dlatent.stores.strict import place_of, strict
 
 POINTERS_READ = 1 << 20
@@ -47,7 +47,7 @@ class CsrRows(Rows):
 
         Errors: StoreError naming the row whose column index lies outside the matrix.
         """
-        arrays, shape = self.arrays, (self.stop - self.start, self.arrays.columns)
+        arrays = self.arrays
         pointers = read_rows(arrays.indptr, self.start, self.stop + 1).astype(np.int64)
         if pointers[0] != self.first or pointers[-1] != self.last:
             raise StoreError(f"{place_of(arrays.indptr)} has changed since it was opened; open the store again")
@@ -55,9 +55,7 @@ class CsrRows(Rows):
         indices = read_rows(arrays.indices, self.first, self.last)
         data = read_rows(arrays.data, self.first, self.last)
         self._check_columns(indices, pointers)
-        index_dtype = np.int32 if max(arrays.columns, self.last - self.first) <= np.iinfo(np.int32).max else np.int64
-        values = data.astype(loaded_dtype(data.dtype), copy=False)
-        rows = sp.csr_array((values, indices.astype(index_dtype, copy=False), pointers.astype(index_dtype)), shape)
+        rows = csr(data.astype(loaded_dtype(data.dtype), copy=False), indices, pointers, arrays.columns)
         rows.sum_duplicates()
         return rows
 

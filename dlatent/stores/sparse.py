@@ -7,7 +7,7 @@ anndata package opens it, and the door of this room opens what anndata wrote.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ CHUNK_ELEMENTS = 1 << 19
 
 INDPTR_ELEMENTS = 1 << 17
 """Elements per chunk of `indptr`: 1 MiB."""
+
+Vector: TypeAlias = npt.NDArray[Any]
+"""A one-dimensional array."""
 
 ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -39,6 +42,28 @@ def canonical(matrix: Any) -> sp.csr_array:
         rows = rows.copy()
     rows.sum_duplicates()
     return rows
+
+
+def csr(data: Vector, indices: Vector, indptr: Vector, columns: int | None) -> sp.csr_array:
+    """A csr_array of CSR parts whose indices were checked before; as wide as it must be where `columns` is None."""
+    width = columns if columns is not None else (int(indices.max()) + 1 if len(indices) else 0)
+    made = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)
+    small = max(width, len(data)) <= np.iinfo(np.int32).max
+    made.data = data
+    made.indices = indices.astype(np.int32 if small else np.int64, copy=False)
+    made.indptr = indptr.astype(made.indices.dtype, copy=False)
+    return made
+
+
+def entries_where(rows: sp.csr_array, keep: npt.NDArray[np.bool_]) -> sp.csr_array:
+    """The rows with those of their entries for which `keep` holds."""
+    pointers = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
+    return sp.csr_array((rows.data[keep], rows.indices[keep], pointers), rows.shape)
+
+
+def row_numbers(rows: sp.csr_array) -> npt.NDArray[np.int64]:
+    """The row of each entry."""
+    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
 def check_parts(matrix: Any, place: str) -> None:

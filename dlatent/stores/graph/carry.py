@@ -14,12 +14,11 @@ import zarr
 from dlatent.arrays import DataSource, Integers
 from dlatent.stores.atomic import MARKER
 from dlatent.stores.chunked import read_all, write_array
-from dlatent.stores.graph.rows import row_numbers
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL, ROWS_BEFORE
 from dlatent.stores.open import open
-from dlatent.stores.sparse import CsrWriter, canonical
+from dlatent.stores.sparse import CsrWriter, canonical, row_numbers
 
 BLOCK_BYTES = 32 << 20
 """Bytes of rows that are put in order at one time."""

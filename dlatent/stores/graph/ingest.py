@@ -26,7 +26,6 @@ from dlatent.stores.graph.direction import Direction, check_direction, undirecte
 from dlatent.stores.graph.edges import Placed, kept, resolve
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.graph.open import list_of, located, named
-from dlatent.stores.graph.rows import row_numbers
 from dlatent.stores.graph.stored import BLOCK_BYTES, CHECKED, adjacency_group
 from dlatent.stores.graph.symmetry import block_graph
 from dlatent.stores.guard import guarded, guarded_each
@@ -35,7 +34,7 @@ from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.memory import open_scipy
 from dlatent.stores.open import open
-from dlatent.stores.sparse import CsrWriter
+from dlatent.stores.sparse import CsrWriter, entries_where, row_numbers
 from dlatent.stores.strict import MissingChunks
 
 ROWS = 1 << 16
@@ -229,7 +228,7 @@ def _halves(spill: TripleSpill, given: _Given, weighted: bool, counts: Counts) -
 
 
 def _half(both: sp.csr_array, odd: int) -> sp.csr_array:
-    keep = (both.indices & 1) == odd
-    pointers = np.concatenate([[0], np.cumsum(keep)])[both.indptr]
-    shape = (both.shape[0], both.shape[1] // 2)
-    return sp.csr_array((both.data[keep].astype(np.float64), both.indices[keep] >> 1, pointers), shape)
+    half = entries_where(both, (both.indices & 1) == odd)
+    return sp.csr_array(
+        (half.data.astype(np.float64), half.indices >> 1, half.indptr), (both.shape[0], both.shape[1] // 2)
+    )

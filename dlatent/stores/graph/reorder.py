@@ -18,11 +18,11 @@ from dlatent.stores.graph.carry import Reordering, carry
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.ingest import write_graph
 from dlatent.stores.graph.open import open_graph
-from dlatent.stores.graph.rows import row_numbers
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
 from dlatent.stores.labels import ORIGINAL
 from dlatent.stores.open import open, open_node
+from dlatent.stores.sparse import row_numbers
 from dlatent.stores.strict import MissingChunks
 
 Method = Literal["rcm"]

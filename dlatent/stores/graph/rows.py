@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.chunked import process_local, read_rows
 from dlatent.stores.csr import CsrArrays, CsrRows
 from dlatent.stores.memory import row_view
+from dlatent.stores.sparse import entries_where, row_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,6 @@ def without(rows: sp.csr_array, start: int = 0) -> sp.csr_array:
     keep = (rows.indices != start + row_numbers(rows)) & (rows.data != 0)
     if keep.all():
         return rows
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    made = sp.csr_array((rows.data[keep], rows.indices[keep], kept[rows.indptr]), rows.shape)
+    made = entries_where(rows, keep)
     made.has_canonical_format = True
     return made
-
-
-def row_numbers(rows: sp.csr_array) -> npt.NDArray[np.int64]:
-    """The row of each entry."""
-    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))

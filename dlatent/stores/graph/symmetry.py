@@ -15,8 +15,7 @@ from dlatent.stores.graph.checks import check_weights
 from dlatent.stores.graph.counts import Counts
 from dlatent.stores.graph.direction import undirected
 from dlatent.stores.graph.edges import NOTHING, Placed, kept
-from dlatent.stores.graph.rows import row_numbers
-from dlatent.stores.sparse import canonical
+from dlatent.stores.sparse import canonical, row_numbers
 
 PARTS = 1 << 12
 """Parts of all pairs of samples whose sums of hashes are kept apart."""

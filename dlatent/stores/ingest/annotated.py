@@ -176,11 +176,8 @@ def _dense(stored: Any, description: str, alive: Callable[[], None]) -> tuple[tu
     chunk = (stored.chunks or (1,))[0]
 
     def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
-        step = max(next(iter(dense_cuts(shape, stored.dtype.itemsize, batch_bytes)), (0, 1))[1], 1)
-        # Whole chunks where they fit, so that none is decoded twice.
-        step = max(step // chunk * chunk, 1) if step >= chunk else step
-        for start in range(0, shape[0], step):
+        for start, stop in dense_cuts(shape, stored.dtype, batch_bytes, chunk):  # so that none is decoded twice
             alive()
-            yield start, np.asarray(stored[start : start + step])
+            yield start, np.asarray(stored[start:stop])
 
     return shape, read

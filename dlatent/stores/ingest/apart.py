@@ -20,7 +20,7 @@ from dlatent.errors import DataError, DlatentError
 from dlatent.stores.byte_source import file_name, file_size, open_raw
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.annotated import AnnotatedReader
-from dlatent.stores.ingest.batches import Batch, Reader, Values, numbered
+from dlatent.stores.ingest.batches import Batch, Reader
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.table_files import needed
 
@@ -34,27 +34,6 @@ MEMORY = 1 << 30
 
 COPIES = 16
 """How many times the bytes of a batch of rows it may take besides."""
-
-
-@dataclass(frozen=True)
-class _Head:
-    """What the other process knows after opening the file."""
-
-    rows: int
-    columns: int | None
-    column_names: Values | None
-    label_name: str
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Consecutive rows, the first of which is `start`."""
-
-    start: int
-    features: Any
-    labels: Values | None
-    ids: Values | None
-    bytes_done: int
 
 
 @dataclass(frozen=True)
@@ -86,21 +65,17 @@ class Hdf5Reader(Reader):
             )
         try:
             self._ask((location, directory, self.description, labels, limits))
-            head: _Head = self._answer()
+            self.columns, self.column_names, self.label_name = self._answer()
         except BaseException:
             self.close()
             raise
-        self.rows, self.columns = head.rows, head.columns
-        self.column_names, self.label_name = head.column_names, head.label_name
 
     def batches(self, batch_bytes: int) -> Iterator[Batch]:
         """The rows in order."""
         self._ask(batch_bytes)
-        part: _Part | None
-        while (part := self._answer()) is not None:
-            self.bytes_done = part.bytes_done
-            place = numbered(self.description, part.start)
-            yield Batch(part.features, place, labels=part.labels, ids=part.ids)
+        while (answer := self._answer()) is not None:
+            self.bytes_done, batch = answer
+            yield batch
 
     def close(self) -> None:
         """End the other process."""
@@ -144,7 +119,7 @@ class Hdf5Reader(Reader):
 
 
 def serve() -> None:
-    """Answer one `Hdf5Reader` on standard output: the head, then parts until None; or what failed."""
+    """Answer one `Hdf5Reader` on standard output: what the file is like, then batches until None; or what failed."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not come between
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its pipe
@@ -226,12 +201,11 @@ def _serve(answer: Any) -> None:
     with bounded(size, limits, name), guarded(name):
         options = {"labels": labels, "name": name, "limits": limits, "alive": watch(size)}
         reader = AnnotatedReader(location, directory, zarr_store=False, **options)
-    answer(_Head(reader.rows, reader.columns, reader.column_names, reader.label_name))
-    start, batch_bytes = 0, pickle.load(sys.stdin.buffer)
+    answer((reader.columns, reader.column_names, reader.label_name))
+    batch_bytes = pickle.load(sys.stdin.buffer)
     with bounded(size, limits, name, COPIES * batch_bytes):
         for batch in guarded_each(reader.batches(batch_bytes), name):
-            answer(_Part(start, batch.features, batch.labels, batch.ids, reader.bytes_done))
-            start += batch.rows
+            answer((reader.bytes_done, batch))
     answer(None)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
+from dlatent.stores.byte_source import ByteSource
+from dlatent.stores.limits import Limits
 
 Values: TypeAlias = npt.NDArray[Any]
 """A one-dimensional array: labels, identifiers or names."""
@@ -91,6 +94,27 @@ class Reader(ABC):
         return f"column {index + 1}{named}"
 
 
+class FilesReader(Reader):
+    """Files that continue one another, read in their order."""
+
+    def __init__(self, locations: Sequence[str], limits: Limits) -> None:
+        self._sources = [ByteSource(location, limits) for location in locations]
+        super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
+
+    @abstractmethod
+    def _batches_of(self, source: ByteSource, batch_bytes: int) -> Iterator[Batch]:
+        """The rows of one file, in batches as those of `batches`."""
+
+    def batches(self, batch_bytes: int) -> Iterator[Batch]:
+        """The rows of all files."""
+        before = 0
+        for source in self._sources:
+            for batch in self._batches_of(source, batch_bytes):
+                self.bytes_done = before + min(source.position, source.size)
+                yield batch
+            before = self.bytes_done = before + source.size
+
+
 @dataclass
 class RowColumns:
     """Labels, targets and identifiers that are known for all rows before the first batch is read."""
@@ -137,7 +161,7 @@ class MatrixReader(Reader):
         for start, features in self._read(batch_bytes):
             read = int((self.total_bytes or 0) * (start + features.shape[0]) / max(self._rows.rows, 1))
             self.bytes_done = max(self.bytes_done, read)
-            yield self._rows.batch(features, start, numbered(self.description, start))
+            yield self._rows.batch(features, start, partial(numbered, self.description, start))
 
 
 def is_sparse(features: Any) -> TypeGuard[sp.csr_array]:
@@ -145,9 +169,9 @@ def is_sparse(features: Any) -> TypeGuard[sp.csr_array]:
     return bool(sp.issparse(features))
 
 
-def numbered(description: str, start: int) -> Callable[[int], str]:
-    """Names rows by their number, counted from 1."""
-    return lambda row: f"{description} row {start + row + 1}"
+def numbered(description: str, start: int, row: int) -> str:
+    """The name of row `start + row`, counted from 1."""
+    return f"{description} row {start + row + 1}"
 
 
 def row_cuts(indptr: npt.NDArray[np.integer[Any]], entries: int) -> Iterator[tuple[int, int]]:
@@ -158,14 +182,3 @@ def row_cuts(indptr: npt.NDArray[np.integer[Any]], entries: int) -> Iterator[tup
         stop = min(max(stop, start + 1), start + max(entries, 1), rows)
         yield start, stop
         start = stop
-
-
-def csr(data: Values, indices: Values, indptr: Values, columns: int | None) -> sp.csr_array:
-    """A csr_array of CSR parts whose indices were checked before; as wide as it must be where `columns` is None."""
-    width = columns if columns is not None else (int(indices.max()) + 1 if len(indices) else 0)
-    made = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)
-    small = max(width, len(data)) <= np.iinfo(np.int32).max
-    made.data = data
-    made.indices = indices.astype(np.int32 if small else np.int64, copy=False)
-    made.indptr = indptr.astype(made.indices.dtype, copy=False)
-    return made

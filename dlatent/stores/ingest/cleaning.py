@@ -66,11 +66,6 @@ def entry_row(matrix: sp.csr_array, entry: int) -> int:
     return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
 
 
-def row_of_entries(matrix: sp.csr_array) -> Values:
-    """Row of each stored entry."""
-    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-
-
 def _check_finite(
     values: Values, batch: Batch, reader: Reader, matrix: sp.csr_array | None, *, holes: bool = False
 ) -> None:

@@ -71,7 +71,7 @@ class Job:
         self._unpacked = 0
         self._writer: DenseWriter | CsrWriter | None = None
         start_layout(root)
-        self._names = name_writer(_group(root, "obs"))
+        self._names = name_writer(root, "obs")
         self._has_ids = False
         self._label_rows: int | None = None
         self._collector: LabelCollector
@@ -103,7 +103,7 @@ class Job:
         if self._tfidf:
             idf = self._frequencies.inverse()
             for features in self._spill.batches():
-                self._write(weigh(features, idf, unit_norm=self._unit_norm))
+                self.writer.append(weigh(features, idf, unit_norm=self._unit_norm))
         self.shape = self.writer.close()
         self._check_shape()
         with guarded(name):  # text that is none shows where it is written
@@ -181,7 +181,7 @@ class Job:
             self._frequencies.add(features)
             self._spill.add(features)
         else:
-            self._write(weigh(features, None, unit_norm=self._unit_norm))
+            self.writer.append(weigh(features, None, unit_norm=self._unit_norm))
         self.seen += batch.rows
         if self._progress is not None:
             self._progress(self._reader.bytes_done, self._reader.total_bytes, self.seen)
@@ -231,9 +231,6 @@ class Job:
         else:
             self._writer = DenseWriter(self._root, "X", features.shape[1], self.stored_dtype, self._block_bytes)
 
-    def _write(self, features: Any) -> None:
-        self.writer.append(features)
-
     def _check_shape(self) -> None:
         rows, columns = self.shape
         if not rows or not columns:
@@ -261,9 +258,3 @@ class Job:
 def _safe_name(name: str) -> str:
     """A column name that can be a member of a Zarr group."""
     return name.replace("/", "_") if name not in ("", ".", "..", "_index") else "label"
-
-
-def _group(root: zarr.Group, name: str) -> zarr.Group:
-    child = root[name]
-    assert isinstance(child, zarr.Group)
-    return child

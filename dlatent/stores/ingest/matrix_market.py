@@ -66,14 +66,13 @@ class MatrixMarketReader(MatrixReader):
 
     def _entries(self, batch_bytes: int) -> Iterator[Entries]:
         """The entries of the body, piece by piece."""
-        header, line, seen = self.header, 1, 0
-        for text in self._source.line_chunks(text_chunk_bytes(batch_bytes)):
+        header, seen = self.header, 0
+        for line, text in self._source.line_chunks(text_chunk_bytes(batch_bytes)):
             self.bytes_done = self._source.position
             skipped = max(min(header.lines - line + 1, text.count(b"\n")), 0)
             entries = self._parse(text.split(b"\n", skipped)[-1], line + skipped)
             # What is too much is found out when the next piece is asked for.
             yield tuple(column[: header.entries - seen] for column in entries)
-            line += text.count(b"\n")
             seen += len(entries[-1])
             if seen > header.entries:
                 break

@@ -32,7 +32,7 @@ class NpyReader(MatrixReader):
         self.columns, self._rows = columns, RowColumns(rows)
 
         def read(batch_bytes: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-            for start, stop in dense_cuts(shape, dtype.itemsize, batch_bytes):
+            for start, stop in dense_cuts(shape, dtype, batch_bytes):
                 # The file is mapped anew for each batch, so that its pages do not stay in memory.
                 yield start, np.array(mapped_array(path)[start:stop])
 

@@ -80,7 +80,7 @@ class NpzReader(MatrixReader):
 
         def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
             with self._archive.stream("X") as member:
-                for start, stop in dense_cuts(shape, dtype.itemsize, batch_bytes):
+                for start, stop in dense_cuts(shape, dtype, batch_bytes):
                     yield start, member.read((stop - start) * shape[1]).reshape(stop - start, shape[1])
 
         unpacked = sorted_once(lambda _: ColumnMajor(self._unpack("X"), 0, shape, dtype))

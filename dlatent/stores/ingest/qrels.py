@@ -22,10 +22,8 @@ class Topics:
     def __init__(self, location: str) -> None:
         source = ByteSource(location)
         found: dict[str, list[str]] = {}
-        line = 0
-        for text in source.line_chunks(1 << 20):
-            for row in text.removesuffix(b"\n").split(b"\n"):
-                line += 1
+        for first, text in source.line_chunks(1 << 20):
+            for line, row in enumerate(text.removesuffix(b"\n").split(b"\n"), first):
                 with guarded(f"{source.name} line {line}"):
                     words = row.decode().split()
                 if len(words) not in (0, 3):

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.errors import DataError
-from dlatent.stores.ingest.batches import BatchFunction, Values, csr, row_cuts
+from dlatent.stores.ingest.batches import BatchFunction, Values, row_cuts
 from dlatent.stores.ingest.spill import PIECE, ColumnMajor, TripleSpill
+from dlatent.stores.sparse import csr
 
 
 class PartStream(Protocol):

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.stores.ingest.batches import Values, csr, is_sparse, row_cuts
+from dlatent.stores.ingest.batches import Values, is_sparse, row_cuts
+from dlatent.stores.sparse import csr
 
 PIECE = 1 << 18
 """Entries that are moved at once."""
@@ -74,31 +75,23 @@ class BatchSpill:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._widths: list[int | None] = []
+        self._files: list[Path] = []
 
     def add(self, features: Any) -> None:
         """Append one batch, sparse or dense."""
-        number = len(self._widths)
-        parts = ("data", "indices", "indptr") if is_sparse(features) else ()
-        for name in parts:
-            np.save(self._directory / f"batch{number}-{name}.npy", getattr(features, name))
-        if not parts:
-            np.save(self._directory / f"batch{number}.npy", features)
-        self._widths.append(int(features.shape[1]) if parts else None)
+        path = self._directory / f"batch{len(self._files)}.{'npz' if is_sparse(features) else 'npy'}"
+        if is_sparse(features):
+            sp.save_npz(path, features, compressed=False)
+        else:
+            np.save(path, features)
+        self._files.append(path)
 
     def batches(self) -> Iterator[Any]:
         """The batches in order; each file is removed after it was read."""
-        for number, width in enumerate(self._widths):
-            if width is None:
-                yield self._take(f"batch{number}.npy")
-            else:
-                parts = [self._take(f"batch{number}-{name}.npy") for name in ("data", "indices", "indptr")]
-                yield csr(parts[0], parts[1], parts[2], width)
-
-    def _take(self, name: str) -> Values:
-        values: Values = np.load(self._directory / name, allow_pickle=False)
-        (self._directory / name).unlink()
-        return values
+        for path in self._files:
+            features = sp.load_npz(path) if path.suffix == ".npz" else np.load(path, allow_pickle=False)
+            path.unlink()
+            yield features
 
 
 @dataclass(frozen=True)
@@ -112,8 +105,7 @@ class ColumnMajor:
 
     def batches(self, batch_bytes: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """First row and rows of each batch."""
-        for start, stop in dense_cuts(self.shape, self.dtype.itemsize, batch_bytes):
-            yield start, self.rows(start, stop)
+        return ((start, self.rows(start, stop)) for start, stop in dense_cuts(self.shape, self.dtype, batch_bytes))
 
     def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows `[start, stop)` as a C-ordered matrix."""
@@ -126,9 +118,12 @@ class ColumnMajor:
         return block
 
 
-def dense_cuts(shape: tuple[int, int], itemsize: int, batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of a dense matrix with about `batch_bytes` bytes each (at least one row)."""
-    step = max(batch_bytes // max(shape[1] * itemsize, 1), 1)
+def dense_cuts(
+    shape: tuple[int, int], dtype: np.dtype[Any], batch_bytes: int, chunk: int = 1
+) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of a dense matrix with about `batch_bytes` bytes each, or one row; whole chunks where they fit."""
+    step = min(max(batch_bytes // max(shape[1] * dtype.itemsize, 1), 1), max(shape[0], 1))
+    step = step // chunk * chunk or step
     return ((start, min(start + step, shape[0])) for start in range(0, shape[0], step))
 
 

@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
-from dlatent.stores.ingest.batches import Batch, LabelSets, Reader, csr
+from dlatent.stores.ingest.batches import Batch, FilesReader, LabelSets
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, is_real, real, shown
+from dlatent.stores.sparse import csr
 
 IndexBase = Literal["auto", 0, 1]
 
 LARGEST_INDEX = np.iinfo(np.int32).max - 1
 
 
-class SvmlightReader(Reader):
+class SvmlightReader(FilesReader):
     """Reads svmlight files one after the other.
 
     `index_base` is the number of the first feature; "auto" takes 0 where index 0 occurs anywhere and 1 otherwise.
@@ -39,31 +40,21 @@ class SvmlightReader(Reader):
         ids_first: bool = False,
         limits: Limits = DEFAULT,
     ) -> None:
-        self._sources = [ByteSource(location, limits) for location in locations]
-        super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
+        super().__init__(locations, limits)
         self._ids_first = ids_first
         self._base = (0 if any(map(_has_index_zero, self._sources)) else 1) if index_base == "auto" else index_base
         if index_base == "auto":
             self.notes.append(f"feature indices start at {self._base} (found by looking for index 0)")
 
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows in order."""
-        done = 0
-        for source in self._sources:
-            line, before = 1, done
-            for text in source.line_chunks(text_chunk_bytes(batch_bytes)):
-                self.bytes_done = before + source.position
-                batch = self._parse(text, source.name, line)
-                line += text.count(b"\n")
-                if batch.rows:
-                    yield batch
-            done = self.bytes_done = before + source.size
+    def _batches_of(self, source: ByteSource, batch_bytes: int) -> Iterator[Batch]:
+        for line, text in source.line_chunks(text_chunk_bytes(batch_bytes)):
+            yield self._parse(text, source.name, line)
 
     def _parse(self, text: bytes, name: str, first_line: int) -> Batch:
         try:
             features, sets = parse_fast(text, self._base)
-            if not (_all_exact(features.data) and _all_exact(sets.values)):
-                raise ValueError("a number may have changed")
+            if not all(np.all(np.abs(values) < EXACT) for values in (features.data, sets.values)):
+                raise ValueError("a number may have been an integer that was rounded, or no number")
         except (ValueError, OverflowError):
             features, sets = parse_strict(text, self._base, name, first_line)
         place = _line_namer(text, name, first_line)
@@ -109,11 +100,6 @@ def parse_strict(text: bytes, base: int, name: str, first_line: int) -> tuple[ob
         ends.append(len(data))
     matrix = csr(np.array(data, dtype=np.float64), np.array(indices, dtype=np.int64), np.array(ends), None)
     return matrix, LabelSets(np.array(labels, dtype=np.float64), np.array(counts, dtype=np.int64))
-
-
-def _all_exact(values: npt.NDArray[np.float64]) -> bool:
-    """Whether no value can be an integer that was rounded, or no number."""
-    return not len(values) or bool(np.max(np.abs(values)) < EXACT)
 
 
 def _row_labels(token: bytes) -> list[float]:
@@ -164,5 +150,5 @@ def _identifiers(sets: LabelSets, place: Callable[[int], str]) -> npt.NDArray[np
 
 
 def _has_index_zero(source: ByteSource) -> bool:
-    chunks = source.line_chunks(1 << 18)
-    return any(b" 0:" in text or b"\t0:" in text or text.startswith(b"0:") or b"\n0:" in text for text in chunks)
+    texts = (text for _, text in source.line_chunks(1 << 18))
+    return any(b" 0:" in text or b"\t0:" in text or text.startswith(b"0:") or b"\n0:" in text for text in texts)

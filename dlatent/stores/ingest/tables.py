@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource
-from dlatent.stores.ingest.batches import Batch, Reader, numbered
+from dlatent.stores.ingest.batches import Batch, FilesReader, numbered
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
 from dlatent.stores.table_files import ParquetFile, csv_frames
 
 
-class TableReader(Reader):
+class TableReader(FilesReader):
     """What CSV and Parquet have in common: choosing columns, checking that they hold numbers, labels by name."""
 
     def __init__(
@@ -29,8 +30,7 @@ class TableReader(Reader):
         ids: str | None = None,
         limits: Limits = DEFAULT,
     ) -> None:
-        self._sources = [ByteSource(location, limits) for location in locations]
-        super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
+        super().__init__(locations, limits)
         self._labels = [labels] if isinstance(labels, str) else list(labels or ())
         self._ids = ids
         given = self._column_names(self._sources[0])
@@ -54,18 +54,13 @@ class TableReader(Reader):
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
         """The rows of one file as pandas data frames of about `rows` rows."""
 
-    def batches(self, batch_bytes: int) -> Iterator[Batch]:
-        """The rows in order."""
+    def _batches_of(self, source: ByteSource, batch_bytes: int) -> Iterator[Batch]:
         assert self.column_names is not None
         rows = max(batch_bytes // (24 * (len(self.column_names) + len(self._labels))), 1)
-        done = 0
-        for source in self._sources:
-            start, before = 0, done
-            for frame in self._frames(source, rows):
-                yield self._batch(frame, source.name, start)
-                self.bytes_done = before + min(source.position, source.size)
-                start += len(frame)
-            done = self.bytes_done = before + source.size
+        start = 0
+        for frame in self._frames(source, rows):
+            yield self._batch(frame, source.name, start)
+            start += len(frame)
 
     def _batch(self, frame: Any, name: str, start: int) -> Batch:
         assert self.column_names is not None
@@ -77,7 +72,7 @@ class TableReader(Reader):
         targets = [_numbers(frame[column], name, start, what="label") for column in self._labels] if several else None
         return Batch(
             features,
-            numbered(name, start),
+            partial(numbered, name, start),
             labels=frame[self._labels[0]].to_numpy() if len(self._labels) == 1 else None,
             targets=None if targets is None else np.stack(targets, axis=1),
             ids=frame[self._ids].astype(str).to_numpy() if self._ids else None,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, is_sparse
-from dlatent.stores.ingest.cleaning import refuse, row_of_entries
+from dlatent.stores.ingest.cleaning import refuse
+from dlatent.stores.sparse import row_numbers
 
 ZeroRows = Literal["error", "keep", "drop"]
 Weighting = Literal["none", "tfidf"]
@@ -82,7 +83,7 @@ def zero(features: Any) -> npt.NDArray[np.bool_]:
     """Which rows hold nothing but zeros."""
     if not is_sparse(features):
         return np.asarray(~features.any(axis=1))
-    filled = row_of_entries(features)[features.data != 0]
+    filled = row_numbers(features)[features.data != 0]
     return np.asarray(np.bincount(filled, minlength=features.shape[0]) == 0)
 
 
@@ -100,7 +101,7 @@ def _scale_rows(features: Any) -> Any:
         features = features / np.where(largest > 0, largest, 1.0)
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features))[:, None]
         return features / np.where(lengths > 0, lengths, 1.0)
-    rows = row_of_entries(features)
+    rows = row_numbers(features)
     largest = np.zeros(features.shape[0])
     np.maximum.at(largest, rows, np.abs(features.data))
     features.data /= np.where(largest > 0, largest, 1.0)[rows]

@@ -35,7 +35,7 @@ class DenseWriter:
     def __init__(self, group: zarr.Group, name: str, columns: int, dtype: npt.DTypeLike, block_bytes: int) -> None:
         height = max(min(block_bytes, CHUNK_BYTES) // max(columns * np.dtype(dtype).itemsize, 1), 1)
         kept = {**ARRAY_ENCODING, **ALL_WRITTEN}
-        self._array = GrowingArray(group, name, dtype, height, columns=(columns,), attributes=kept)
+        self._array = GrowingArray(group, name, dtype, height, columns=(columns,), attributes=kept, fits=True)
         self._columns = columns
         self.rows = self.nnz = 0
 
@@ -51,9 +51,9 @@ class DenseWriter:
         return self.rows, self._columns
 
 
-def name_writer(group: zarr.Group) -> GrowingArray:
-    """The index of a data frame, to which names or numbers are appended."""
-    return GrowingArray(group, "_index", str, NAMES_PER_CHUNK, attributes=STRINGS)
+def name_writer(root: zarr.Group, frame: str) -> GrowingArray:
+    """The index of a data frame, `obs` or `var`, to which names or numbers are appended."""
+    return GrowingArray(_child(root, frame), "_index", str, NAMES_PER_CHUNK, attributes=STRINGS)
 
 
 def start_layout(root: zarr.Group) -> None:
@@ -76,7 +76,7 @@ def write_feature_names(root: zarr.Group, names: Values | None, columns: int) ->
     """The index of `var`: the names given, or numbers."""
     if names is not None and len(names) != columns:
         raise DataError(f"there are {len(names)} feature names for {columns} features; give exactly one for each")
-    writer = name_writer(_child(root, "var"))
+    writer = name_writer(root, "var")
     writer.append(np.arange(columns) if names is None else names)
     writer.close()
 
@@ -113,7 +113,7 @@ def write_outputs(root: zarr.Group, outputs: Outputs) -> None:
 def write_vector(group: zarr.Group, name: str, values: Values) -> None:
     """A one-dimensional array of numbers or text."""
     text = values.dtype.kind in "OTU"
-    chunk = max(min(len(values), NAMES_PER_CHUNK if text else CHUNK_ELEMENTS), 1)
+    chunk = NAMES_PER_CHUNK if text else max(min(len(values), CHUNK_ELEMENTS), 1)
     write_array(group, name, values, (chunk,), attributes=STRINGS if text else ARRAY_ENCODING)
 
 
