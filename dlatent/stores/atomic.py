@@ -21,7 +21,7 @@ from zarr.storage import MemoryStore
 
 from dlatent.errors import StoreError
 from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep
-from dlatent.stores.location import STORE_MARKS, local_path, remote_filesystem, zarr_location
+from dlatent.stores.location import STORE_MARKS, filesystem_at, local_path, zarr_location
 from dlatent.stores.seal import seal
 
 MARKER = "dlatent"
@@ -52,22 +52,33 @@ def new_store(
     Yields: the root group, usable inside the context only.
     Errors: StoreError where the target exists (or, with `overwrite`, exists and is no store).
     """
-    location = begin(target, kind=kind, version=version, overwrite=overwrite)
-    try:
+    with begun(target, kind=kind, version=version, overwrite=overwrite) as location:
         yield zarr.open_group(location, mode="r+", use_consolidated=False)
         finish(location, target, overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def begun(
+    target: str | os.PathLike[str], *, kind: str, version: int = STORE_VERSION, overwrite: bool = False
+) -> Iterator[str]:
+    """A context in which the unfinished store of `target` has a location, and is removed where the context fails; after
+    it `finish` or `abandon` must follow."""
+    location = _begin(target, kind, version, overwrite)
+    try:
+        yield location
     except BaseException:
         abandon(location)
         raise
 
 
-def begin(target: str | os.PathLike[str], *, kind: str, version: int, overwrite: bool) -> str:
-    """Make the unfinished store of `target` and return its location; `finish` or `abandon` must follow."""
+def _begin(target: str | os.PathLike[str], kind: str, version: int, overwrite: bool) -> str:
     path = local_path(target)
     if path is None:
         url = zarr_location(target)
         try:
-            _clear_remote(url, overwrite)
+            if _check_place(url, overwrite):
+                filesystem, root = filesystem_at(url)
+                filesystem.rm(root, recursive=True)
             _mark(zarr.open_group(url, mode="w", zarr_format=3), {"kind": kind, "version": version}, complete=False)
         except StoreError:
             raise
@@ -76,7 +87,7 @@ def begin(target: str | os.PathLike[str], *, kind: str, version: int, overwrite:
         return url
     path = Path(os.path.abspath(path))
     sweep(path)
-    _check_local(path, overwrite)
+    _check_place(str(path), overwrite)
     partial = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,8 +113,8 @@ def require_writable(target: str | os.PathLike[str], *, overwrite: bool, how: st
     if path is None:
         url = zarr_location(target)
         try:
-            _check_remote(url, overwrite, how)
-            filesystem, root = remote_filesystem(url)
+            _check_place(url, overwrite, how)
+            filesystem, root = filesystem_at(url)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
             filesystem.rm(name)
@@ -114,7 +125,7 @@ def require_writable(target: str | os.PathLike[str], *, overwrite: bool, how: st
         return
     path = Path(os.path.abspath(path))
     put_back(path)
-    _check_local(path, overwrite, how)
+    _check_place(str(path), overwrite, how)
     try:
         above = path
         while not os.path.lexists(above.parent):
@@ -137,7 +148,11 @@ def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) ->
     seal(group, location, mark)
     path = local_path(target)
     if path is not None:
-        _move_into_place(Path(location), Path(os.path.abspath(path)), overwrite)
+        path = Path(os.path.abspath(path))
+        if _check_place(str(path), overwrite):
+            replace(Path(location), path)
+        else:
+            Path(location).rename(path)
         release(location)
 
 
@@ -149,7 +164,7 @@ def abandon(location: str) -> None:
         discard(location)
         return
     with contextlib.suppress(Exception):
-        filesystem, root = remote_filesystem(location)
+        filesystem, root = filesystem_at(location)
         filesystem.rm(root, recursive=True)
 
 
@@ -199,37 +214,16 @@ def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> No
     group.attrs[MARKER] = {**marker, "complete": complete}
 
 
-def _check_local(path: Path, overwrite: bool, how: str = REPLACE) -> None:
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
-        raise StoreError(f"{path} already exists; {how}, or choose another path")
-    marked = path.is_dir() and any((path / mark).is_file() for mark in STORE_MARKS)
-    if not marked and not (path.is_dir() and not any(path.iterdir())):
-        raise StoreError(f"{path} exists and is no Zarr store, so it is not replaced; remove it or choose another path")
-
-
-def _check_remote(url: str, overwrite: bool, how: str = REPLACE) -> bool:
-    """Whether there is a store to replace."""
-    filesystem, root = remote_filesystem(url)
-    if not filesystem.exists(root):
+def _check_place(place: str, overwrite: bool, how: str = REPLACE) -> bool:
+    """Whether there is a store to replace. Errors: StoreError where it may not be, or something else is there."""
+    filesystem, root = filesystem_at(place)
+    if not filesystem.lexists(root):
         return False
     if not overwrite:
-        raise StoreError(f"{url} already exists; {how}, or choose another URL")
-    if filesystem.ls(root) and not any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS):
-        raise StoreError(f"{url} exists and is no Zarr store, so it is not replaced; remove it or choose another URL")
+        raise StoreError(f"{place} already exists; {how}, or choose another place")
+    marked = any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS)
+    if not marked and not (filesystem.isdir(root) and not filesystem.ls(root)):
+        raise StoreError(
+            f"{place} exists and is no Zarr store, so it is not replaced; remove it or choose another place"
+        )
     return True
-
-
-def _clear_remote(url: str, overwrite: bool) -> None:
-    if _check_remote(url, overwrite):
-        filesystem, root = remote_filesystem(url)
-        filesystem.rm(root, recursive=True)
-
-
-def _move_into_place(partial: Path, path: Path, overwrite: bool) -> None:
-    _check_local(path, overwrite)
-    if os.path.lexists(path):
-        replace(partial, path)
-    else:
-        partial.rename(path)

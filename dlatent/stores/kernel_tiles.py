@@ -20,7 +20,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.arrays import Array, DataSource, Features
-from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
+from dlatent.stores.atomic import abandon, begun, finish
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_rows
 from dlatent.stores.location import child_location, zarr_location
 from dlatent.stores.open import open_node
@@ -56,8 +56,7 @@ class TileSink:
 
         Errors: StoreError where the path is taken.
         """
-        location = begin(path, kind=KIND, version=STORE_VERSION, overwrite=overwrite)
-        try:
+        with begun(path, kind=KIND, overwrite=overwrite) as location:
             columns = chunk_columns(bounds)
             sink = cls(zarr_location(path), location, tuple(map(int, bounds)), np.dtype(dtype).str, columns, overwrite)
             root = zarr.open_group(location, mode="r+", use_consolidated=False)
@@ -67,9 +66,6 @@ class TileSink:
                 chunks = (min(shape[0], CHUNK_ROWS), min(shape[1], columns))
                 # Not compressed: the digits of a kernel are noise, and decoding them would cost more than reading.
                 new_array(root, panel_name(start), shape, sink.dtype, chunks, attributes=ALL_WRITTEN, compress=False)
-        except BaseException:
-            abandon(location)
-            raise
         return sink
 
     def write(self, row: int, column: int, tile: Array) -> int:

@@ -42,11 +42,11 @@ def is_node(location: str) -> bool:
     path = local_path(location)
     if path is not None:
         return put_back(path) and any((path / mark).is_file() for mark in STORE_MARKS)
-    filesystem, root = remote_filesystem(location)
+    filesystem, root = filesystem_at(location)
     return any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS)
 
 
-def remote_filesystem(url: str) -> tuple[Any, str]:
-    """The fsspec filesystem of a URL and the path inside it."""
-    filesystem, root = url_to_fs(url)
+def filesystem_at(place: str) -> tuple[Any, str]:
+    """The fsspec filesystem of an absolute path or URL, and the path inside it."""
+    filesystem, root = url_to_fs(place)
     return filesystem, str(root).rstrip("/")

@@ -14,7 +14,7 @@ from typing import Any
 
 import zarr
 
-from dlatent.stores.location import child_location, local_path, remote_filesystem
+from dlatent.stores.location import child_location, filesystem_at
 
 DOCUMENT = "zarr.json"
 
@@ -27,12 +27,7 @@ def seal(node: zarr.Array[Any] | zarr.Group, location: str, mark: bytes) -> None
 
     `mark` (8 bytes) is the store's own, so that another store with equal metadata is told from it.
     """
-    place = child_location(location, f"{node.path}/{DOCUMENT}".lstrip("/"))
-    path = local_path(place)
-    if path is not None:
-        path.write_bytes(sealed(path.read_bytes(), mark))
-        return
-    filesystem, inside = remote_filesystem(place)
+    filesystem, inside = filesystem_at(child_location(location, f"{node.path}/{DOCUMENT}".lstrip("/")))
     filesystem.pipe_file(inside, sealed(filesystem.cat_file(inside), mark))
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import STORE_VERSION, abandon, begin, finish
+from dlatent.stores.atomic import abandon, begun, finish
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
 from dlatent.stores.location import child_location, zarr_location
 from dlatent.stores.strict import strict
@@ -73,13 +73,9 @@ class RowSink:
                 raise DataError(f"the coordinates of {dim!r} have shape {np.shape(values)}; the axes are {lengths}")
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
-        location = begin(path, kind=name, version=STORE_VERSION, overwrite=overwrite)
-        try:
+        with begun(path, kind=name, overwrite=overwrite) as location:
             sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
             sink._lay_out(dims, coordinates or {})
-        except BaseException:
-            abandon(location)
-            raise
         return sink
 
     def write(self, start: int, values: npt.NDArray[Any]) -> int:
