@@ -14,7 +14,7 @@ import zarr
 from dlatent.arrays import DataSource, Integers
 from dlatent.stores.atomic import MARKER
 from dlatent.stores.chunked import read_all, write_array
-from dlatent.stores.ingest.spill import TripleSpill
+from dlatent.stores.ingest.spill import TripleSpill, scatter
 from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL, ROWS_BEFORE
 from dlatent.stores.open import open
@@ -144,13 +144,8 @@ class RowSpill:
         """Keep rows that belong to the given positions."""
         records = np.empty(len(positions), dtype=self._record)
         records["at"], records["row"] = positions, rows
-        records = records[np.argsort(positions)]
-        ranges, first = np.unique(records["at"] // self._height, return_index=True)
         with self._path.open("r+b") as stream:
-            for number, group in zip(ranges, np.split(records, first[1:]), strict=True):
-                stream.seek(int(self._filled[number]) * self._record.itemsize)
-                stream.write(group.tobytes())
-                self._filled[number] += len(group)
+            scatter(stream, records, positions // self._height, self._filled)
 
     def batches(self) -> Iterator[npt.NDArray[Any]]:
         """All rows in order, a range at a time."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from dlatent.errors import DataError, StoreError
+from dlatent.errors import DataError
 from dlatent.stores.byte_source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.chunked import read_rows
 from dlatent.stores.codecs import check_below
@@ -17,8 +17,8 @@ from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumn
 from dlatent.stores.ingest.sparse_parts import SliceStream, SparseParts
 from dlatent.stores.ingest.spill import dense_cuts
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import zarr_location
-from dlatent.stores.strict import MissingChunks, strict
+from dlatent.stores.open import open_node
+from dlatent.stores.strict import MissingChunks
 from dlatent.stores.table_files import needed
 
 
@@ -44,10 +44,12 @@ class AnnotatedReader(MatrixReader):
         super().__init__(name or file_name(location), size)
         self._limits, self._alive = limits, alive
         self._location = location
-        self._zarr_store, self._missing_chunks = zarr_store, missing_chunks
+        self._zarr_store = zarr_store
         self._directory = directory
         alive()
-        self._root = self._open_zarr() if zarr_store else self._open_h5ad()
+        self._root = cast(Any, open_node(location, missing_chunks)) if zarr_store else self._open_h5ad()
+        if not hasattr(self._root, "keys"):
+            raise DataError(f"{self.description} is an array; expected the group of an AnnData store")
         if "X" not in self._root:
             raise DataError(f"{self.description} holds no matrix X; it has {', '.join(self._root.keys())}")
         if zarr_store:
@@ -123,17 +125,6 @@ class AnnotatedReader(MatrixReader):
             return needed("h5py", self.description).File(path_or_stream(self._location), "r")
         except OSError as error:
             raise DataError(f"{self._location} is no readable h5ad (HDF5) file: {error}") from error
-
-    def _open_zarr(self) -> Any:
-        import zarr
-
-        try:
-            root = zarr.open_group(zarr_location(self._location), mode="r", use_consolidated=False)
-            return strict(root, self._missing_chunks)
-        except StoreError:
-            raise
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{self._location} is no readable Zarr group: {error}") from error
 
 
 class _ZarrSlices:

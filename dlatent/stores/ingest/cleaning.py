@@ -39,22 +39,27 @@ def clean(batch: Batch, reader: Reader, repairs: Repairs, *, holes: bool = False
         refuse(inexact(features.data), batch, reader, features, INEXACT)
         # Not csr.astype: it adds up repeated entries on the way, unseen and in the old type.
         features.data = features.data.astype(_sparse_dtype(features.dtype), copy=False)
-        made = _canonical(features, repairs)
-        _check_finite(made.data, batch, reader, made)
-        return made
-    dense = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))
-    _check_finite(dense, batch, reader, None, holes=holes)
-    return dense
+        made: Any = _canonical(features, repairs)
+    else:
+        made = np.ascontiguousarray(features, dtype=_dense_dtype(features.dtype))
+    _check_finite(made, batch, reader, holes=holes)
+    return made
 
 
-def refuse(wrong: npt.NDArray[np.bool_], batch: Batch, reader: Reader, matrix: sp.csr_array | None, text: str) -> None:
-    """Raise a DataError for the first entry where `wrong` holds, naming its row and column; `{value}` is filled in."""
+def stored(features: Any) -> Values:
+    """The values of a batch that are there: of all places, or of those that sparse rows store."""
+    return features.data if is_sparse(features) else features
+
+
+def refuse(wrong: npt.NDArray[np.bool_], batch: Batch, reader: Reader, features: Any, text: str) -> None:
+    """Raise a DataError for the first of the `stored` values where `wrong` holds, naming its row and column; `{value}`
+    is filled in."""
     if not wrong.any():
         return
     first = int(np.argmax(wrong.ravel()))
-    if matrix is not None:
-        row, column = entry_row(matrix, first), int(matrix.indices[first])
-        value = matrix.data[first]
+    if is_sparse(features):
+        row, column = entry_row(features, first), int(features.indices[first])
+        value = features.data[first]
     else:
         row, column = divmod(first, wrong.shape[1])
         value = batch.features[row, column]
@@ -66,15 +71,14 @@ def entry_row(matrix: sp.csr_array, entry: int) -> int:
     return int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
 
 
-def _check_finite(
-    values: Values, batch: Batch, reader: Reader, matrix: sp.csr_array | None, *, holes: bool = False
-) -> None:
+def _check_finite(features: Any, batch: Batch, reader: Reader, *, holes: bool) -> None:
+    values = stored(features)
     # One sum finds out in most cases: it is finite only if every term is, up to overflow.
     if values.dtype.kind == "f" and not np.isfinite(values.sum(dtype=np.float64)):
         text = "the value is {value}; missing and infinite values cannot be ingested, fill them in or drop the row"
-        if matrix is None:
-            text += " (missing='nan', --missing nan, keeps missing ones)"
-        refuse(np.isinf(values) if holes else ~np.isfinite(values), batch, reader, matrix, text)
+        dense = not is_sparse(features)
+        text += " (missing='nan', --missing nan, keeps missing ones)" if dense else ""
+        refuse(np.isinf(values) if holes and dense else ~np.isfinite(values), batch, reader, features, text)
 
 
 def _canonical(matrix: sp.csr_array, repairs: Repairs) -> sp.csr_array:

@@ -14,7 +14,7 @@ import zarr
 from dlatent.errors import DataError
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.batches import Batch, Values, is_sparse
-from dlatent.stores.ingest.cleaning import Repairs, clean, entry_row, refuse
+from dlatent.stores.ingest.cleaning import Repairs, clean, entry_row, refuse, stored
 from dlatent.stores.ingest.formats import Opened
 from dlatent.stores.ingest.qrels import ENDINGS, Topics
 from dlatent.stores.ingest.spill import BatchSpill
@@ -208,11 +208,10 @@ class Job:
 
     def _check_range(self, features: Any, batch: Batch) -> None:
         """Numbers that float32 cannot hold would silently become infinite."""
-        values = features.data if is_sparse(features) else features
+        values = stored(features)
         if self._dtype == "float32" and values.dtype != np.float32 and values.size:
-            matrix = features if is_sparse(features) else None
             text = 'the value {value} is beyond float32; use dtype="float64"'
-            refuse(np.abs(values) > np.finfo(np.float32).max, batch, self._reader, matrix, text)
+            refuse(np.abs(values) > np.finfo(np.float32).max, batch, self._reader, features, text)
 
     def _open_writer(self, features: Any) -> None:
         if self._writer is not None:

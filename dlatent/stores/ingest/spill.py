@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +53,7 @@ class TripleSpill:
         place = indptr[starts]
         with (self._directory / "sorted").open("wb") as out:
             for records in _pieces(self._directory / "all", self._record):
-                part = np.searchsorted(starts, records["row"], side="right") - 1
-                order = np.argsort(part, kind="stable")
-                numbers, first = np.unique(part[order], return_index=True)
-                for number, group in zip(numbers, np.split(records[order], first[1:]), strict=True):
-                    out.seek(int(place[number]) * self._record.itemsize)
-                    out.write(group.tobytes())
-                    place[number] += len(group)
+                scatter(out, records, np.searchsorted(starts, records["row"], side="right") - 1, place)
         (self._directory / "all").unlink(missing_ok=True)
 
     def _matrix(self, indptr: Values) -> sp.csr_array:
@@ -68,6 +62,16 @@ class TripleSpill:
             records = np.fromfile(stream, dtype=self._record, count=int(indptr[-1] - indptr[0]))
         order = np.lexsort((records["column"], records["row"]))
         return csr(records["value"][order], records["column"][order], indptr - indptr[0], self._columns)
+
+
+def scatter(out: BinaryIO, records: npt.NDArray[Any], part: Values, place: Values) -> None:
+    """Write each record into its `part` of a file, of which `place` says where the next goes; they stay in order."""
+    order = np.argsort(part, kind="stable")
+    numbers, first = np.unique(part[order], return_index=True)
+    for number, group in zip(numbers, np.split(records[order], first[1:]), strict=True):
+        out.seek(int(place[number]) * records.itemsize)
+        out.write(group.tobytes())
+        place[number] += len(group)
 
 
 class BatchSpill:

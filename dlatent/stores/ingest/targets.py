@@ -83,12 +83,11 @@ class LabelCollector:
 
     def _finish_plain(self) -> Column:
         values = np.concatenate(self._plain)
-        names = self._categories
-        if names is None or values.dtype.kind not in "iu" or len(np.unique(names)) != len(names):
-            return Column(self._name, values)
-        if int(values.min(initial=0)) < -1 or int(values.max(initial=0)) >= len(names):
-            return Column(self._name, values)
-        return Column(self._name, values.astype(np.int32), names)
+        names: Any = self._categories
+        coded = names is not None and values.dtype.kind in "iu" and len(np.unique(names)) == len(names)
+        if coded and int(values.min(initial=0)) >= -1 and int(values.max(initial=0)) < len(names):
+            return Column(self._name, values.astype(np.int32), names)
+        return Column(self._name, values)
 
     def _finish_text(self) -> Column:
         codes = np.concatenate(self._codes)

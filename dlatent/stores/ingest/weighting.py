@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import Batch, Reader, is_sparse
-from dlatent.stores.ingest.cleaning import refuse
+from dlatent.stores.ingest.cleaning import refuse, stored
 from dlatent.stores.sparse import row_numbers
 
 ZeroRows = Literal["error", "keep", "drop"]
@@ -73,10 +73,8 @@ def kept_rows(features: Any, batch: Batch, zero_rows: ZeroRows) -> npt.NDArray[n
 
 def refuse_negative(features: Any, batch: Batch, reader: Reader) -> None:
     """Errors: DataError with row and column where a count is below zero."""
-    matrix = features if is_sparse(features) else None
-    values = features.data if matrix is not None else features
     text = 'the value {value} is negative, but tf-idf needs counts; use weighting="none"'
-    refuse(values < 0, batch, reader, matrix, text)
+    refuse(stored(features) < 0, batch, reader, features, text)
 
 
 def zero(features: Any) -> npt.NDArray[np.bool_]:

@@ -118,13 +118,8 @@ def write_vector(group: zarr.Group, name: str, values: Values) -> None:
 
 
 def _frame(columns: Iterable[str]) -> Mapping[str, Any]:
-    order = list(columns)
-    return {
-        "encoding-type": "dataframe",
-        "encoding-version": "0.2.0",
-        "_index": "_index",
-        "column-order": order,
-    }
+    kept = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
+    return {**kept, "column-order": list(columns)}
 
 
 def _child(root: zarr.Group, name: str) -> zarr.Group:
