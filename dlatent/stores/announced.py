@@ -179,14 +179,6 @@ def _decoded(codec: dict[str, Any], chunk: memoryview) -> memoryview:
     return np.ascontiguousarray(get_codec(codec).decode(chunk)).reshape(-1).view(np.uint8).data
 
 
-def _blosc_bytes(chunk: memoryview) -> int:
-    return int.from_bytes(chunk[4:8], "little")
-
-
-def _lz4_bytes(chunk: memoryview) -> int:
-    return int.from_bytes(chunk[:4], "little")
-
-
 def _zstd_bytes(chunk: memoryview) -> int:
     """The size of the content that a zstd frame announces (RFC 8878, section 3.1.1); 0 where it does not."""
     if len(chunk) < 6 or bytes(chunk[:4]) != b"\x28\xb5\x2f\xfd":
@@ -203,7 +195,11 @@ def _lzma_stream(options: Mapping[str, Any]) -> Any:
     return lzma.LZMADecompressor(lzma.FORMAT_AUTO if kind == lzma.FORMAT_XZ else kind, filters=filters)
 
 
-_ANNOUNCED: dict[str, Callable[[memoryview], int]] = {"blosc": _blosc_bytes, "zstd": _zstd_bytes, "lz4": _lz4_bytes}
+_ANNOUNCED: dict[str, Callable[[memoryview], int]] = {
+    "blosc": lambda chunk: int.from_bytes(chunk[4:8], "little"),
+    "lz4": lambda chunk: int.from_bytes(chunk[:4], "little"),
+    "zstd": _zstd_bytes,
+}
 
 _UNPACKED: dict[str, tuple[Callable[[Mapping[str, Any]], Any], int]] = {
     "gzip": (lambda options: zlib.decompressobj(31), 1032),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -195,9 +195,16 @@ def check_chunks(array: ZarrArray) -> None:
         )
 
 
-def decoded_bytes(array: ZarrArray, start: int, stop: int) -> int:
-    """Bytes of the chunks that are decoded at a time to read rows `[start, stop)`: each as a whole (of a shard its
-    inner chunks), however little of it is wanted, and many of them at once."""
+def decoding_bytes(arrays: Iterable[ZarrArray], start: int, stop: int, nbytes: int) -> int:
+    """What it takes to read rows `[start, stop)` of one array after the other, besides their own `nbytes`: chunks that
+    are larger, as they are stored and decoded."""
+    decoded = max(_decoded_bytes(array, start, stop) for array in arrays)
+    return 2 * decoded if decoded > nbytes else 0
+
+
+def _decoded_bytes(array: ZarrArray, start: int, stop: int) -> int:
+    """Bytes of the chunks that are decoded at a time: each as a whole (of a shard its inner chunks), however little of
+    it is wanted, and many of them at once."""
     across = math.prod(-(-size // width) for size, width in zip(array.shape[1:], array.chunks[1:], strict=True))
     along = -(-stop // array.chunks[0]) - start // array.chunks[0]
     at_once = min(along * across, int(zarr.config.get("async.concurrency")))

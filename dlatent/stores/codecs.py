@@ -44,12 +44,14 @@ def harmless(array: Any) -> zarr.Array[Any]:
 
 def check_below(node: Any) -> None:
     """Check a node and all arrays below it, before another library reads them. Errors: as `harmless`."""
-    if isinstance(node, zarr.Group):
-        for _, member in node.members(max_depth=None):
-            if isinstance(member, zarr.Array):
-                harmless(member)
-    else:
-        harmless(node)
+    for array in arrays_below(node):
+        harmless(array)
+
+
+def arrays_below(node: Any) -> list[zarr.Array[Any]]:
+    """An array itself, or all arrays of a group."""
+    members = [found for _, found in node.members(max_depth=None)] if isinstance(node, zarr.Group) else [node]
+    return [member for member in members if isinstance(member, zarr.Array)]
 
 
 def _names(metadata: Any) -> Iterator[str]:

@@ -13,9 +13,9 @@ import zarr
 
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows
 from dlatent.stores.codecs import harmless
-from dlatent.stores.partition import least_sparse_bytes, loaded_dtype, sparse_bounds, sparse_bytes, wanted_bytes
+from dlatent.stores.partition import loaded_dtype, sized_sparse_bounds
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 from dlatent.stores.sparse import csr
 from dlatent.stores.strict import place_of, strict
@@ -86,11 +86,8 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     columns = arrays.columns
     check_matrix((rows, columns), arrays.data.dtype, place)
     dtype = loaded_dtype(arrays.data.dtype)
-    entry = dtype.itemsize + 4
-    total = sparse_bytes(rows, arrays.data.shape[0], entry)
-    wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
-    even = None if block_bytes else total
-    bounds = sparse_bounds(_pointers(arrays.indptr), entry_bytes=entry, block_bytes=wanted, place=place, total=even)
+    stored, pointers = arrays.data.shape[0], _pointers(arrays.indptr)
+    bounds = sized_sparse_bounds(pointers, (rows, columns), stored, dtype.itemsize + 4, block_bytes, place)
     entries = bounds.positions[-1]
     for name, array in (("data", arrays.data), ("indices", arrays.indices)):
         if array.shape != (entries,):
@@ -99,16 +96,9 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
         CsrRows(start, stop, csr_bytes(stop - start, last - first, dtype), first, last, arrays)
         for start, stop, first, last in bounds.blocks()
     )
-    decoding = max(_decoding(block) for block in blocks)
+    parts = (arrays.data, arrays.indices)
+    decoding = max(decoding_bytes(parts, block.first, block.last, block.nbytes) for block in blocks)
     return DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place, decoding=decoding)
-
-
-def _decoding(block: CsrRows) -> int:
-    """What the chunks of a block take that are larger than the block, as they are stored and decoded: those of `data`
-    first, then those of `indices`."""
-    arrays = (block.arrays.data, block.arrays.indices)
-    decoded = max(decoded_bytes(array, block.first, block.last) for array in arrays)
-    return 2 * decoded if decoded > block.nbytes else 0
 
 
 def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, decoded_bytes, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows
 from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import RowBounds, dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
@@ -73,7 +73,7 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
     wanted = wanted_bytes(block_bytes, rows * row_bytes)
     bounds = dense_bounds(rows, row_bytes, _row_step(array, row_bytes, wanted), wanted)
     blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in bounds.pairs())
-    decoding = max(_decoding(array, block) for block in blocks)
+    decoding = max(decoding_bytes([array], block.start, block.stop, block.nbytes) for block in blocks)
     note = _note(array, bounds)
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description=place + note, decoding=decoding
@@ -85,12 +85,6 @@ def _row_step(array: ZarrArray, row_bytes: int, block_bytes: int) -> int:
     if array.shards is not None and array.shards[0] * row_bytes <= block_bytes:
         return int(array.shards[0])
     return int(array.chunks[0])
-
-
-def _decoding(array: ZarrArray, block: ZarrRows) -> int:
-    """What the chunks of a block take that are larger than the block, as they are stored and decoded."""
-    decoded = decoded_bytes(array, block.start, block.stop)
-    return 2 * decoded if decoded > block.nbytes else 0
 
 
 def _note(array: ZarrArray, bounds: RowBounds) -> str:

@@ -15,6 +15,7 @@ import zarr
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.byte_source import directory_size, text_lines
 from dlatent.stores.chunked import read_all
+from dlatent.stores.codecs import arrays_below
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import read_text
 from dlatent.stores.limits import DEFAULT
@@ -99,10 +100,8 @@ def _check_size(root: Any, location: str) -> None:
     size = directory_size(location)
     places = [root] if isinstance(root, zarr.Array) else [root[name] for name in ("obs", "obsm") if name in root]
     for place in places:
-        members = [place] if isinstance(place, zarr.Array) else [node for _, node in place.members(max_depth=None)]
-        for member in members:
-            if isinstance(member, zarr.Array):
-                DEFAULT.check_size(member.nbytes, size, place_of(member))
+        for array in arrays_below(place):
+            DEFAULT.check_size(array.nbytes, size, place_of(array))
 
 
 def _column(stored: Any, description: str) -> npt.NDArray[Any]:

@@ -49,12 +49,7 @@ def array_labels(array: ZarrArray, dims: tuple[str, str] | None) -> AxisLabels:
     """Names and coordinates of a Zarr array: siblings with the name of a dimension, or the index of AnnData."""
     found = _dimension_names(array)
     names = dims or found or AxisLabels().dims
-    above = list(ancestors(array))
-    index = _anndata_index(above)
-    if index is not None:
-        return AxisLabels(names, *_fitting(index, array.shape), origin=_origin(above, array.shape[0]))
-    coordinates = [_coordinate(above[:1], name) for name in found or names]
-    return AxisLabels(names, *_fitting(coordinates, array.shape))
+    return _labels(names, found or names, list(ancestors(array)), [], array.shape)
 
 
 def csr_labels(group: zarr.Group, shape: tuple[int, int], dims: tuple[str, str] | None) -> AxisLabels:
@@ -62,11 +57,18 @@ def csr_labels(group: zarr.Group, shape: tuple[int, int], dims: tuple[str, str] 
     named = group.attrs.get(DIMENSIONS)
     found = (str(named[0]), str(named[1])) if isinstance(named, list) and len(named) == 2 else None
     names = dims or found or AxisLabels().dims
-    above = list(ancestors(group))
-    index = _anndata_index(above)
-    if index is None:
-        index = [_coordinate([group, *above[:1]], name) for name in found or names]
-    return AxisLabels(names, *_fitting(index, shape), origin=_origin(above, shape[0]))
+    return _labels(names, found or names, list(ancestors(group)), [group], shape)
+
+
+def _labels(
+    names: tuple[str, str], stored: tuple[str, str], above: list[zarr.Group], inside: list[zarr.Group], shape: Any
+) -> AxisLabels:
+    """What the nearest AnnData root says, or the arrays beside or inside the matrix with the `stored` names."""
+    root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
+    if root is None:
+        return AxisLabels(names, *_fitting([_coordinate([*inside, *above[:1]], name) for name in stored], shape))
+    index = [_frame_index(root.get(name)) for name in ("obs", "var")]
+    return AxisLabels(names, *_fitting(index, shape), origin=_origin(root, shape[0]))
 
 
 def read_text(array: ZarrArray) -> npt.NDArray[Any]:
@@ -90,18 +92,9 @@ def _coordinate(groups: list[zarr.Group], name: str) -> ZarrArray | None:
     return None
 
 
-def _anndata_index(above: list[zarr.Group]) -> list[ZarrArray | None] | None:
-    """The index arrays of `obs` and `var` of the nearest AnnData root, or None where there is none."""
-    for group in above:
-        if group.attrs.get("encoding-type") == "anndata":
-            return [_frame_index(group.get(name)) for name in ("obs", "var")]
-    return None
-
-
-def _origin(above: list[zarr.Group], samples: int) -> Origin | None:
-    """Where the rows of the nearest AnnData store lay before."""
-    root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
-    uns = None if root is None else root.get("uns")
+def _origin(root: zarr.Group, samples: int) -> Origin | None:
+    """Where the rows of an AnnData store lay before."""
+    uns = root.get("uns")
     if not isinstance(uns, zarr.Group):
         return None
     for name in (BEFORE, ORIGINAL):

@@ -13,14 +13,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features
 from dlatent.errors import DataError
-from dlatent.stores.partition import (
-    dense_bounds,
-    least_sparse_bytes,
-    loaded_dtype,
-    sparse_bounds,
-    sparse_bytes,
-    wanted_bytes,
-)
+from dlatent.stores.partition import dense_bounds, loaded_dtype, sized_sparse_bounds, wanted_bytes
 from dlatent.stores.rows import ArrayRows, FunctionRows, MatrixRows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
 
@@ -63,17 +56,14 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     whole = canonical(matrix)
     dtype = loaded_dtype(whole.dtype)
     index_bytes = whole.indices.itemsize
-    entry = dtype.itemsize + index_bytes
-    total = sparse_bytes(rows, int(whole.nnz), entry)
-    wanted = wanted_bytes(block_bytes, total, least_sparse_bytes(columns, entry))
-    even = None if block_bytes else total
-    bounds = sparse_bounds([whole.indptr], entry_bytes=entry, block_bytes=wanted, place=place, total=even)
+    entries, entry_bytes = int(whole.nnz), dtype.itemsize + index_bytes
+    bounds = sized_sparse_bounds([whole.indptr], (rows, columns), entries, entry_bytes, block_bytes, place)
     blocks = tuple(
         MatrixRows(start, stop, csr_bytes(stop - start, last - first, dtype, index_bytes), row_view(whole, start, stop))
         for start, stop, first, last in bounds.blocks()
     )
     return DataSource(
-        (rows, columns), dtype, blocks, uuid4().hex, True, int(whole.nnz), labels, description=place, in_memory=True
+        (rows, columns), dtype, blocks, uuid4().hex, True, entries, labels, description=place, in_memory=True
     )
 
 

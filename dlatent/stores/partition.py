@@ -40,11 +40,6 @@ def wanted_bytes(block_bytes: int | None, total: int, least: int = SMALLEST_BLOC
     return min(BLOCK_BYTES, int(total / blocks * (1 + ROW_SLACK)))
 
 
-def least_sparse_bytes(columns: int, entry_bytes: int) -> int:
-    """Smallest default block of sparse data: enough entries a column to repay a statistic of all columns."""
-    return max(SMALLEST_BLOCK, ENTRIES_PER_COLUMN * columns * entry_bytes)
-
-
 def loaded_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """The dtype of values once loaded: float32 and float64 stay (in native byte order), all others become float64."""
     native = np.dtype(dtype).newbyteorder("=")
@@ -136,6 +131,22 @@ def sparse_bounds(
         rows.append(offset)
         positions.append(int(piece[-1]))
     return SparseBounds(tuple(rows), tuple(positions))
+
+
+def sized_sparse_bounds(
+    pieces: Iterable[npt.NDArray[np.integer[Any]]],
+    shape: tuple[int, int],
+    entries: int,
+    entry_bytes: int,
+    block_bytes: int | None,
+    place: str,
+) -> SparseBounds:
+    """Blocks of so many entries: of `block_bytes`, or (None) of the default size, and as equal as the rows allow."""
+    total = sparse_bytes(shape[0], entries, entry_bytes)
+    # Enough entries a column to repay a statistic of all columns.
+    least = max(SMALLEST_BLOCK, ENTRIES_PER_COLUMN * shape[1] * entry_bytes)
+    wanted, even = wanted_bytes(block_bytes, total, least), None if block_bytes else total
+    return sparse_bounds(pieces, entry_bytes=entry_bytes, block_bytes=wanted, place=place, total=even)
 
 
 def _check_pointers(piece: npt.NDArray[np.int64], offset: int, place: str) -> None:

@@ -38,7 +38,8 @@ def canonical(matrix: Any) -> sp.csr_array:
     rows = sp.csr_array(matrix)
     if rows.has_canonical_format:
         return rows
-    if any(np.shares_memory(a, b) for a, b in _pairs(rows, matrix)):
+    parts = [name for name in ("data", "indices", "indptr") if hasattr(matrix, name)]
+    if any(np.shares_memory(getattr(rows, name), getattr(matrix, name)) for name in parts):
         rows = rows.copy()
     rows.sum_duplicates()
     return rows
@@ -90,15 +91,12 @@ def write_csr(
     Returns: the shape (samples, features) that was written.
     Errors: DataError where a block is wider than `columns`, or there is no block.
     """
-    iterator = iter(blocks)
-    first = next(iterator, None)
-    if first is None:
-        raise DataError("there are no rows to write: the input is empty")
-    rows = canonical(first)
-    writer = CsrWriter(group, columns=columns, dtype=rows.dtype if dtype is None else dtype)
-    writer.append(rows)
-    for block in iterator:
+    writer = None
+    for block in blocks:
+        writer = writer or CsrWriter(group, columns=columns, dtype=block.dtype if dtype is None else dtype)
         writer.append(block)
+    if writer is None:
+        raise DataError("there are no rows to write: the input is empty")
     return writer.close()
 
 
@@ -147,9 +145,3 @@ class CsrWriter:
         columns = self._widest if self._columns is None else self._columns
         self._group.attrs.update({**ENCODING, "shape": [self.rows, columns]})
         return self.rows, columns
-
-
-def _pairs(rows: sp.csr_array, matrix: Any) -> list[tuple[Any, Any]]:
-    """The arrays of the converted matrix beside those of the original, as far as it has them."""
-    names = ("data", "indices", "indptr")
-    return [(getattr(rows, name), getattr(matrix, name)) for name in names if hasattr(matrix, name)]

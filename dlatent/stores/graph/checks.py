@@ -14,12 +14,13 @@ from dlatent.errors import DataError
 from dlatent.stores.labels import BEFORE
 
 
-def check_square(shape: tuple[int, ...], dtype: np.dtype[Any], place: str) -> None:
-    """Refuse a matrix that has not one row and one column for each sample, or holds no real numbers."""
+def check_adjacency(shape: tuple[int, ...], dtype: np.dtype[Any], samples: int | None, place: str) -> None:
+    """Refuse a matrix that has not one row and one column for each of the samples, or holds no real numbers."""
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
         raise DataError(f"{place} has shape {tuple(shape)}; edges are a matrix of samples × samples, N × N")
     if dtype.kind not in "biuf":
         raise DataError(f"{place} has dtype {dtype}; weights of edges are real numbers, convert it with astype(float)")
+    check_samples(shape[0], samples, place)
 
 
 class WrongSizeError(DataError):

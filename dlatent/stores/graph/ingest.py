@@ -14,12 +14,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
-from dlatent.arrays import AxisLabels, DataSource, Graph
+from dlatent.arrays import Graph
 from dlatent.errors import masked
 from dlatent.stores.atomic import new_store, require_writable
 from dlatent.stores.byte_source import directory_size
 from dlatent.stores.csr import open_csr
-from dlatent.stores.graph.checks import check_samples, check_square, explained
+from dlatent.stores.graph.checks import check_adjacency, check_samples, explained
 from dlatent.stores.graph.common_neighbours import Halves, common_neighbour_rows
 from dlatent.stores.graph.counts import Counts
 from dlatent.stores.graph.direction import Direction, check_direction, undirected
@@ -31,8 +31,7 @@ from dlatent.stores.graph.symmetry import block_graph
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.spill import TripleSpill
-from dlatent.stores.lazy import is_dask_array, open_dask
-from dlatent.stores.memory import open_scipy
+from dlatent.stores.lazy import is_dask_array
 from dlatent.stores.open import open
 from dlatent.stores.sparse import CsrWriter, entries_where, row_numbers
 from dlatent.stores.strict import MissingChunks
@@ -170,21 +169,14 @@ def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None, missing_c
         check_samples(source.samples, lookup.samples, source.description)
         return _Given(source.description, source.samples, _rows_of(source), None, one_order=True)
     source = located(source, weights, missing_chunks)
-    if isinstance(source, zarr.Group | zarr.Array):
-        return _matrix(open_csr(adjacency_group(source), BLOCK_BYTES), lookup)
-    if sp.issparse(source):
-        return _matrix(open_scipy(source, BLOCK_BYTES, AxisLabels()), lookup)
-    if is_dask_array(source):
-        return _matrix(open_dask(source, AxisLabels()), lookup)
+    stored = isinstance(source, zarr.Group | zarr.Array)
+    if stored or sp.issparse(source) or is_dask_array(source):
+        matrix = open_csr(adjacency_group(source), BLOCK_BYTES) if stored else open(source, block_bytes=BLOCK_BYTES)
+        check_adjacency(matrix.shape, matrix.dtype, lookup.samples, matrix.description)
+        return _Given(matrix.description, matrix.shape[0], block_graph(matrix), None)
     edges = list_of(source, lookup, weights)
     lookup, notes = resolve(edges, lookup)
     return _Given(edges.place, lookup.size, edges.placed(lookup), edges.weighted, edges.undirected, notes)
-
-
-def _matrix(source: DataSource, lookup: Lookup) -> _Given:
-    check_square(source.shape, source.dtype, source.description)
-    check_samples(source.shape[0], lookup.samples, source.description)
-    return _Given(source.description, source.shape[0], block_graph(source), None)
 
 
 def _rows_of(graph: Graph) -> Iterator[Placed]:

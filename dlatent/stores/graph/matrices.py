@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Graph
-from dlatent.stores.graph.checks import check_samples, check_square, check_weights
+from dlatent.stores.graph.checks import check_adjacency, check_weights
 from dlatent.stores.graph.counts import Counts
 from dlatent.stores.graph.direction import Direction, check_pairs, common_neighbours, undirected
 from dlatent.stores.graph.edges import NOTHING, EdgeList, kept, resolve
@@ -27,8 +27,7 @@ MOST_PAIRS = 10**8
 
 def graph_of_matrix(matrix: Any, samples: int | None, direction: Direction | None, place: str) -> Graph:
     """The graph of an adjacency matrix in memory, which is unweighted where all entries are 1."""
-    check_square(matrix.shape, matrix.dtype, place)
-    check_samples(matrix.shape[0], samples, place)
+    check_adjacency(matrix.shape, matrix.dtype, samples, place)
     whole = canonical(matrix)
     counts = Counts()
     if matrix.format in LISTING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import uuid4
 
-import numpy as np
 import scipy.sparse as sp
 import zarr
 
@@ -13,7 +12,7 @@ from dlatent.arrays import AxisLabels, DataSource, Graph
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import process_local
 from dlatent.stores.csr import CsrRows, open_csr
-from dlatent.stores.graph.checks import check_samples, check_square
+from dlatent.stores.graph.checks import check_adjacency
 from dlatent.stores.graph.counts import Counts
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.matrices import graph_of_matrix
@@ -63,8 +62,7 @@ def graph_of_group(group: zarr.Group, samples: int | None, direction: Direction 
     """The graph of a csr_matrix group, which is checked in one pass unless its writer has left word of that."""
     source = open_csr(group, BLOCK_BYTES)
     place = source.description
-    check_square(source.shape, source.dtype, place)
-    check_samples(source.shape[0], samples, place)
+    check_adjacency(source.shape, source.dtype, samples, place)
     if direction is not None:
         return graph_of_matrix(_read(source, direction), samples, direction, place)
     entries, rows = int(source.nnz or 0), StoredRows(cast(CsrRows, source.blocks[0]).arrays, clean=True)
@@ -81,8 +79,7 @@ def graph_of_group(group: zarr.Group, samples: int | None, direction: Direction 
 def graph_of_dask(array: Any, samples: int | None, direction: Direction | None) -> Graph:
     """The graph of a Dask array of samples × samples, which is read into memory."""
     source = open_dask(array, AxisLabels())
-    check_square(source.shape, np.dtype(array.dtype), source.description)
-    check_samples(source.shape[0], samples, source.description)
+    check_adjacency(source.shape, source.dtype, samples, source.description)
     return graph_of_matrix(_read(source, direction), samples, direction, source.description)
 
 
