@@ -8,15 +8,13 @@ from typing import Any
 
 from dlatent.arrays import BlockSource, DataSource, Features
 from dlatent.linear_gaussian.held_out import Hiding, hidden
+from dlatent.stores.rows import Rows
 
 
 @dataclass(eq=False)
-class HiddenRows:
+class HiddenRows(Rows):
     """The rows of another block source, without their held-out cells."""
 
-    start: int
-    stop: int
-    nbytes: int
     inner: BlockSource
     hiding: Hiding
 

@@ -22,7 +22,7 @@ import zarr
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.stores.atomic import abandon, begun, finish
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_rows
-from dlatent.stores.location import child_location, zarr_location
+from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
 from dlatent.stores.rows import Rows
 from dlatent.stores.strict import place_of, strict
@@ -74,7 +74,7 @@ class TileSink:
         Returns: the number of values.
         """
         start = self.bounds[int(np.searchsorted(self.bounds, row, side="right")) - 1]
-        panel = open_to_write(child_location(self.location, panel_name(start)))
+        panel = open_to_write(f"{self.location}/{panel_name(start)}")
         at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
         panel[at] = tile.astype(self.dtype, copy=False)
         return int(tile.size)

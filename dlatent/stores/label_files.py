@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,7 +47,13 @@ def read_labels(
         with guarded(location, StoreError):
             return _from_store(location, column, missing_chunks)
     suffix = Path(location).suffix.lower()
-    readers = {".npy": _from_npy, ".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table, ".txt": _from_text}
+    readers: dict[str, Callable[[Path, str | None], npt.NDArray[Any]]] = {
+        ".npy": lambda path, _: np.array(mapped_array(path)),
+        ".npz": _from_npz,
+        ".csv": _from_table,
+        ".tsv": _from_table,
+        ".txt": lambda path, _: as_numbers([line.strip() for line in text_lines(path)]),
+    }
     if suffix not in readers:
         raise DataError(f"{location} is no Zarr store and no {', '.join(readers)} file; labels are read from these")
     local = local_path(location)
@@ -136,10 +143,6 @@ def _matrix(stored: Any) -> npt.NDArray[Any]:
     return np.asarray((matrix.astype(np.uint8) if binary else matrix).toarray())
 
 
-def _from_npy(path: Path, column: str | None) -> npt.NDArray[Any]:
-    return np.array(mapped_array(path))
-
-
 def _from_npz(path: Path, column: str | None) -> npt.NDArray[Any]:
     with Archive(str(path)) as archive:
         key = column or archive.first("y", MULTI) or (archive.keys[0] if len(archive.keys) == 1 else None)
@@ -164,7 +167,3 @@ def _from_table(path: Path, column: str | None) -> npt.NDArray[Any]:
             return as_numbers([row[place].strip() if row else "" for row in rows])
         except IndexError:
             raise DataError(f"{path} line {rows.line_num}: too few columns") from None
-
-
-def _from_text(path: Path, column: str | None) -> npt.NDArray[Any]:
-    return as_numbers([line.strip() for line in text_lines(path)])

@@ -32,11 +32,6 @@ def zarr_location(location: str | os.PathLike[str]) -> str:
     return os.path.abspath(path) if path is not None else os.fspath(location).rstrip("/")
 
 
-def child_location(location: str, name: str) -> str:
-    """The location of the member `name` of the group at `location`."""
-    return f"{location}/{name}"
-
-
 def is_node(location: str) -> bool:
     """Whether the location holds a Zarr group or array."""
     path = local_path(location)

@@ -29,7 +29,7 @@ def mapped_array(path: Path) -> npt.NDArray[Any]:
             "numpy.save(path, array)"
         ) from error
     if not isinstance(found, np.ndarray):
-        raise DataError(f"{path} is an npz archive; rename it or give format='npz'")
+        raise DataError(f"{path} is an npz archive; rename it so that it ends in .npz")
     if not found.dtype.itemsize:  # so many as the header likes take no byte of the file, but of the memory
         raise DataError(f"{path} holds {found.shape} values of no length; it is damaged, save it again")
     return found
@@ -44,7 +44,9 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
         try:
             self._zip = zipfile.ZipFile(path_or_stream(location))
         except zipfile.BadZipFile:
-            raise DataError(f"{location} is no npz archive, or is cut short; fetch it again or give format=") from None
+            raise DataError(
+                f"{location} is no npz archive, or is cut short; fetch it again, or rename it if it is of another kind"
+            ) from None
         self.keys = [member.removesuffix(".npy") for member in self._zip.namelist()]
 
     def first(self, *keys: str) -> str | None:

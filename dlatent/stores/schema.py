@@ -125,21 +125,18 @@ def _check_one(name: str, variable: Variable, place: str) -> None:
 
 
 def _register_all() -> None:
-    for name, axis in (
-        ("sample", "samples"),
-        ("feature", "features"),
-        ("component", "components"),
-        ("view", "views"),
-        ("target", "targets"),
-        ("class", "classes"),
-        ("mixture", "components of the mixture"),
-    ):
-        register(name, (name,), ANY, f"coordinates of the {axis}")
     for name, dims, kinds, meaning in _VARIABLES:
         register(name, dims.split(), kinds, meaning)
 
 
 _VARIABLES = (
+    ("sample", "sample", ANY, "coordinates of the samples"),
+    ("feature", "feature", ANY, "coordinates of the features"),
+    ("component", "component", ANY, "coordinates of the components"),
+    ("view", "view", ANY, "coordinates of the views"),
+    ("target", "target", ANY, "coordinates of the targets"),
+    ("class", "class", ANY, "coordinates of the classes"),
+    ("mixture", "mixture", ANY, "coordinates of the components of the mixture"),
     ("loadings", "feature component", REAL, "W of the features, in units of the features"),
     ("mean", "feature", REAL, "μ of the features"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),

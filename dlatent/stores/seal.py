@@ -14,7 +14,7 @@ from typing import Any
 
 import zarr
 
-from dlatent.stores.location import child_location, filesystem_at
+from dlatent.stores.location import filesystem_at
 
 DOCUMENT = "zarr.json"
 
@@ -27,7 +27,7 @@ def seal(node: zarr.Array[Any] | zarr.Group, location: str, mark: bytes) -> None
 
     `mark` (8 bytes) is the store's own, so that another store with equal metadata is told from it.
     """
-    filesystem, inside = filesystem_at(child_location(location, f"{node.path}/{DOCUMENT}".lstrip("/")))
+    filesystem, inside = filesystem_at("/".join(filter(None, (location, node.path, DOCUMENT))))
     filesystem.pipe_file(inside, sealed(filesystem.cat_file(inside), mark))
 
 

@@ -21,7 +21,7 @@ import zarr
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import abandon, begun, finish
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
-from dlatent.stores.location import child_location, zarr_location
+from dlatent.stores.location import zarr_location
 from dlatent.stores.strict import strict
 
 CHUNK_BYTES = 4 * 2**20
@@ -127,11 +127,11 @@ class RowSink:
         return zarr.open_group(self.location, mode="r+", use_consolidated=False)
 
     def _array(self) -> ZarrArray:
-        return open_to_write(child_location(self.location, self.name))
+        return open_to_write(f"{self.location}/{self.name}")
 
     def _set_aside(self, start: int, values: npt.NDArray[Any]) -> None:
         if len(values):
-            group = zarr.open_group(child_location(self.location, _FRAGMENTS), mode="r+", use_consolidated=False)
+            group = zarr.open_group(f"{self.location}/{_FRAGMENTS}", mode="r+", use_consolidated=False)
             plain = values.astype(self.dtype)
             write_array(group, f"{start}-{start + len(values)}", plain, plain.shape, overwrite=True)
 

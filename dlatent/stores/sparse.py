@@ -7,7 +7,7 @@ anndata package opens it, and the door of this room opens what anndata wrote.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ CHUNK_ELEMENTS = 1 << 19
 
 INDPTR_ELEMENTS = 1 << 17
 """Elements per chunk of `indptr`: 1 MiB."""
-
-Vector: TypeAlias = npt.NDArray[Any]
-"""A one-dimensional array."""
 
 ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 ARRAY_ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -45,7 +42,9 @@ def canonical(matrix: Any) -> sp.csr_array:
     return rows
 
 
-def csr(data: Vector, indices: Vector, indptr: Vector, columns: int | None) -> sp.csr_array:
+def csr(
+    data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[Any], columns: int | None
+) -> sp.csr_array:
     """A csr_array of CSR parts whose indices were checked before; as wide as it must be where `columns` is None."""
     width = columns if columns is not None else (int(indices.max()) + 1 if len(indices) else 0)
     made = sp.csr_array((len(indptr) - 1, width), dtype=data.dtype)

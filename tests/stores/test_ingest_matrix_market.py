@@ -10,6 +10,7 @@ from ingest_checks import counts, matrix
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest import ingest
+from dlatent.stores.ingest.matrix_market import MatrixMarketReader
 from dlatent.stores.ingest.spill import TripleSpill
 
 
@@ -99,6 +100,29 @@ def test_what_is_wrong_is_named(write, tmp_path, body, message):
 def test_headers_that_cannot_be_used(write, tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         ingest(write(text), tmp_path / "a.zarr")
+
+
+NUMBER = st.from_regex(r"[+-]?([0-9]{1,25}\.[0-9]{0,25}|\.[0-9]{1,25})([eE][+-]?[0-9]{1,2})?", fullmatch=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(NUMBER, min_size=1, max_size=20),
+    st.sampled_from(["\n", "\r\n", " \n", "\n\n"]),
+    st.sampled_from([" ", "\t"]),
+)
+def test_numbers_of_every_form_are_read_to_the_last_bit(tmp_path_factory, numbers, end, blank):
+    directory = tmp_path_factory.mktemp("numbers")
+    count, expected = len(numbers), np.array([[float(number)] for number in numbers])
+    heads = (("array", f"{count} 1"), ("coordinate", f"{count} 1 {count}"))
+    for layout, size in heads:
+        places = [f"{row}{blank}1{blank}" if layout == "coordinate" else "" for row in range(1, count + 1)]
+        body = "".join(place + number + end for place, number in zip(places, numbers, strict=True))
+        path = directory / f"{layout}.mtx"
+        path.write_bytes(f"%%MatrixMarket matrix {layout} real general\n{size}\n{body}".encode())
+        (directory / layout).mkdir()
+        found = [batch.features for batch in MatrixMarketReader(str(path), directory / layout).batches(1 << 20)]
+        np.testing.assert_array_equal(np.concatenate([x.toarray() if sp.issparse(x) else x for x in found]), expected)
 
 
 @settings(max_examples=40, deadline=None)

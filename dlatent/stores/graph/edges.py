@@ -152,17 +152,12 @@ def edges_of_networkx(graph: Any) -> EdgeList:
     found = list(graph.edges(data="weight"))
     weighted = any(weight is not None for _, _, weight in found)
     weights = np.array([1.0 if weight is None else weight for _, _, weight in found]) if weighted else None
-    piece = Piece(_objects([edge[0] for edge in found]), _objects([edge[1] for edge in found]), weights)
+    sources, targets = (np.fromiter((edge[end] for edge in found), object, len(found)) for end in (0, 1))
+    piece = Piece(sources, targets, weights)
     numbers = [node for node in graph.nodes() if isinstance(node, int | np.integer)]
     least = int(max(numbers, default=-1)) + 1
     place = f"networkx {type(graph).__name__}"
     return EdgeList(place, lambda: iter([piece]), weighted, undirected=not graph.is_directed(), least=least)
-
-
-def _objects(values: list[Any]) -> npt.NDArray[Any]:
-    made = np.empty(len(values), dtype=object)
-    made[:] = values
-    return made
 
 
 def _numbers(weights: npt.NDArray[Any], where: Callable[[int], str]) -> npt.NDArray[np.float64]:
