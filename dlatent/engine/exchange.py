@@ -21,7 +21,6 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
-from dlatent.engine.malloc import kept
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, fold_block, read_ahead, run_part
 from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import Edges
@@ -51,7 +50,7 @@ class Packed:
 def project(work: Work, part: Part) -> Share:
     """R₀ of a part: the rows of its blocks, one below the other."""
     started, found, tally = perf_counter(), list[Rows](), Tally()
-    with pinned(), kept():
+    with pinned():
         for position, loaded in read_ahead(part, work):
             found.append(_edges(work).rows(block_of(part, position, loaded.features), work.pass_.parameters))
             tally = tally.plus(loaded.cost())
@@ -62,7 +61,7 @@ def project(work: Work, part: Part) -> Share:
 def project_block(work: Work, position: int, part: Part, features: Features) -> Share:
     """R₀ of one block, as a task of its own."""
     started = perf_counter()
-    with pinned(), kept():
+    with pinned():
         found = _edges(work).rows(block_of(part, position, features), work.pass_.parameters)
     return found, Tally(measured(features), 1).since(started)
 
@@ -113,7 +112,7 @@ def _edges(work: Work) -> Edges:
 def _hop(part: Part, work: Work, own: Rows, near: Sequence[Packed]) -> tuple[Rows, int]:
     pieces, read = pieces_of(work, part)
     rows = {group: found for packed in near for group, found in packed.rows.items()}
-    with pinned(), kept():
+    with pinned():
         total = _edges(work).keep(own, work.pass_.parameters)
         return add_neighbours(total, pieces, [rows[piece.group] for piece in pieces]), read
 

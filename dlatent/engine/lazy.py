@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
-from dlatent.engine.malloc import kept
+from dlatent.engine.malloc import keep
 from dlatent.errors import DataError
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def _apply(
     function: Callable[[Features], Dense],
     block_info: Any = None,
 ) -> npt.NDArray[np.generic]:
-    with pinned(), kept(briefly=True):
+    keep()
+    with pinned():
         features = _features(chunk)
         if check is not None:
             start, number = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]

@@ -26,7 +26,6 @@ from typing import Any, cast
 
 from dlatent.arrays import Block
 from dlatent.blas import pinned
-from dlatent.engine.malloc import kept
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, owned, read_ahead
 from dlatent.passes import Pairs
 
@@ -61,7 +60,7 @@ def meet(
 def _meet(work: Work, own: Part, others: Sequence[Part], share: Share | None) -> Share:
     started = perf_counter()
     values, tally = ((), Tally()) if share is None else (owned(share[0]), share[1])
-    with pinned(), kept():
+    with pinned():
         mine, spent = _taken(own, work, first=own.in_memory and work.first and share is None)
         tally = tally.plus(spent)
         for other in others:
@@ -99,7 +98,7 @@ def meet_once(work: Work, owns: Sequence[Part], others: Sequence[Part]) -> tuple
         if a.index != b.index:
             give(b, right)
 
-    with pinned(), kept():
+    with pinned():
         for number, own in enumerate(owns):
             mine, spent = _taken(own, work, first=own.in_memory and work.first and same)
             tally = tally.plus(spent)
@@ -123,7 +122,7 @@ def tiles(work: Work, resident: bool, guests: Sequence[Part], hosts: Sequence[Pa
     """What each of some parts and each of several others, among which it may be itself, give to a pass over tiles: by
     their numbers, what the two make of each other.  The blocks of guests that are not `resident` are not kept."""
     started, tally, found = perf_counter(), Tally(), dict[tuple[int, int], Any]()
-    with pinned(), kept():
+    with pinned():
         for guest in guests:
             first = guest.in_memory and work.first and any(host.index == guest.index for host in hosts)
             theirs, spent = _taken(guest, work if resident else _uncached(work), first=first)
@@ -171,7 +170,7 @@ def finish(work: Work, owns: Sequence[Part], share: Share) -> tuple[Share, ...]:
         started, made = perf_counter(), list(values[: len(own.blocks)])
         values = values[len(own.blocks) :]
         if function is not None:
-            with pinned(), kept():
+            with pinned():
                 for position, loaded in read_ahead(own, work):
                     block = block_of(own, position, loaded.features)
                     made[position] = function(block, made[position], work.pass_.parameters)

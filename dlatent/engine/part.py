@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Graph, GraphRows, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
-from dlatent.engine.malloc import given_back, kept
+from dlatent.engine.malloc import give_back, keep
 from dlatent.engine.order import groups, reduce_tree
 from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
@@ -166,7 +166,7 @@ def ended(keys: Iterable[Hashable]) -> None:
     """Give up what a fit leaves in this process: cached blocks of its sources, and freed memory (run on every worker
     when an engine closes)."""
     release(keys)
-    given_back()
+    give_back()
 
 
 _halted: set[str] = set()
@@ -185,7 +185,7 @@ def run_part(work: Work, part: Part, exchanged: Exchanged | None = None) -> Shar
     started = perf_counter()
     total, tally = None, Tally()
     first = part.in_memory and work.first
-    with pinned(), kept():
+    with pinned():
         for position, loaded in read_ahead(part, work):
             block = block_of(part, position, loaded.features, exchanged)
             total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
@@ -238,7 +238,7 @@ def map_block(work: Work, position: int, part: Part) -> Share:
     """The result of one block alone."""
     started = perf_counter()
     loaded = _kept(part, position, work) or _load(part, position, work)
-    with pinned(), kept():
+    with pinned():
         value = work.pass_.map(block_of(part, position, loaded.features), work.pass_.parameters)
     return folded(work, None, value), loaded.cost(first=part.in_memory).since(started)
 
@@ -254,7 +254,7 @@ def fold_block(
     """One step of the fold as a task of its own: the share so far with one more block; the old one stays as it is."""
     started = perf_counter()
     total, tally = (None, Tally()) if share is None else (owned(share[0]), share[1])
-    with pinned(), kept():
+    with pinned():
         block = block_of(part, position, features, exchanged)
         total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
     return total, tally.plus(Tally(measured(features), 1, counted=counted(work, block))).since(started)
@@ -383,6 +383,7 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
             return _load(part, position, work)
         return kept if kept is not None else _reader().submit(_load, part, position, work)
 
+    keep()
     ahead = begin(0)
     try:
         for position in range(len(part.blocks)):
