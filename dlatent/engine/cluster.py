@@ -23,15 +23,15 @@ import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine import tasks
 from dlatent.engine.cache import trim
-from dlatent.engine.dask_graph import Chunks, DaskGraph, Key, chunks_of
+from dlatent.engine.dask_graph import DaskGraph, Key, chunks_of
 from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, layout_of, taken
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
-from dlatent.engine.held import shell
+from dlatent.engine.held import hold, shell
 from dlatent.engine.machine import cache_share, granted
 from dlatent.engine.message import LIGHT, Message
 from dlatent.engine.nested import aside
 from dlatent.engine.order import FAN_IN
-from dlatent.engine.part import Part, Sealed, Work, ended, halt, keys_of, owned, parts_of, sealed, unsealed, weight
+from dlatent.engine.part import Bundle, Sealed, Work, ended, halt, keys_of, owned, parts_of, sealed, unsealed, weight
 from dlatent.engine.placement import place
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
@@ -88,33 +88,33 @@ class ClusterExecutor:
     ) -> None:
         self._client = client
         self._keys = keys_of(source, graph)
-        self._graph_travel = graph is not None and graph.in_memory
         with translated(client):
             self.resources = _resources(client, cache_bytes)
         self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
         self._nowhere = layout_of(self.parts, [ANYWHERE] * len(self.parts), {})
         self._source = source
         self._chunks = [chunks_of(part.blocks) for part in self.parts]
-        self._heavy = source.in_memory or self._chunks[0] is not None
+        self._computed = self._chunks[0] is not None
+        self._heavy = source.in_memory or self._computed
+        self._held = False
         self._homes: list[str] = []
         self._threads: dict[str, int] = {}
         self._asked = 0.0
-        self._staged: list[Future] = []
+        self._staged, self._each = list[Future](), 1
         self._spent: list[Future] = []
         self._spent_bytes = 0.0
         self._weights: dict[tuple[str, str], float] = {}
-        self._held, self._carried = False, list[Sealed]()
         self.keep(self.resources.cache_bytes)
 
     def keep(self, cache_bytes: int) -> None:
         """Keep so many bytes of blocks between passes, on each worker."""
         self.resources = replace(self.resources, cache_bytes=cache_bytes)
-        held = self._source.nbytes <= cache_bytes * self.resources.workers
-        if held != self._held and self._chunks[0] is not None:
+        held = self._computed and self._source.nbytes <= cache_bytes * self.resources.workers
+        if held != self._held:
+            self._held = held
             self._abandon()  # what was sent are the blocks, or is not
         if self._staged:
             self._everywhere(partial(trim, self._keys), cache_bytes)
-        self._held, self._carried = held, [] if cache_bytes or self._heavy else _light(self.parts)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
@@ -131,11 +131,10 @@ class ClusterExecutor:
 
     def _attempt(self, build: Build, work: Work, tell: OnProgress | None, take: Take | None) -> tuple[list[Any], int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
-        carried = bool(self._carried) and isinstance(work.pass_.meeting, Alone)
-        staged = 0 if carried else self._settle()
-        task_graph = build(self._layout(carried=carried))
+        staged = self._settle()
+        task_graph = build(self._layout(work))
         progress = Progress(task_graph.steps, tell)
-        running = self._begin(task_graph, work, carried=carried, watch=tell is not None)
+        running = self._begin(task_graph, work, watch=tell is not None)
         for number, future in running.watched.items():
             future.add_done_callback(partial(_tell, progress, task_graph.tasks[number].steps))
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
@@ -186,7 +185,7 @@ class ClusterExecutor:
         self._everywhere(tasks.forget, self._keys)
 
     def _settle(self) -> int:
-        """Choose the homes, and send the descriptions of the groups there, once; returns the number of tasks."""
+        """Choose the homes, and send the descriptions of the groups, once; returns the number of tasks."""
         known = bool(self._homes) and monotonic() - self._asked < KNOWN_SECONDS and self._client.status == "running"
         if not known:
             self._threads, self._asked = threads_of(self._client), monotonic()
@@ -195,44 +194,62 @@ class ClusterExecutor:
             self._homes = place(len(self.parts), self._threads, self._homes)
         if self._staged and all(future.status in ("finished", "pending") for future in self._staged):
             return 0
-        self._staged, tasks_sent, token = [], 0, uuid4().hex
-        for groups in self._messages():
+        longest = max(self.parts, key=lambda part: part.stop - part.start).index
+        self._staged, self._each = [], max(1, LIGHT // len(self._described([longest])))
+        sent, token = 0, uuid4().hex
+        for first in range(0, len(self.parts), self._each):  # a message for each, as blocks may travel along
+            task_graph, groups = DaskGraph(), range(first, min(first + self._each, len(self.parts)))
+            described = partial(unsealed, self._described(groups))
+            key = task_graph.add((f"parts-{token}", first), described, home=self._homes[first])
+            self._staged += self._client.get(task_graph.built(), [key], sync=False)
+            sent += 1
+        if self._held:
             task_graph = DaskGraph()
-            keys = [self._stage(task_graph, token, group) for group in groups]
-            self._staged += self._client.get(task_graph.built(), keys, sync=False)
-            tasks_sent += len(task_graph)
-        return tasks_sent
+            keys = self._hold(task_graph, f"blocks-{token}")
+            self._staged, self._each = self._client.get(task_graph.built(), keys, sync=False), 1
+            sent += len(task_graph)
+        return sent
 
-    def _messages(self) -> list[range]:
-        """The groups that are described in one message: all, or one by one where their blocks travel along."""
-        everything = range(len(self.parts))
-        travel = self.parts[0].in_memory or self._graph_travel
-        return [range(group, group + 1) for group in everything] if travel else [everything]
+    def _described(self, groups: Iterable[int]) -> Sealed:
+        """The descriptions of some groups as a bundle, without graphs of Dask."""
+        parts = {group: shell(self.parts[group]) if self._computed else self.parts[group] for group in groups}
+        return sealed({"parts": parts}, Bundle)
 
-    def _stage(self, task_graph: DaskGraph, token: str, group: int) -> Key:
-        part, home, chunks = self.parts[group], self._homes[group], self._chunks[group]
-        sent = part if chunks is None else shell(part)
-        key = task_graph.add((f"part-{token}", group), partial(unsealed, sealed(vars(sent), Part)), home=home)
-        if chunks is None or not self._held:
-            return key
-        return _hold(task_graph, (f"blocks-{token}", group), key, chunks, home)
+    def _hold(self, task_graph: DaskGraph, name: str) -> list[Key]:
+        """The tasks that put the blocks of each group together from their chunks."""
+        for group, home in enumerate(self._homes):
+            chunks = self._chunks[group] or []
+            for block in chunks:
+                task_graph.include(block.tasks, home)
+            cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
+            inputs = [self._staged[group // self._each], *(key for block in chunks for key in block.keys)]
+            task_graph.add((name, group), partial(hold, group, cuts), inputs, home)
+        return [(name, group) for group in range(len(self.parts))]
 
-    def _layout(self, *, carried: bool) -> Layout:
-        """Where the groups lie; `carried`: their descriptions come with each task, so that any worker may take it."""
-        homes = self._nowhere.homes if carried else tuple(self._homes)
-        computed, bundled = not self._held and self._chunks[0] is not None, not carried
+    def _layout(self, work: Work) -> Layout:
+        """Where the groups lie: nowhere where nothing is kept and any worker may take any of them."""
+        free = not self.resources.cache_bytes and not self._heavy and isinstance(work.pass_.meeting, Alone)
+        free = free and self._each >= len(self.parts)  # heavy descriptions are where the groups are
+        homes, computed = self._nowhere.homes if free else tuple(self._homes), self._computed and not self._held
         places = replace(self._nowhere, homes=homes, threads=self._threads, heavy=self._heavy)
-        return replace(places, computed=computed, bundled=bundled and not computed)
+        return replace(places, computed=computed, bundled=not free and not computed)
 
-    def _begin(self, task_graph: TaskGraph, work: Work, *, carried: bool, watch: bool) -> _Running:
-        """Send the tasks of a pass."""
-        tail = self._tail(task_graph, work)
-        pooled = not self._heavy and isinstance(work.pass_.meeting, Pairs | Tiles)
-        message = Message(work, task_graph, self._carried if carried else [], self._staged if pooled else [])
+    def _begin(self, task_graph: TaskGraph, work: Work, *, watch: bool) -> _Running:
+        """Send the tasks of a pass.
+
+        Where groups meet, blocks that the cluster computes are held for the time of the pass, by Dask on disk where
+        memory is short: computed where they are needed, they would be computed as often as there are groups.
+        """
+        tail, message = self._tail(task_graph, work), Message(work, task_graph)
+        bundles, each = self._staged, self._each
+        if self._computed and not self._held and isinstance(work.pass_.meeting, Pairs | Tiles):
+            bundles, each = self._hold(message.task_graph, f"{work.pass_.name}-blocks-{work.token}"), 1
         for number, task in enumerate(task_graph.tasks):
             if number not in tail:
-                parts = [] if carried or pooled else [self._part(message, group) for group in task.needed]
-                message.add(number, parts, None if task.block is None else self._blocks(task.needed[0])[task.block])
+                needed = dict.fromkeys(group // each for group in task.needed)
+                chunks = None if task.block is None else self._chunks[task.needed[0]]
+                block = chunks[task.block] if chunks is not None and task.block is not None else None
+                message.add(number, [bundles[one] for one in needed], block)
         wanted = list(dict.fromkeys(ref.task for ref in task_graph.without(tail)))
         unseen = set(range(len(task_graph.tasks))).difference(wanted) if watch else ()
         others = [number for number in sorted(unseen) if task_graph.tasks[number].steps]
@@ -250,25 +267,6 @@ class ClusterExecutor:
             return task_graph.joins
         return task_graph.joins[-1:] if nbytes * FAN_IN < LIGHT else ()
 
-    def _part(self, message: Message, group: int) -> Future | Key:
-        """The future of a group's description, or the key of what is made of it.
-
-        Where groups meet, blocks that the cluster computes are kept for the time of the pass, by Dask on disk where
-        memory is short: computed where they are needed, they would be computed as often as there are groups.
-        """
-        staged = self._staged[group]
-        if self._held or self._chunks[group] is None or not isinstance(message.work.pass_.meeting, Pairs | Tiles):
-            return staged
-        key = (f"{message.prefix}-blocks", group)
-        if group not in message.held:
-            message.held.add(group)
-            _hold(message.task_graph, key, staged, self._blocks(group), self._homes[group])
-        return key
-
-    def _blocks(self, group: int) -> list[Chunks]:
-        """The chunks of each block of a group."""
-        return self._chunks[group] or []
-
     def _stop(self, work: Work, running: _Running) -> None:
         """Withdraw a failed pass: waiting tasks are forgotten, running ones stop before their next block."""
         _release([*running.futures.values(), *running.watched.values()])
@@ -284,26 +282,6 @@ class ClusterExecutor:
 def _kind(work: Work) -> tuple[str, str]:
     """What passes have in common whose results are likely to be as large."""
     return work.pass_.name, getattr(work.pass_.map, "__qualname__", "")
-
-
-def _light(parts: list[Part]) -> list[Sealed]:
-    """The descriptions of the groups where they are light enough to come with every task; else none."""
-    found, weight = list[Sealed](), 0
-    for part in parts:
-        found.append(sealed(vars(part), Part))
-        weight += len(found[-1])
-        if weight > LIGHT:
-            return []
-    return found
-
-
-def _hold(task_graph: DaskGraph, key: Key, part: Key, chunks: list[Chunks], home: str) -> Key:
-    """The task that puts the blocks of a part together from their chunks."""
-    for block in chunks:
-        task_graph.include(block.tasks, home)
-    cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
-    inputs = [name for block in chunks for name in block.keys]
-    return task_graph.add(key, partial(tasks.hold, cuts), [part, *inputs], home)
 
 
 def _release(futures: Iterable[Future]) -> None:

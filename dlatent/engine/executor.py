@@ -116,9 +116,9 @@ def layout_of(parts: Sequence[Part], homes: Sequence[str], threads: Mapping[str,
     return Layout(sizes, tuple(len(part.blocks) for part in parts), tuple(homes), threads)
 
 
-def chosen(pool: Sequence[Part], groups: Sequence[int | Sequence[int]]) -> list[Any]:
-    """What a task gets of the parts in a pool: for a number a part, for several a list of parts."""
-    return [pool[group] if isinstance(group, int) else [pool[one] for one in group] for group in groups]
+def chosen(part: Callable[[int], Part], groups: Sequence[int | Sequence[int]]) -> list[Any]:
+    """The parts that a task gets: for a number a part, for several a list of parts."""
+    return [part(group) if isinstance(group, int) else list(map(part, group)) for group in groups]
 
 
 def entry(result: Any, at: int | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dlatent.arrays import BlockSource, Features
 from dlatent.engine.cache import measured
-from dlatent.engine.part import Part, settled
+from dlatent.engine.part import Bundle, Part, settled
 
 
 @dataclass(eq=False)
@@ -36,17 +36,20 @@ class HeldBlock:
         return part  # type: ignore[no-any-return]
 
 
-def hold(part: Part, cuts: tuple[int, ...], *chunks: Any) -> Part:
-    """The part with its blocks put together from chunks, of which `cuts[i] … cuts[i + 1]` belong to block i."""
+def hold(group: int, cuts: tuple[int, ...], bundle: Bundle, *chunks: Any) -> Bundle:
+    """A part of a bundle, its blocks put together from chunks, of which `cuts[i] … cuts[i + 1]` belong to block i."""
+    part = bundle.parts[group]
+    found = [assembled(source, chunks[a:b]) for source, (a, b) in zip(part.blocks, pairwise(cuts), strict=True)]
     blocks = [
-        _held(source, chunks[first:last]) for source, (first, last) in zip(part.blocks, pairwise(cuts), strict=True)
+        HeldBlock(source.start, source.stop, measured(features), features)
+        for source, features in zip(part.blocks, found, strict=True)
     ]
-    return replace(part, blocks=tuple(blocks), in_memory=True)
+    return Bundle({group: replace(part, blocks=tuple(blocks), in_memory=True)})
 
 
-def _held(source: BlockSource, chunks: Sequence[Any]) -> HeldBlock:
-    features = settled(source, source.assemble(chunks))
-    return HeldBlock(source.start, source.stop, measured(features), features)
+def assembled(source: BlockSource, chunks: Sequence[Any]) -> Features:
+    """A block from its computed chunks."""
+    return settled(source, source.assemble(chunks))
 
 
 def shell(part: Part) -> Part:

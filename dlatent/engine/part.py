@@ -51,10 +51,6 @@ class Part:
     in_memory: bool
     graph: Neighbourhood | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
-        return (unsealed, (sealed(vars(self), Part),))
-
     @property
     def start(self) -> int:
         """Its first row."""
@@ -69,6 +65,17 @@ class Part:
     def nbytes(self) -> int:
         """Bytes that the part itself holds: its blocks where they lie in memory."""
         return sum(block.nbytes for block in self.blocks) if self.in_memory else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """Some parts by the numbers of their groups, as one value on a cluster."""
+
+    parts: dict[int, Part]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
+        return (unsealed, (sealed(vars(self), Bundle),))
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ class SerialExecutor(InProcess):
                 waiting[ref.task] -= 1
                 if not waiting[ref.task]:
                     del made[ref.task]
-            found = task.call(work, *task.values, *chosen(self.parts, task.groups), *results)
+            found = task.call(work, *task.values, *chosen(self.parts.__getitem__, task.groups), *results)
             progress.done(task.steps)
             made[number] = taken(found, None, take) if number in wanted else found
             del results, found

@@ -12,7 +12,7 @@ from dask import sizeof as dask_sizes
 
 from dlatent.engine.cache import measured
 from dlatent.engine.exchange import Packed
-from dlatent.engine.part import Part
+from dlatent.engine.part import Bundle
 
 
 def sizeof_compressed(matrix: Any) -> int:
@@ -25,9 +25,9 @@ def sizeof_coordinates(matrix: Any) -> int:
     return int(matrix.data.nbytes) + sum(int(axis.nbytes) for axis in matrix.coords)
 
 
-def sizeof_part(part: Part) -> int:
-    """Bytes of the blocks that a part itself holds."""
-    return 1000 + part.nbytes
+def sizeof_bundle(bundle: Bundle) -> int:
+    """Bytes of the blocks that parts themselves hold."""
+    return sum(1000 + part.nbytes for part in bundle.parts.values())
 
 
 def sizeof_packed(packed: Packed) -> int:
@@ -40,7 +40,7 @@ for _kind, _size in (
     (sp.csr_array, sizeof_compressed),
     (sp.csc_array, sizeof_compressed),
     (sp.coo_array, sizeof_coordinates),
-    (Part, sizeof_part),
+    (Bundle, sizeof_bundle),
     (Packed, sizeof_packed),
 ):
     _register(_kind, _size)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from threading import Lock
 from typing import Any
 
-from dlatent.engine import held
 from dlatent.engine.executor import chosen, entry
-from dlatent.engine.part import Part, Sealed, Work, ended, lent, owned, settled, unsealed
+from dlatent.engine.held import assembled
+from dlatent.engine.part import Bundle, Part, Sealed, Work, ended, lent, owned, unsealed
 
 
 class Package:
@@ -55,27 +56,24 @@ def forget(keys: Iterable[Hashable]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Step:
-    """A task of a pass on a worker (see `graph.Node`), called with the package and the parts where they do not come
-    with the task, then with the chunks of a computed block, and with the results of other tasks.
+    """A task of a pass on a worker (see `task_graph.Node`), called with the package where it does not come with the
+    task, then with the bundles that its parts are in, the chunks of a computed block, and the results of other tasks.
 
     Parameters
     ----------
-    call, values, block, updates : as in `graph.Node`.
-    package, parts : what comes with the task.
-    groups : the parts that `call` gets, by their places in the pool of those that are given (see `executor.chosen`).
-    pool : number of parts that are given; None where they are given as one, those of all groups.
-    chunks : number of chunks.
+    call, values, groups, block, updates : as in `task_graph.Node`.
+    package : where it comes with the task.
+    bundles, chunks : their number.
     picks : of each result that `call` gets, which of those given it is, or has at which position.
     """
 
     call: Callable[..., Any]
     values: tuple[Any, ...]
+    groups: tuple[int | Sequence[int], ...]
     block: int | None
     updates: bool
     package: Package | None
-    parts: tuple[Sealed, ...]
-    groups: tuple[int | Sequence[int], ...]
-    pool: int | None
+    bundles: int
     chunks: int
     picks: tuple[tuple[int, int | None], ...]
 
@@ -86,32 +84,20 @@ class Step:
 
     def __call__(self, *given: Any) -> Any:
         """Do the work."""
-        package, given = (given[0], given[1:]) if self.package is None else (self.package, given)
-        count = 1 if self.pool is None else self.pool
-        pool: Sequence[Part] = [unsealed(part) for part in self.parts] or (
-            given[0] if self.pool is None else given[:count]
-        )
-        parts, given = chosen(pool, self.groups), given[count:]
-        chunks, results = given[: self.chunks], given[self.chunks :]
-        features = [] if self.block is None else [_assembled(parts[0], self.block, chunks)]
+        rest = iter(given)
+        work = opened(self.package or next(rest))
+        bundles: list[Bundle] = list(islice(rest, self.bundles))
+        chunks = list(islice(rest, self.chunks))
+        results = tuple(rest)
+
+        def part(group: int) -> Part:
+            return next(bundle.parts[group] for bundle in bundles if group in bundle.parts)
+
+        parts = chosen(part, self.groups)
+        features = [] if self.block is None else [assembled(parts[0].blocks[self.block], chunks)]
         inputs = [entry(results[number], at) for number, at in self.picks]
         if self.updates:
             # What other tasks made stays the scheduler's, which may need it again after a worker is lost.
             first, *others = inputs
             inputs = [owned(first), *map(lent, others)]
-        return self.call(opened(package), *self.values, *parts, *features, *inputs)
-
-
-def _assembled(part: Part, block: int, chunks: Iterable[Any]) -> Any:
-    source = part.blocks[block]
-    return settled(source, source.assemble(tuple(chunks)))
-
-
-def together(*parts: Part) -> tuple[Part, ...]:
-    """Some parts as one value."""
-    return parts
-
-
-def hold(cuts: tuple[int, ...], part: Part, *chunks: Any) -> Part:
-    """Put the blocks of a part together from computed chunks."""
-    return held.hold(part, cuts, *chunks)
+        return self.call(work, *self.values, *parts, *features, *inputs)

@@ -45,7 +45,7 @@ class ThreadExecutor(InProcess):
 
     def _called(self, task: Node, work: Work, progress: Progress, *results: Any) -> Any:
         inputs = [entry(result, ref.at) for result, ref in zip(results, task.inputs, strict=True)]
-        found = task.call(work, *task.values, *chosen(self.parts, task.groups), *inputs)
+        found = task.call(work, *task.values, *chosen(self.parts.__getitem__, task.groups), *inputs)
         progress.done(task.steps)
         return found
 

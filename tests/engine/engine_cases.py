@@ -15,7 +15,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import DataSource
 from dlatent.engine import tasks
-from dlatent.engine.part import Work, sealed
+from dlatent.engine.part import Bundle, Work, sealed
+from dlatent.engine.task_graph import Node
 from dlatent.errors import DataError
 
 COLUMNS = 12
@@ -155,24 +156,22 @@ def gram(block, weights) -> Gram:
 
 
 def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
-    """What a task of a cluster makes of parts, by their places `groups` among those that are `given`, and of the
-    results of other tasks that are given after them."""
-    parts = sum(1 if isinstance(group, int) else len(group) for group in groups)
-    chosen = tuple((at, None) for at in range(len(given) - parts)) if picks is None else picks
-    package = tasks.Package(sealed(vars(work), Work), work.token)
+    """What a task of a cluster makes of the parts of its `groups`, which are `given` in their order, and of the results
+    of other tasks that are given after them."""
+    needed = Node(call, groups=groups).needed
+    parts, results = given[: len(needed)], given[len(needed) :]
     step = tasks.Step(
         call=call,
         values=(),
+        groups=groups,
         block=None,
         updates=updates,
-        package=package,
-        parts=(),
-        groups=groups,
-        pool=parts,
+        package=tasks.Package(sealed(vars(work), Work), work.token),
+        bundles=len(parts),
         chunks=0,
-        picks=chosen,
+        picks=tuple((at, None) for at in range(len(results))) if picks is None else picks,
     )
-    return step(*given)
+    return step(*(Bundle({group: part}) for group, part in zip(needed, parts, strict=True)), *results)
 
 
 def same(left: Gram, right: Gram) -> bool:

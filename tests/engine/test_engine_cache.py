@@ -9,7 +9,7 @@ from engine_cases import drawn, held
 
 import dlatent.engine.sizes  # noqa: F401
 from dlatent.engine.cache import BlockCache, measured
-from dlatent.engine.part import parts_of
+from dlatent.engine.part import Bundle, parts_of
 
 
 def test_sizes_are_measured():
@@ -52,9 +52,9 @@ def test_dask_weighs_sparse_arrays_and_parts():
     assert sizeof(matrix.tocsc()) > 12 * matrix.nnz
     assert sizeof(matrix.tocoo()) > 12 * matrix.nnz
     (part,) = parts_of(held(np.zeros((1000, 100)), [1000]), None)
-    assert sizeof(part) > 800_000
+    assert sizeof(Bundle({0: part})) > 800_000
     (part,) = parts_of(drawn([1000]), None)
-    assert sizeof(part) < 10_000
+    assert sizeof(Bundle({0: part})) < 10_000
 
 
 def test_blocks_of_a_source_give_way_to_its_edges():

@@ -131,7 +131,7 @@ def test_light_parameters_travel_with_the_tasks_and_heavy_ones_once(two_processe
         for _ in range(2):
             assert all(np.array_equal(a, b) for a, b in zip(engine.run(Pass(product, wide)), expected, strict=True))
         first, second = (record.tasks for record in engine.passes)
-    assert first == 16 + 2 + 1 + (width > 1), "descriptions, one for each thread, a join, parameters"
+    assert first == 1 + 2 + 1 + (width > 1), "descriptions, one for each thread, a join, parameters"
     assert second == (2 if width == 1 else 2 + 1 + 1), "one for each thread, and for what is heavy a join"
 
 
@@ -233,7 +233,7 @@ def test_a_slow_worker_takes_fewer_groups_where_none_is_kept(two_processes):
     slow = next(iter(two_processes.run(os.getpid).values()))
     with connect(drawn([2] * 64), client=two_processes, cache_bytes=0) as engine:
         assert engine.run(Pass(done_by, slow)) < 24
-        assert engine.passes[0].tasks == 16 + 5, "no descriptions are sent before"
+        assert engine.passes[0].tasks == 1 + 16 + 5, "descriptions, one for each group, joins"
 
 
 def done_by(_block, slow):
@@ -463,7 +463,7 @@ def test_how_many_tasks_a_pass_has_depends_on_bytes_alone(two_processes, monkeyp
     with connect(source, client=two_processes) as engine:
         for pause in (0.0, 0.0, 0.12, 0.0):
             assert same(engine.run(Pass(paused_gram, (parameters(), pause))), serial(source))
-        assert [record.tasks for record in engine.passes] == [16 + 2 + 1, 2, 2, 2]
+        assert [record.tasks for record in engine.passes] == [1 + 2 + 1, 2, 2, 2]
         monkeypatch.setattr("dlatent.engine.cluster.LIGHT", 0)
         assert same(engine.run(Pass(paused_gram, (parameters(), 0.0))), serial(source))
         assert engine.passes[-1].tasks == 2 + 1, "a join of what is heavy for the driver"

@@ -38,7 +38,7 @@ from dlatent.arrays import Block, DataSource
 from dlatent.engine.cache import CACHE
 from dlatent.engine.connect import connect
 from dlatent.engine.order import groups, reduce_tree
-from dlatent.engine.part import Tally, Work, join, owned, parts_of, settled
+from dlatent.engine.part import Bundle, Tally, Work, join, owned, parts_of, settled
 from dlatent.engine.targets import CodedTargets
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Pass
@@ -270,11 +270,12 @@ def test_arrays_of_a_travelled_part_are_aligned():
     values = np.arange(2000.0 * COLUMNS).reshape(2000, COLUMNS)
     (part,) = parts_of(held(values, [2000]), None)
     beside: list[pickle.PickleBuffer] = []
-    message = pickle.dumps(part, protocol=5, buffer_callback=beside.append)
+    message = pickle.dumps(Bundle({0: part}), protocol=5, buffer_callback=beside.append)
     assert len(message) < values.nbytes  # the values are beside the message, and arrive at any address
     arrived = pickle.loads(message, buffers=[memoryview(b"x" + bytes(buffer))[1:] for buffer in beside])
-    assert arrived.blocks[0].values.flags.aligned
-    assert np.array_equal(arrived.blocks[0].values, values)
+    (block,) = arrived.parts[0].blocks
+    assert block.values.flags.aligned
+    assert np.array_equal(block.values, values)
 
 
 def test_features_are_brought_into_one_form():
