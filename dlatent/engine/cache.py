@@ -83,13 +83,8 @@ CACHE = BlockCache()
 """The cache of this process."""
 
 
-def trim(keys: Iterable[Hashable], cap: int) -> None:
-    """Forget all blocks of some sources in this process, where it keeps more than `cap` bytes."""
-    if CACHE.nbytes > cap:
-        release(keys)
-
-
-def release(keys: Iterable[Hashable]) -> None:
-    """Forget all blocks of some sources in this process."""
-    for key in keys:
-        CACHE.release(key)
+def release(keys: Iterable[Hashable], above: int = -1) -> None:
+    """Forget all blocks of some sources in this process, where it keeps more than `above` bytes."""
+    if CACHE.nbytes > above:
+        for key in keys:
+            CACHE.release(key)

@@ -9,9 +9,9 @@ Where nothing is kept between passes groups have no home, and go to whichever wo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from time import monotonic
@@ -22,7 +22,7 @@ from uuid import uuid4
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine import tasks
-from dlatent.engine.cache import trim
+from dlatent.engine.cache import release
 from dlatent.engine.dask_graph import DaskGraph, Key, chunks_of
 from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, layout_of, taken
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
@@ -51,34 +51,6 @@ KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
 
 
-@dataclass(frozen=True)
-class _Running:
-    """A pass under way.
-
-    `tail` are the joins that the driver makes itself; `futures` the results of tasks that it asks for, `watched` those
-    that only tell of progress, both by the number of the task; `sent` the number of tasks on the cluster.
-    """
-
-    task_graph: TaskGraph
-    tail: tuple[int, ...]
-    futures: dict[int, Future]
-    watched: dict[int, Future]
-    sent: int
-
-    def steps(self) -> int:
-        """Steps of tasks that are not watched."""
-        return self.task_graph.steps - sum(self.task_graph.tasks[number].steps for number in self.watched)
-
-    def results(self, found: Iterable[Any], work: Work) -> list[Any]:
-        """The results of the graph, from those of the futures."""
-        made = dict(zip(self.futures, found, strict=True))
-        for number in self.tail:
-            first, *others = (entry(made[ref.task], ref.at) for ref in self.task_graph.tasks[number].inputs)
-            # The first share of a sum is added to, but what has come may be read-only.
-            made[number] = self.task_graph.tasks[number].call(work, owned(first), *others)
-        return [entry(made[ref.task], ref.at) for ref in self.task_graph.results]
-
-
 class ClusterExecutor:
     """Each task at the home of its group; the tree on the workers, and one result to the driver, or where they are
     light a few, which the driver joins."""
@@ -93,8 +65,8 @@ class ClusterExecutor:
         self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
         self._nowhere = layout_of(self.parts, [ANYWHERE] * len(self.parts), {})
         self._source = source
-        self._chunks = [chunks_of(part.blocks) for part in self.parts]
-        self._computed = self._chunks[0] is not None
+        self._chunks = [chunks_of(part.blocks) or [] for part in self.parts]
+        self._computed = bool(self._chunks[0])
         self._heavy = source.in_memory or self._computed
         self._held = False
         self._homes: list[str] = []
@@ -114,7 +86,7 @@ class ClusterExecutor:
             self._held = held
             self._abandon()  # what was sent are the blocks, or is not
         if self._staged:
-            self._everywhere(partial(trim, self._keys), cache_bytes)
+            self._everywhere(partial(release, self._keys), cache_bytes)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
@@ -133,37 +105,42 @@ class ClusterExecutor:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
         staged = self._settle()
         task_graph = build(self._layout(work))
-        progress = Progress(task_graph.steps, tell)
-        running = self._begin(task_graph, work, watch=tell is not None)
-        for number, future in running.watched.items():
+        tail = self._tail(task_graph, work)
+        message = self._message(task_graph, work, tail)
+        wanted = list(dict.fromkeys(ref.task for ref in task_graph.without(tail)))
+        unasked = sorted(set(range(len(task_graph.tasks))).difference(wanted)) if tell is not None else []
+        watched = [number for number in unasked if task_graph.tasks[number].steps]
+        keys = [message.names[number] for number in (*wanted, *watched)]
+        futures = self._client.get(message.task_graph.built(), keys, sync=False)
+        asked, progress, unseen = futures[: len(wanted)], Progress(task_graph.steps, tell), task_graph.steps
+        for number, future in zip(watched, futures[len(wanted) :], strict=True):
+            unseen -= task_graph.tasks[number].steps
             future.add_done_callback(partial(_tell, progress, task_graph.tasks[number].steps))
         if self._spent_bytes >= LIGHT or len(self._spent) >= MOST_SPENT:
             self._release()  # after the message that the new pass was, which would wait for another 10 milliseconds
-        numbers = list(running.futures)
 
         def came(at: int) -> None:
-            progress.done(task_graph.tasks[numbers[at]].steps)
+            progress.done(task_graph.tasks[wanted[at]].steps)
 
-        def hold(result: Any) -> Any:
-            return taken(result, task_graph.results[0].at, take)  # all are at the same place of their task's result
-
-        hooks = (came if task_graph.singly else None, None if take is None else hold)
+        held = partial(taken, task_graph.results[0].at, take)  # all are at the same place of their task's result
+        hooks = (came if task_graph.singly else None, None if take is None else held)
         try:
-            found = results_of(self._client, list(running.futures.values()), self._homes, *hooks)
+            found = results_of(self._client, asked, self._homes, *hooks)
         except BaseException as error:
-            self._stop(work, running)
+            _release(futures)  # waiting tasks are forgotten, running ones stop before their next block
+            self._everywhere(halt, work.token)
             if isinstance(error, Stranded):
                 self._abandon()
             raise
-        results = running.results(found, work) if take is None else found
-        self._spent += running.futures.values()
+        results = _joined(task_graph, tail, dict(zip(wanted, found, strict=True)), work) if take is None else found
+        self._spent += asked
         if task_graph.singly:
             self._spent_bytes += LIGHT
         else:
             self._weights[_kind(work)] = nbytes = weight(results[0][0])
-            self._spent_bytes += len(task_graph.without(running.tail)) * nbytes
-            progress.done(running.steps())
-        return results, running.sent + staged
+            self._spent_bytes += len(task_graph.without(tail)) * nbytes
+            progress.done(unseen)
+        return results, len(message.task_graph) + staged
 
     def _release(self) -> None:
         """Release the results of passes that the driver has."""
@@ -218,7 +195,7 @@ class ClusterExecutor:
     def _hold(self, task_graph: DaskGraph, name: str) -> list[Key]:
         """The tasks that put the blocks of each group together from their chunks."""
         for group, home in enumerate(self._homes):
-            chunks = self._chunks[group] or []
+            chunks = self._chunks[group]
             for block in chunks:
                 task_graph.include(block.tasks, home)
             cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
@@ -234,29 +211,22 @@ class ClusterExecutor:
         places = replace(self._nowhere, homes=homes, threads=self._threads, heavy=self._heavy)
         return replace(places, computed=computed, bundled=not free and not computed)
 
-    def _begin(self, task_graph: TaskGraph, work: Work, *, watch: bool) -> _Running:
-        """Send the tasks of a pass.
+    def _message(self, task_graph: TaskGraph, work: Work, tail: Sequence[int]) -> Message:
+        """The tasks of a pass but its tail.
 
         Where groups meet, blocks that the cluster computes are held for the time of the pass, by Dask on disk where
         memory is short: computed where they are needed, they would be computed as often as there are groups.
         """
-        tail, message = self._tail(task_graph, work), Message(work, task_graph)
-        bundles, each = self._staged, self._each
+        message, bundles, each = Message(work, task_graph), self._staged, self._each
         if self._computed and not self._held and isinstance(work.pass_.meeting, Pairs | Tiles):
             bundles, each = self._hold(message.task_graph, f"{work.pass_.name}-blocks-{work.token}"), 1
         for number, task in enumerate(task_graph.tasks):
             if number not in tail:
-                needed = dict.fromkeys(group // each for group in task.needed)
-                chunks = None if task.block is None else self._chunks[task.needed[0]]
-                block = chunks[task.block] if chunks is not None and task.block is not None else None
+                everything = range(min(1, len(task.groups)))
+                needed = everything if len(bundles) == 1 else dict.fromkeys(group // each for group in task.needed)
+                block = None if task.block is None else self._chunks[task.needed[0]][task.block]
                 message.add(number, [bundles[one] for one in needed], block)
-        wanted = list(dict.fromkeys(ref.task for ref in task_graph.without(tail)))
-        unseen = set(range(len(task_graph.tasks))).difference(wanted) if watch else ()
-        others = [number for number in sorted(unseen) if task_graph.tasks[number].steps]
-        keys = [message.names[number] for number in (*wanted, *others)]
-        futures = self._client.get(message.task_graph.built(), keys, sync=False)
-        asked, watched = zip(wanted, futures, strict=False), zip(others, futures[len(wanted) :], strict=True)
-        return _Running(task_graph, tail, dict(asked), dict(watched), len(message.task_graph))
+        return message
 
     def _tail(self, task_graph: TaskGraph, work: Work) -> tuple[int, ...]:
         """The joins that the driver makes itself, as what they join is light, because a task that waits for others
@@ -267,16 +237,20 @@ class ClusterExecutor:
             return task_graph.joins
         return task_graph.joins[-1:] if nbytes * FAN_IN < LIGHT else ()
 
-    def _stop(self, work: Work, running: _Running) -> None:
-        """Withdraw a failed pass: waiting tasks are forgotten, running ones stop before their next block."""
-        _release([*running.futures.values(), *running.watched.values()])
-        self._everywhere(halt, work.token)
-
     def _everywhere(self, function: Callable[[Any], None], value: Any) -> None:
         """Call a function in every worker process; a cluster that is gone has nothing to be told."""
         if self._client.status == "running":
             with suppress(Exception):
                 self._client.run(function, value, on_error="ignore")
+
+
+def _joined(task_graph: TaskGraph, tail: Sequence[int], made: dict[int, Any], work: Work) -> list[Any]:
+    """The results of a graph, from those that its tail joins."""
+    for number in tail:
+        first, *others = (entry(made[ref.task], ref.at) for ref in task_graph.tasks[number].inputs)
+        # The first share of a sum is added to, but what has come may be read-only.
+        made[number] = task_graph.tasks[number].call(work, owned(first), *others)
+    return [entry(made[ref.task], ref.at) for ref in task_graph.results]
 
 
 def _kind(work: Work) -> tuple[str, str]:

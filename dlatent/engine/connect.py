@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Executor, OnProgress
+from dlatent.engine.in_process import InProcess
 from dlatent.engine.nested import cluster_of, own_worker
-from dlatent.engine.serial import SerialExecutor
 from dlatent.engine.session import OnPass, Session
 from dlatent.engine.targets import Targets
-from dlatent.engine.threads import ThreadExecutor
 from dlatent.errors import DataError, EngineError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Where: TypeAlias = "Client | str | None"
-"""Where passes run: on the cluster of a client, with None on that at hand or on threads; "serial" in a plain loop."""
+"""Where passes run: on the cluster of a client, with None on that at hand or on threads; "serial": one by one."""
 
 OF_A_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}-")
 """What the client is called that a worker makes for its tasks.  A thread that a task starts and waits for must not take
@@ -45,8 +44,8 @@ def connect(
     source : the blocks of the data.
     targets : the rows that blocks carry: an (N, L) array, a picklable `rows(start, stop)`, or None.
     client : a `distributed.Client`; None takes the active one, or the threads of this process where there is none, and
-        inside a task of a Dask worker those of its process, unless data lie on the cluster; "serial" is the reference
-        for-loop.  No client is ever created here.
+        inside a task of a Dask worker those of its process, unless data lie on the cluster; "serial" is the reference,
+        one task after the other.  No client is ever created here.
     cache_bytes : cap of the blocks kept between passes, per worker process; None means 40 % of a worker's memory.
     edges : the graph between the samples, for passes with neighbour sums.
     on_pass, on_progress : called with each `PassRecord`, and with (groups done, groups in all) during a pass.
@@ -72,11 +71,9 @@ def _executor(
     cache_bytes: int | None = None,
     graph: Graph | None = None,
 ) -> Executor:
-    client = client or _client_at_hand(source)
-    if client == "serial":
-        return SerialExecutor(source, targets, cache_bytes, graph)
-    if client is None:
-        return ThreadExecutor(source, targets, cache_bytes, graph)
+    client = client or (active_client() if own_worker() is None else cluster_of(source))
+    if client is None or client == "serial":
+        return InProcess(source, targets, cache_bytes, graph, serial=client == "serial")
     if client.asynchronous:
         raise EngineError(
             "The client is asynchronous; passes need a client made with `Client(..., asynchronous=False)`."
@@ -84,10 +81,6 @@ def _executor(
     from dlatent.engine.cluster import ClusterExecutor
 
     return ClusterExecutor(client, source, targets, cache_bytes, graph)
-
-
-def _client_at_hand(source: DataSource) -> Client | None:
-    return active_client() if own_worker() is None else cluster_of(source)
 
 
 def active_client() -> Client | None:

@@ -51,10 +51,10 @@ def project(work: Work, part: Part) -> Share:
     """R₀ of a part: the rows of its blocks, one below the other."""
     started, found, tally = perf_counter(), list[Rows](), Tally()
     with pinned():
-        for position, loaded in read_ahead(part, work):
-            found.append(_edges(work).rows(block_of(part, position, loaded.features), work.pass_.parameters))
-            tally = tally.plus(loaded.cost())
-            del loaded
+        for block, cost in read_ahead(part, work):
+            found.append(_edges(work).rows(block, work.pass_.parameters))
+            tally = tally.plus(cost)
+            del block
     return stacked(found), tally.since(started)
 
 
@@ -79,8 +79,12 @@ def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
 def spread(work: Work, part: Part, own: Share, *near: Packed) -> Share:
     """R_k of a part from its own R_{k−1} and those of the groups that it has edges to."""
     started = perf_counter()
-    found, read = _hop(part, work, own[0], near)
-    return found, own[1].plus(Tally(read)).since(started)
+    pieces, read = pieces_of(work, part)
+    rows = {group: found for packed in near for group, found in packed.rows.items()}
+    with pinned():
+        total = _edges(work).keep(own[0], work.pass_.parameters)
+        total = add_neighbours(total, pieces, [rows[piece.group] for piece in pieces])
+    return total, own[1].plus(Tally(read)).since(started)
 
 
 def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
@@ -92,9 +96,8 @@ def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Sha
 
 def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:
     """The last hop of a part, for a fold that follows."""
-    started = perf_counter()
-    met, read = _hop(part, work, own[0], near)
-    return Exchanged(first[0], met), own[1].plus(Tally(read)).since(started)
+    met, tally = spread(work, part, own, *near)
+    return Exchanged(first[0], met), tally
 
 
 def fold_met_block(
@@ -107,14 +110,6 @@ def fold_met_block(
 
 def _edges(work: Work) -> Edges:
     return cast(Edges, work.pass_.meeting)
-
-
-def _hop(part: Part, work: Work, own: Rows, near: Sequence[Packed]) -> tuple[Rows, int]:
-    pieces, read = pieces_of(work, part)
-    rows = {group: found for packed in near for group, found in packed.rows.items()}
-    with pinned():
-        total = _edges(work).keep(own, work.pass_.parameters)
-        return add_neighbours(total, pieces, [rows[piece.group] for piece in pieces]), read
 
 
 def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -> Rows:

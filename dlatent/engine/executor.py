@@ -1,19 +1,13 @@
-"""What an executor is: it runs the tasks of a pass somewhere.  There are three: serial, threads, cluster."""
+"""What an executor is: it runs the tasks of a pass somewhere, in this process or on a cluster."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
-from dlatent.arrays import DataSource, Graph
-from dlatent.engine.cache import trim
-from dlatent.engine.machine import cache_share, memory
-from dlatent.engine.part import Part, Share, Work, ended, handed_over, keys_of, parts_of
+from dlatent.engine.part import Part, Share, Work
 from dlatent.engine.records import Resources
-from dlatent.engine.targets import Targets, as_rows
 from dlatent.engine.task_graph import Layout, TaskGraph
 
 OnProgress: TypeAlias = Callable[[int, int], None]
@@ -22,9 +16,6 @@ Take: TypeAlias = Callable[[Any], None]
 """Gets the values of a result in the place of the caller."""
 Build: TypeAlias = Callable[[Layout], TaskGraph]
 """Makes the graph of a pass for the places where the groups lie now."""
-
-THIS_PROCESS = "here"
-"""The home of all groups in one process."""
 
 
 class Executor(Protocol):
@@ -79,37 +70,6 @@ class Progress:
                     self._tell(self._done, self._total)
 
 
-class InProcess:
-    """What the executors within this process share: the parts, which all lie here."""
-
-    kind: str
-    """What the resources call it."""
-
-    def __init__(
-        self, source: DataSource, targets: Targets, threads: int, cache_bytes: int | None, graph: Graph | None
-    ) -> None:
-        limit = memory()
-        cap = cache_share(limit) if cache_bytes is None else cache_bytes
-        self.resources = Resources(self.kind, 1, threads, limit, cap)
-        self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
-        # A task costs next to nothing here: none takes several groups.
-        self.layout = layout_of(self.parts, self.homes(), {THIS_PROCESS: threads})
-        self._keys = keys_of(source, graph)
-
-    def homes(self) -> list[str]:
-        """The worker of each group."""
-        return [THIS_PROCESS] * len(self.parts)
-
-    def keep(self, cache_bytes: int) -> None:
-        """Keep so many bytes of blocks between passes."""
-        self.resources = replace(self.resources, cache_bytes=cache_bytes)
-        trim(self._keys, cache_bytes)
-
-    def close(self) -> None:
-        """Free the cached blocks."""
-        ended(self._keys)
-
-
 def layout_of(parts: Sequence[Part], homes: Sequence[str], threads: Mapping[str, int]) -> Layout:
     """Where the groups lie."""
     sizes = tuple(sum(block.nbytes for block in part.blocks) for part in parts)
@@ -126,29 +86,11 @@ def entry(result: Any, at: int | None) -> Any:
     return result if at is None else result[at]
 
 
-def taken(result: Any, at: int | None, take: Take | None) -> Any:
-    """The same, whose values `take` gets where there is one."""
+def taken(at: int | None, take: Take | None, result: Any) -> Any:
+    """The same; with `take`, which gets the values of this share, an empty one with its cost."""
     found: Share = entry(result, at)
-    return found if take is None else handed_over(found, take)
-
-
-def users(task_graph: TaskGraph) -> Counter[int]:
-    """How often the result of each task is asked for."""
-    return Counter(
-        ref.task for refs in (task_graph.results, *(task.inputs for task in task_graph.tasks)) for ref in refs
-    )
-
-
-__all__ = [
-    "THIS_PROCESS",
-    "Build",
-    "Executor",
-    "InProcess",
-    "OnProgress",
-    "Progress",
-    "Take",
-    "chosen",
-    "entry",
-    "taken",
-    "users",
-]
+    if take is None:
+        return found
+    values, tally = found
+    take(values)
+    return (), tally

@@ -20,11 +20,7 @@ class HeldBlock:
     stop: int
     nbytes: int
     features: Features
-
-    @property
-    def collection(self) -> tuple[Any, ...] | None:
-        """None: nothing is left to compute."""
-        return None
+    collection: tuple[Any, ...] | None = None
 
     def load(self) -> Features:
         """The block."""
@@ -38,12 +34,10 @@ class HeldBlock:
 
 def hold(group: int, cuts: tuple[int, ...], bundle: Bundle, *chunks: Any) -> Bundle:
     """A part of a bundle, its blocks put together from chunks, of which `cuts[i] … cuts[i + 1]` belong to block i."""
-    part = bundle.parts[group]
-    found = [assembled(source, chunks[a:b]) for source, (a, b) in zip(part.blocks, pairwise(cuts), strict=True)]
-    blocks = [
-        HeldBlock(source.start, source.stop, measured(features), features)
-        for source, features in zip(part.blocks, found, strict=True)
-    ]
+    part, blocks = bundle.parts[group], list[HeldBlock]()
+    for source, (first, last) in zip(part.blocks, pairwise(cuts), strict=True):
+        features = assembled(source, chunks[first:last])
+        blocks.append(HeldBlock(source.start, source.stop, measured(features), features))
     return Bundle({group: replace(part, blocks=tuple(blocks), in_memory=True)})
 
 
@@ -57,9 +51,5 @@ def shell(part: Part) -> Part:
 
     A block source says so by a method `without_collection()`, which gives a source that can still `assemble`.
     """
-    return replace(part, blocks=tuple(_shell(block) for block in part.blocks))
-
-
-def _shell(block: BlockSource) -> BlockSource:
-    lighter: Any = getattr(block, "without_collection", None)
-    return block if lighter is None else lighter()
+    blocks: list[Any] = [getattr(block, "without_collection", lambda block=block: block)() for block in part.blocks]
+    return replace(part, blocks=tuple(blocks))

@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from dlatent.arrays import Block
 from dlatent.blas import pinned
-from dlatent.engine.part import Part, Share, Tally, Work, block_of, owned, read_ahead
+from dlatent.engine.part import Part, Share, Tally, Work, owned, read_ahead
 from dlatent.passes import Pairs
 
 
@@ -68,10 +68,10 @@ def _meet(work: Work, own: Part, others: Sequence[Part], share: Share | None) ->
                 for block in mine:
                     values = _met(mine, block, values, work)
                 continue
-            for position, loaded in read_ahead(other, work):
-                values = _met(mine, block_of(other, position, loaded.features), values, work)
-                tally = tally.plus(loaded.cost())
-                del loaded
+            for block, cost in read_ahead(other, work):
+                values = _met(mine, block, values, work)
+                tally = tally.plus(cost)
+                del block
         if others[-1].index < work.groups - 1:
             return values, tally.since(started)
         function = _pairs(work).finish
@@ -106,12 +106,11 @@ def meet_once(work: Work, owns: Sequence[Part], others: Sequence[Part]) -> tuple
                 for later in mine[at:]:
                     introduce(block, later)
             for other in owns[number + 1 :] if same else others:
-                for position, loaded in read_ahead(other, work):
-                    block = block_of(other, position, loaded.features)
+                for block, cost in read_ahead(other, work):
                     for one in mine:
                         introduce(one, block)
-                    tally = tally.plus(loaded.cost())
-                    del loaded, block
+                    tally = tally.plus(cost)
+                    del block
             del mine  # before the blocks of the next part are read
     sides = [owns] if same else [owns, others]
     values = [tuple(gained[part.first + at] for part in side for at in range(len(part.blocks))) for side in sides]
@@ -143,9 +142,9 @@ def tiles(work: Work, resident: bool, guests: Sequence[Part], hosts: Sequence[Pa
 def _taken(part: Part, work: Work, *, first: bool = False) -> tuple[list[Block], Tally]:
     """All blocks of a part, and what they cost; `first` counts those that lie in memory as read."""
     blocks, tally = list[Block](), Tally()
-    for position, loaded in read_ahead(part, work):
-        blocks.append(block_of(part, position, loaded.features))
-        tally = tally.plus(loaded.cost(first=first))
+    for block, cost in read_ahead(part, work, first=first):
+        blocks.append(block)
+        tally = tally.plus(cost)
     return blocks, tally
 
 
@@ -171,11 +170,10 @@ def finish(work: Work, owns: Sequence[Part], share: Share) -> tuple[Share, ...]:
         values = values[len(own.blocks) :]
         if function is not None:
             with pinned():
-                for position, loaded in read_ahead(own, work):
-                    block = block_of(own, position, loaded.features)
+                for position, (block, cost) in enumerate(read_ahead(own, work)):
                     made[position] = function(block, made[position], work.pass_.parameters)
-                    tally = tally.plus(loaded.cost())
-                    del loaded, block
+                    tally = tally.plus(cost)
+                    del block
         found.append((_result(tuple(made), work), tally.since(started)))
         tally = Tally()
     return tuple(found)

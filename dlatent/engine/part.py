@@ -193,11 +193,10 @@ def run_part(work: Work, part: Part, exchanged: Exchanged | None = None) -> Shar
     total, tally = None, Tally()
     first = part.in_memory and work.first
     with pinned():
-        for position, loaded in read_ahead(part, work):
-            block = block_of(part, position, loaded.features, exchanged)
+        for block, cost in read_ahead(part, work, first=first, exchanged=exchanged):
             total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
-            tally = tally.plus(loaded.cost(first=first)._replace(counted=counted(work, block)))
-            del loaded, block  # before the next is waited for, so that two blocks are in memory and not three
+            tally = tally.plus(cost._replace(counted=counted(work, block)))
+            del block  # before the next is waited for, so that two blocks are in memory and not three
     return total, tally.since(started)
 
 
@@ -265,13 +264,6 @@ def fold_block(
         block = block_of(part, position, features, exchanged)
         total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
     return total, tally.plus(Tally(measured(features), 1, counted=counted(work, block))).since(started)
-
-
-def handed_over(share: Share, take: Callable[[Any], None]) -> Share:
-    """An empty share with the cost of one whose values are given away."""
-    values, tally = share
-    take(values)
-    return (), tally
 
 
 def join(work: Work, *shares: Share) -> Share:
@@ -376,10 +368,12 @@ def _made_read_only(features: Features) -> Features:
     return features
 
 
-def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
-    """The blocks of a part in order; while one is used, the next is read in the background.
+def read_ahead(
+    part: Part, work: Work, *, first: bool = False, exchanged: Exchanged | None = None
+) -> Iterator[tuple[Block, Tally]]:
+    """The blocks of a part in order, and what each cost; while one is used, the next is read in the background.
 
-    Errors: EngineError where the pass was stopped meanwhile.
+    `first` counts those that lie in memory as read.  Errors: EngineError where the pass was stopped meanwhile.
     """
 
     def begin(position: int) -> _Loaded | Future[_Loaded] | None:
@@ -399,7 +393,7 @@ def read_ahead(part: Part, work: Work) -> Iterator[tuple[int, _Loaded]]:
             assert current is not None
             if work.token in _halted:
                 raise EngineError(f"The pass {work.pass_.name!r} was stopped because another part of it failed.")
-            yield position, current
+            yield block_of(part, position, current.features, exchanged), current.cost(first=first)
             del current
     finally:
         if isinstance(ahead, Future) and not ahead.cancel():  # a failed pass leaves nothing behind that still reads

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import scipy.sparse as sp
@@ -14,33 +15,13 @@ from dlatent.engine.cache import measured
 from dlatent.engine.exchange import Packed
 from dlatent.engine.part import Bundle
 
-
-def sizeof_compressed(matrix: Any) -> int:
-    """Bytes of the three arrays of a compressed sparse array."""
-    return measured(matrix)
-
-
-def sizeof_coordinates(matrix: Any) -> int:
-    """Bytes of the values and coordinates of a sparse array in coordinate form."""
-    return int(matrix.data.nbytes) + sum(int(axis.nbytes) for axis in matrix.coords)
-
-
-def sizeof_bundle(bundle: Bundle) -> int:
-    """Bytes of the blocks that parts themselves hold."""
-    return sum(1000 + part.nbytes for part in bundle.parts.values())
-
-
-def sizeof_packed(packed: Packed) -> int:
-    """Bytes of the rows that were sent here."""
-    return 1000 + packed.nbytes
-
-
+_BYTES: dict[Any, Callable[[Any], int]] = {
+    sp.csr_array: measured,
+    sp.csc_array: measured,
+    sp.coo_array: lambda matrix: sum(array.nbytes for array in (matrix.data, *matrix.coords)),
+    Bundle: lambda bundle: sum(1000 + part.nbytes for part in bundle.parts.values()),  # blocks that parts hold
+    Packed: lambda packed: 1000 + packed.nbytes,  # rows that were sent here
+}
 _register: Any = dask_sizes.sizeof.register
-for _kind, _size in (
-    (sp.csr_array, sizeof_compressed),
-    (sp.csc_array, sizeof_compressed),
-    (sp.coo_array, sizeof_coordinates),
-    (Bundle, sizeof_bundle),
-    (Packed, sizeof_packed),
-):
+for _kind, _size in _BYTES.items():
     _register(_kind, _size)
