@@ -28,7 +28,7 @@ from benchmarks.cluster import WORKERS, local_cluster
 from benchmarks.processes import Stopwatch
 from benchmarks.table import grouped, markdown, middle, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
-from dlatent.engine.order import reduce_tree
+from dlatent.order import reduce_tree
 
 ROWS, COLUMNS, DIRECTIONS = 10, 20, 3
 BLOCKS = (16, 64, 256, 1_024, 4_096)

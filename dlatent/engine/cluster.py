@@ -30,12 +30,12 @@ from dlatent.engine.held import hold, shell
 from dlatent.engine.machine import cache_share, granted
 from dlatent.engine.message import LIGHT, Message
 from dlatent.engine.nested import aside
-from dlatent.engine.order import FAN_IN
 from dlatent.engine.part import Bundle, Sealed, Work, ended, halt, keys_of, owned, parts_of, sealed, unsealed, weight
 from dlatent.engine.placement import place
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
 from dlatent.engine.task_graph import ANYWHERE, Layout, TaskGraph
+from dlatent.order import FAN_IN
 from dlatent.passes import Alone, Pairs, Tiles
 
 Future: TypeAlias = Any

@@ -22,9 +22,9 @@ from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, 
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
 from dlatent.engine.malloc import give_back, keep
-from dlatent.engine.order import groups, reduce_tree
 from dlatent.engine.targets import RowsOf, window
 from dlatent.errors import DataError, EngineError
+from dlatent.order import groups, reduce_tree
 from dlatent.passes import Pass
 
 T = TypeVar("T")

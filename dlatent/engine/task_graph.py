@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from dlatent.engine import exchange, pairs, part
-from dlatent.engine.order import FAN_IN, branches, reduce_tree, stretches
 from dlatent.engine.pairs import meetings
 from dlatent.engine.placement import Strip, meeting_places, strips
+from dlatent.order import FAN_IN, branches, reduce_tree, stretches
 from dlatent.passes import Edges, Pairs, Pass, Tiles
 
 BUNDLE_BYTES = 64_000_000

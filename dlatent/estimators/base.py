@@ -15,7 +15,6 @@ from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph
 from dlatent.blas import pinned
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.exchange import Traffic
-from dlatent.engine.order import group_count, task_count
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import (
@@ -45,6 +44,7 @@ from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.order import group_count, task_count
 from dlatent.passes import Pass
 
 NOT_FINITE = "array must not contain infs or NaNs"

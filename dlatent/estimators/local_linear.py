@@ -13,7 +13,6 @@ import numpy.typing as npt
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.blas import pinned
 from dlatent.engine.connect import Where, connect
-from dlatent.engine.order import groups
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning
@@ -32,6 +31,7 @@ from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.local_linear.neighbours import Neighbours
 from dlatent.local_linear.smallest import Eigenpairs
+from dlatent.order import groups
 from dlatent.stores.joint_rows import Table
 
 REFERENCE_BYTES = 2**30

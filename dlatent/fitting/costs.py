@@ -9,6 +9,7 @@ from __future__ import annotations
 from dlatent.fitting.plan import Cost, Machine, Problem, size
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
+from dlatent.order import FAN_IN, MOST_STRETCHES
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
@@ -51,11 +52,6 @@ HOPS = 2
 """Exchanges of a pass with neighbour sums: Δ reaches the neighbours of neighbours."""
 STRIPS = 4
 """Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
-STRETCHES = 128
-"""Groups of blocks up to which they meet one by one in passes over pairs, as the engine has it; more meet several by
-several."""
-FAN_IN = 4
-"""Statistics that a node of the tree of groups joins, as the engine has it."""
 
 
 def shares_driver(machine: Machine) -> bool:
@@ -108,7 +104,7 @@ def paired_memory(problem: Problem, machine: Machine, groups: int = 1) -> int:
     """The groups of blocks that a thread holds in a pass over pairs: its own, and that which it meets where they meet
     as a whole; and all that meet in a task, where their blocks travel from worker to worker."""
     if (problem.in_memory or problem.computed) and not shares_driver(machine):
-        groups += 2 * ((group_number(problem) - 1) // STRETCHES)
+        groups += 2 * ((group_number(problem) - 1) // MOST_STRETCHES)
     return groups * machine.threads * -(-problem.nbytes // group_number(problem))
 
 

@@ -4,7 +4,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from dlatent.engine.order import ENOUGH_GROUPS
+from dlatent.order import ENOUGH_GROUPS
 
 NO_PAUSES = {f"distributed.worker.memory.{kind}": False for kind in ("target", "spill", "pause")}
 """For workers in this process: what they take for their own memory is that of all tests together, which comes near the
@@ -37,4 +37,4 @@ def seven_workers():
 @pytest.fixture(autouse=True)
 def groups_as_of_large_data(monkeypatch):
     """Small test data get as many groups, and so as deep a tree, as large data."""
-    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", ENOUGH_GROUPS)
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", ENOUGH_GROUPS)

@@ -13,8 +13,8 @@ from dask.core import get_dependencies
 from engine_cases import COLUMNS, drawn, held, kill_once, parameters, refuse_at
 
 from dlatent.engine.connect import connect
-from dlatent.engine.order import group_count
 from dlatent.errors import DataError
+from dlatent.order import group_count
 from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]

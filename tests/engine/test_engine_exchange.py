@@ -186,7 +186,7 @@ def at_odd_address(values):
 
 @pytest.mark.parametrize("sizes", [(90,), (40, 50)])
 def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
-    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", 1)
     source = drawn(sizes)
     (part, *_) = parts_of(source, None, open_graph(GRAPH[:90][:, :90]))
     work = Work.of(neighbour_pass(send, gathered, 0.5, keep=keep, hops=1), first=False, groups=1)

@@ -37,10 +37,10 @@ from hypothesis import strategies as st
 from dlatent.arrays import Block, DataSource
 from dlatent.engine.cache import CACHE
 from dlatent.engine.connect import connect
-from dlatent.engine.order import groups, reduce_tree
 from dlatent.engine.part import Bundle, Tally, Work, join, owned, parts_of, settled
 from dlatent.engine.targets import CodedTargets
 from dlatent.errors import DataError, EngineError
+from dlatent.order import groups, reduce_tree
 from dlatent.passes import Pass
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
@@ -349,7 +349,7 @@ def test_passes_start_no_threads_once_a_thread_has_its_reader(monkeypatch):
 
 
 def test_a_failed_pass_leaves_nothing_that_still_reads(monkeypatch):
-    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 1)
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", 1)
     reading = threading.Event()
 
     class Slow(DrawnRows):

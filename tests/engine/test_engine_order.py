@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlatent.engine.order import (
+from dlatent.engine.placement import place
+from dlatent.order import (
     FAN_IN,
     GROUP_BYTES,
     SMALL_GROUP_BYTES,
@@ -14,7 +15,6 @@ from dlatent.engine.order import (
     task_count,
     tree_levels,
 )
-from dlatent.engine.placement import place
 
 sizes = st.lists(st.integers(0, 10**9), min_size=1, max_size=80)
 
@@ -46,7 +46,7 @@ def test_halves_and_quarters_of_the_groups_are_right_to_half_a_block(count, last
 
 
 def test_number_of_groups(monkeypatch):
-    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", 4)
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", 4)
     assert group_count([1] * 3) == 3
     assert group_count([1] * 4096) == 4
     assert [group_count([SMALL_GROUP_BYTES] * count) for count in (5, 7, 8, 11, 15, 16)] == [4, 4, 8, 8, 12, 16]

@@ -18,13 +18,13 @@ from engine_cases import COLUMNS, FailingRows, drawn, held, on_worker
 
 from dlatent.arrays import DataSource, add
 from dlatent.engine.connect import connect
-from dlatent.engine.order import groups
 from dlatent.engine.pairs import finish as finish_part
 from dlatent.engine.pairs import gain
 from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.engine.placement import FEWEST_STRIPS, meeting_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.fitting import costs
+from dlatent.order import groups
 from dlatent.passes import pair_pass, tile_pass
 from dlatent.stores.sink import RowSink
 
@@ -37,7 +37,7 @@ THIN = np.random.default_rng(5).normal(size=(ROWS, 3)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def fewer_groups(groups_as_of_large_data, monkeypatch):
     """A tree of two levels, and not a task for each of 16 × 16 pairs of groups."""
-    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", GROUPS)
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", GROUPS)
 
 
 class Request(NamedTuple):
@@ -178,7 +178,7 @@ def test_values_of_a_mutual_pass_join_in_the_order_of_the_blocks_group_by_group(
 @pytest.fixture
 def many_groups(monkeypatch):
     """Six groups meet two by two, as 1,024 do eight by eight."""
-    monkeypatch.setattr("dlatent.engine.order.MOST_STRETCHES", 3)
+    monkeypatch.setattr("dlatent.order.MOST_STRETCHES", 3)
 
 
 @pytest.mark.parametrize("blocks", [1, 5, 6, 7, 17])
@@ -215,7 +215,7 @@ def test_many_groups_have_the_bits_of_the_serial_engine(client, kind, cache_byte
 
 def test_every_block_sees_the_others_in_one_order_however_many_meet_at_a_time(monkeypatch):
     expected = serial(drawn(SIZES)).tobytes()
-    monkeypatch.setattr("dlatent.engine.order.MOST_STRETCHES", 3)
+    monkeypatch.setattr("dlatent.order.MOST_STRETCHES", 3)
     assert serial(drawn(SIZES)).tobytes() == expected
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from dlatent.engine import exchange, pairs, part
 from dlatent.engine.message import Message
-from dlatent.engine.order import reduce_tree
 from dlatent.engine.part import Work
 from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, pass_graph, rows_graph, survey_graph
+from dlatent.order import reduce_tree
 from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
 
 ALONE = Pass(max, None)
@@ -160,7 +160,7 @@ def test_the_graph_of_a_graph_pass_is_linear_in_the_groups(workers):
 def test_groups_meet_as_often_as_they_should(layout, stretches):
     every = list(product(range(layout.groups), repeat=2))
     once = list(combinations_with_replacement(range(layout.groups), 2))
-    with patch("dlatent.engine.order.MOST_STRETCHES", stretches), patch("dlatent.engine.placement.ENOUGH_STRIPS", 30):
+    with patch("dlatent.order.MOST_STRETCHES", stretches), patch("dlatent.engine.placement.ENOUGH_STRIPS", 30):
         graphs = [pass_graph(pass_, layout) for pass_ in MEETINGS.values()]
     for task_graph, call, expected in zip(
         graphs, (pairs.meet, pairs.meet_once, pairs.tiles), (every, once, once), strict=True

@@ -21,9 +21,9 @@ from distributed import Client, LocalCluster
 
 from dlatent import PPCA, Callback, CorrespondencePPCA, KernelPPCA, RelationalPPCA
 from dlatent.arrays import DataSource
-from dlatent.engine.order import ENOUGH_GROUPS
 from dlatent.engine.session import Session
 from dlatent.errors import StoreError
+from dlatent.order import ENOUGH_GROUPS
 from dlatent.stores.atomic import new_store
 from dlatent.stores.graph import ingest_graph
 from dlatent.stores.open import open as open_data
@@ -53,7 +53,7 @@ def client(request: pytest.FixtureRequest) -> Any:
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """And small data make as many tasks as large ones, so that every worker has some."""
     monkeypatch.setattr(Session, "keep", lambda session, _: session._executor.keep(0))
-    monkeypatch.setattr("dlatent.engine.order.FEWEST_GROUPS", ENOUGH_GROUPS)
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", ENOUGH_GROUPS)
 
 
 def dense(path: Path, values: np.ndarray[Any, Any] = X, chunks: tuple[int, int] = (25, 15)) -> Path:

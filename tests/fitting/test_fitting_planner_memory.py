@@ -13,7 +13,6 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent import PPCA, CorrespondencePPCA, PlanError, RelationalPPCA, SupervisedPPCA
-from dlatent.engine import order
 from dlatent.fitting import costs
 from dlatent.fitting.costs import subspace_bound
 from dlatent.fitting.plan import Problem
@@ -79,11 +78,6 @@ def test_more_groups_wait_for_each_other_in_a_deeper_tree():
     statistic = 8 * 2_000**2
     held = [(plan.alternatives[0].worker_memory - 140 * MIB) / statistic for plan in found]
     assert all(low < value < 1.8 * low for low, value in zip((7.7, 11.7, 14.7, 21.2), held, strict=True)), held
-
-
-def test_the_tree_is_that_of_the_engine():
-    assert costs.FAN_IN == order.FAN_IN
-    assert costs.STRETCHES == order.MOST_STRETCHES
 
 
 def test_a_task_holds_all_groups_that_meet_in_it_where_their_blocks_travel():

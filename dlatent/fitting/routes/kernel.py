@@ -18,7 +18,6 @@ from dlatent.fitting.costs import (
     MIB,
     SKEWNESS,
     SPARSE_GRAM_RATE,
-    STRETCHES,
     TASK_SECONDS,
     cache_room,
     driver_base,
@@ -58,6 +57,7 @@ from dlatent.linear_gaussian.kernel_passes import (
     meet_write,
 )
 from dlatent.operators.kernels import Kernel
+from dlatent.order import MOST_STRETCHES
 from dlatent.passes import Pass, Run, pair_pass
 
 VALUE_RATE = 0.2e9
@@ -200,7 +200,9 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
         seconds += SKEWNESS * problem.nnz**2 / problem.features / SPARSE_GRAM_RATE / 2.0
     else:
         seconds += 2.0 * pairs * problem.features / GEMM_RATE
-    return seconds / (machine.workers * machine.threads) + TASK_SECONDS * min(group_number(problem), STRETCHES) ** 2
+    return (
+        seconds / (machine.workers * machine.threads) + TASK_SECONDS * min(group_number(problem), MOST_STRETCHES) ** 2
+    )
 
 
 def _columns(problem: Problem) -> int:
