@@ -86,6 +86,7 @@ class Pass(Generic[P, S]):
         lie in memory stay as they are, so the result must not depend on it.
     count : counts something in every block beside the map, where blocks do not meet each other; the engine adds it up.
     cached : whether blocks that are read may stay in memory for later passes.
+    recorded : whether a checkpoint may keep the result in the place of the pass; not where `map` writes something.
     name : of the pass in records and displays of progress.
     """
 
@@ -96,6 +97,7 @@ class Pass(Generic[P, S]):
     form: Form | None = field(default=None, kw_only=True)
     count: Callable[[Block], int] | None = field(default=None, kw_only=True)
     cached: bool = field(default=True, kw_only=True)
+    recorded: bool = field(default=True, kw_only=True)
     name: str = field(default="pass", kw_only=True)
 
 
@@ -130,12 +132,14 @@ def pair_pass(
     finish: Callable[[Block, V, P], Any] | None = None,
     combine: Callable[[Any, Any], Any] | None = None,
     mutual: bool = False,
+    recorded: bool = True,
     name: str = "pairs",
 ) -> Pass[Any, Any]:
     """A pass in which every block meets every block; see `Pairs`.  Without `combine` the results are a tuple."""
     listed = combine is None
     meeting = Pairs(along, finish, mutual, listed)
-    return Pass(cast(Any, meet), parameters, combine=combine or operator.add, meeting=meeting, name=name)
+    combine = combine or operator.add
+    return Pass(cast(Any, meet), parameters, combine=combine, meeting=meeting, recorded=recorded, name=name)
 
 
 def tile_pass(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_overwrite
+from dlatent.cli.arguments import UsageError, add_overwrite
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.places import require_free
@@ -24,13 +26,32 @@ def register(commands: Any) -> None:
     for kind in add_models(parser).values():
         kind.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
         kind.add_argument("--quiet", action="store_true", help="show no progress")
+        kind.add_argument(
+            "--checkpoint",
+            metavar="PLACE",
+            help="directory or URL that gets the result of every pass, till all is done",
+        )
+        kind.add_argument("--resume", action="store_true", help="go on with the checkpoint, where there is one")
         add_overwrite(kind)
         kind.set_defaults(run=run)
+
+
+@contextmanager
+def _told_how_to_go_on(checkpoint: str | None) -> Iterator[None]:
+    """Say with an interrupt how the fit goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if checkpoint is None:
+            raise
+        raise type(error)(f"; {checkpoint} has the passes so far: go on by the same command with --resume") from error
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     require_free(arguments.output, overwrite=arguments.overwrite)
+    if arguments.resume and arguments.checkpoint is None:
+        raise UsageError("--resume needs --checkpoint PLACE")
     model = model_of(arguments)
     data, inputs = data_of(arguments), inputs_of(arguments)
     with warnings.catch_warnings(), connected(arguments) as client:
@@ -40,9 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
         with Screen(quiet=arguments.quiet) as screen:
             screen.line(f"solver {plan.solver} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
             progress = FitProgress(screen, plan, model.tol)
-            model.fit(data, **inputs, client=client, callbacks=[progress.callback])
+            kept = {"checkpoint": arguments.checkpoint, "resume": arguments.resume}
+            with _told_how_to_go_on(arguments.checkpoint):
+                model.fit(data, **inputs, client=client, callbacks=[progress.callback], **kept)
             progress.finish()
     model.save(arguments.output, overwrite=arguments.overwrite)
+    if arguments.checkpoint is not None:
+        from dlatent.stores.checkpoint import discard
+
+        discard(arguments.checkpoint)
     seconds = perf_counter() - started
     found = {"model": arguments.output, **model._facts(), "seconds": seconds}
     words = model._words() | {"seconds": f"{seconds:.1f}, with the plan and the saving"}

@@ -1,4 +1,4 @@
-"""`dlatent inspect`: what a store holds, a model, data or edges."""
+"""`dlatent inspect`: what a store holds, a model, data or edges, or a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def register(commands: Any) -> None:
         "inspect",
         help="what a store holds",
         description="Of a model: components, noise, passes and warnings. Of data: shape, chunks, labels, weighting. "
-        "Of edges: samples, edges, degrees.",
+        "Of edges: samples, edges, degrees. Of a checkpoint: what is fitted, and how far.",
     )
-    parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store")
+    parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store or a checkpoint")
     add_missing_chunks(parser)
     add_model_size(parser)
     add_json(parser)
@@ -31,8 +31,17 @@ def register(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look into the store, and show what is there."""
     from dlatent.stores.atomic import MARKER, RESULT
+    from dlatent.stores.checkpoint import read_header
     from dlatent.stores.open import open_node
 
+    header = read_header(arguments.path)
+    if header is not None:
+        found = describe_checkpoint(arguments.path, header)
+        if arguments.json:
+            show.as_json(found)
+        else:
+            _print_checkpoint(found)
+        return OK
     marker, missing_chunks = open_node(arguments.path).attrs.get(MARKER), arguments.missing_chunks
     kind = marker.get("kind") if isinstance(marker, dict) else None
     if kind == RESULT:
@@ -51,6 +60,29 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         display(found)
     return OK
+
+
+def describe_checkpoint(path: str, header: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint is of, and what it has."""
+    from dlatent.stores.checkpoint import recorded
+
+    count, size = recorded(path)
+    return {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
+
+
+def _print_checkpoint(found: dict[str, Any]) -> None:
+    data = {name: own for name, own in found.items() if isinstance(own, dict) and "shape" in own}
+    shapes = (f"{name} {' × '.join(f'{n:,}' for n in own['shape'])} {own['dtype']}" for name, own in data.items())
+    show.facts(
+        f"{found['checkpoint']}: the checkpoint of a fit of {found['model']}",
+        {
+            "parameters": ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items()),
+            "data": "; ".join(shapes),
+            "solver": found["choices"].get("solver"),
+            "results": f"{found['results']} of passes or their stages, {found['bytes'] / 1e6:,.1f} MB",
+            "versions": ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
+        },
+    )
 
 
 def describe_graph(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from dlatent.engine.machine import memory
 
@@ -23,6 +23,20 @@ class PassRecord:
     cached: int
     tasks: int
     busy_seconds: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The record of a pass or of a part of it, and what it counted beside (`Pass.count`)."""
+
+    record: PassRecord
+    counted: int
+
+    def plus(self, other: Cost) -> Cost:
+        """Both together."""
+        one, two = self.record, other.record
+        sums = (getattr(one, field.name) + getattr(two, field.name) for field in fields(one)[1:])
+        return Cost(PassRecord(one.name, *sums), self.counted + other.counted)
 
 
 @dataclass(frozen=True)

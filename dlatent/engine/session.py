@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial, reduce
 from itertools import chain
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +18,33 @@ import numpy.typing as npt
 from dlatent.arrays import Block, DataSource
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
-from dlatent.engine.part import Share, Tally, Work
-from dlatent.engine.records import PassRecord, Resources
+from dlatent.engine.part import Share, Tally, Work, owned
+from dlatent.engine.records import Cost, PassRecord, Resources
 from dlatent.engine.task_graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.errors import EngineError
+from dlatent.order import FAN_IN, reduce_tree
 from dlatent.passes import Alone, Edges, Pass, Tiles
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+GROUPS_EACH = 8
+"""Groups of a stage for each thread at least: where a stage ends, threads wait for the last one."""
+MOST_STAGES = 64
+
 OnPass: TypeAlias = Callable[[PassRecord], None]
+
+
+class Journal(Protocol):
+    """Knows the results of passes that an interrupted fit has made, and gets those that are made."""
+
+    def recall(self, work: Any) -> Any:
+        """The result that was recorded of some work, as a tuple of one; None where there is none."""
+        ...
+
+    def record(self, work: Any, result: Any) -> None:
+        """Keep the result of some work."""
+        ...
 
 
 class Session:
@@ -53,6 +71,7 @@ class Session:
         self._begun = self._closed = False
         self._count: Callable[[Block], int] | None = None
         self.counted = 0
+        self.journal: Journal | None = None
 
     @property
     def resources(self) -> Resources:
@@ -68,12 +87,39 @@ class Session:
         if self._count is not None and isinstance(pass_.meeting, Alone | Edges):
             pass_, self._count = replace(pass_, count=self._count), None
         needs = needs_of(self.survey()) if isinstance(pass_.meeting, Edges) else []
-        shares = self._passed(pass_, lambda layout: pass_graph(pass_, layout, needs))
-        if isinstance(pass_.meeting, Tiles):
-            entries = dict(chain.from_iterable(found.items() for found, _ in shares))
-            return tuple(entries[pair] for pair in sorted(entries))  # type: ignore[return-value]
-        ((result, _),) = shares
-        return result  # type: ignore[no-any-return]
+        if self.journal is not None and pass_.recorded:
+            return self._journalled(pass_, needs, self.journal)  # type: ignore[no-any-return]
+        shares, cost = self._executed(pass_, lambda layout: pass_graph(pass_, layout, needs))
+        self._note(cost)
+        return _result(pass_, shares)  # type: ignore[no-any-return]
+
+    def _journalled(self, pass_: Pass[Any, Any], needs: Sequence[Sequence[int]], journal: Journal) -> Any:
+        """The same, in stages, of which each is recorded; those that were recorded before are not made again."""
+        results, costs = list[Any](), list[Cost]()
+        for stage in self._stages(pass_):
+            work = (pass_, None if stage is None else (stage.start, stage.stop))
+            found = journal.recall(work)
+            if found is None:
+                build = partial(pass_graph, pass_, needs=needs, stage=stage)
+                shares, cost = self._executed(pass_, build, stage=stage)
+                result = _result(pass_, shares)
+                journal.record(work, (result, cost))
+            else:
+                ((result, cost),) = found
+            results.append(result)
+            costs.append(cost)
+        self._note(reduce(Cost.plus, costs))
+        return reduce_tree(results.__getitem__, lambda parts: reduce(pass_.combine, _first_owned(parts)), len(results))
+
+    def _stages(self, pass_: Pass[Any, Any]) -> list[range | None]:
+        """The groups of a long pass a few at a time: nodes of the tree of groups of one width, so that they meet as in
+        one go."""
+        groups, width = len(self._executor.parts), 1
+        while width < max(GROUPS_EACH * self.resources.total_threads, groups // MOST_STAGES):
+            width *= FAN_IN
+        if not isinstance(pass_.meeting, Alone) or width >= groups:
+            return [None]
+        return [range(start, min(start + width, groups)) for start in range(0, groups, width)]
 
     def count_beside(self, function: Callable[[Block], int]) -> None:
         """Count something in every block during the next pass that maps whole blocks; `counted` is the sum of all."""
@@ -86,14 +132,16 @@ class Session:
         nobody holds all of them but the caller. Groups come in any order, from any thread, several at a time, and one
         may come again after a failure.
         """
-        self._passed(replace(pass_, combine=operator.add), rows_graph, take)
+        _, cost = self._executed(replace(pass_, combine=operator.add), rows_graph, take)
+        self._note(cost)
 
     def run_block(self, pass_: Pass[Any, S], block: int, /) -> S:
         """The result of one block alone."""
         group = next(g for g, part in enumerate(self._executor.parts) if block < part.first + len(part.blocks))
         position = block - self._executor.parts[group].first
-        ((result, _),) = self._passed(pass_, lambda layout: block_graph(layout, group, position), whole=False)
-        return result  # type: ignore[no-any-return]
+        shares, cost = self._executed(pass_, lambda layout: block_graph(layout, group, position), whole=False)
+        self._note(cost)
+        return shares[0][0]  # type: ignore[no-any-return]
 
     @contextmanager
     def over(self, source: DataSource) -> Iterator[Session]:
@@ -101,7 +149,7 @@ class Session:
         self._require_open()
         executor = self._open(source, cache_bytes=self.resources.cache_bytes)
         with Session(source, executor, self._open, self.on_pass, self.on_progress) as other:
-            other.passes = self.passes
+            other.passes, other.journal = self.passes, self.journal
             yield other
 
     def keep(self, cache_bytes: int) -> None:
@@ -126,24 +174,41 @@ class Session:
         cap, groups = self.resources.cache_bytes, len(self._executor.parts)
         return Work.of(pass_, first=not self._begun, groups=groups, cache_bytes=cap)
 
-    def _passed(
-        self, pass_: Pass[Any, Any], build: Build, take: Take | None = None, *, whole: bool = True
-    ) -> list[Share]:
-        """Run a pass and write its record."""
+    def _executed(
+        self,
+        pass_: Pass[Any, Any],
+        build: Build,
+        take: Take | None = None,
+        *,
+        whole: bool = True,
+        stage: range | None = None,
+    ) -> tuple[list[Share], Cost]:
+        """The shares of a pass, or of a stage of it, and their cost."""
         self._require_open()
         started = perf_counter()
-        shares, tasks = self._executor.execute(build, self._work(pass_), self.on_progress, take)
+        tell = self.on_progress
+        if tell is not None and stage is not None:
+            tell = partial(_told, tell, stage.start, len(self._executor.parts))
+        shares, tasks = self._executor.execute(build, self._work(pass_), tell, take)
         self._begun = self._begun or whole
-        cost = Tally()
-        for _, tally in shares:
-            cost = cost.plus(tally)
+        tally = reduce(Tally.plus, (tally for _, tally in shares), Tally())
+        record = PassRecord(
+            pass_.name,
+            perf_counter() - started,
+            tally.bytes_read,
+            tally.blocks,
+            tally.cached,
+            tasks,
+            tally.busy_seconds,
+        )
+        return shares, Cost(record, tally.counted)
+
+    def _note(self, cost: Cost) -> None:
+        """Write the record of a pass."""
         self.counted += cost.counted
-        seconds = perf_counter() - started
-        record = PassRecord(pass_.name, seconds, cost.bytes_read, cost.blocks, cost.cached, tasks, cost.busy_seconds)
-        self.passes.append(record)
+        self.passes.append(cost.record)
         if self.on_pass is not None:
-            self.on_pass(record)
-        return shares
+            self.on_pass(cost.record)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -162,6 +227,26 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _result(pass_: Pass[Any, Any], shares: Sequence[Share]) -> Any:
+    """The result of a pass, from the shares that its graph gives."""
+    if isinstance(pass_.meeting, Tiles):
+        entries = dict(chain.from_iterable(found.items() for found, _ in shares))
+        return tuple(entries[pair] for pair in sorted(entries))
+    ((result, _),) = shares
+    return result
+
+
+def _told(tell: OnProgress, before: int, total: int, done: int, _: int) -> None:
+    """Tell of the progress of a stage as one of the whole pass."""
+    tell(before + done, total)
+
+
+def _first_owned(parts: Iterable[Any]) -> Iterator[Any]:
+    """The parts, of which the first may be added to."""
+    first, *others = parts
+    return iter((owned(first), *others))
 
 
 def _nothing(*_values: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -87,6 +87,14 @@ class TaskGraph:
         inside = set(joins)
         return tuple(ref for join in joins for ref in self.tasks[join].inputs if ref.task not in inside) or self.results
 
+    def shifted(self, by: int) -> TaskGraph:
+        """The same for groups of numbers so much higher."""
+        tasks = (
+            replace(task, groups=tuple(g + by if isinstance(g, int) else [one + by for one in g] for g in task.groups))
+            for task in self.tasks
+        )
+        return replace(self, tasks=tuple(tasks))
+
     @property
     def steps(self) -> int:
         """What a display of progress counts to."""
@@ -121,9 +129,22 @@ class Layout:
         """Number of groups."""
         return len(self.homes)
 
+    def only(self, groups: range) -> Layout:
+        """The same of some consecutive groups, which are numbered from 0."""
+        own = slice(groups.start, groups.stop)
+        return replace(self, nbytes=self.nbytes[own], blocks=self.blocks[own], homes=self.homes[own])
 
-def pass_graph(pass_: Pass[Any, Any], layout: Layout, needs: Sequence[Sequence[int]] = ()) -> TaskGraph:
-    """The tasks of a pass; `needs[g]` are the groups that group g has edges to, where rows meet their neighbours."""
+
+def pass_graph(
+    pass_: Pass[Any, Any], layout: Layout, needs: Sequence[Sequence[int]] = (), stage: range | None = None
+) -> TaskGraph:
+    """The tasks of a pass; `needs[g]` are the groups that group g has edges to, where rows meet their neighbours.
+
+    `stage` are the groups below one node of the tree, where the result of that is asked for, of blocks that do not
+    meet.
+    """
+    if stage is not None:
+        return _joined(layout.only(stage)).shifted(stage.start)
     match pass_.meeting:
         case Edges(hops=hops):
             return _over_edges(layout, needs, hops)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -27,11 +27,12 @@ from dlatent.errors import (
     PrecisionWarning,
 )
 from dlatent.estimators.callbacks import Callback, Listeners
+from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.facts import Facts, component_facts, noise_facts, total_variance
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
 from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
-from dlatent.estimators.inputs import ScoresLike, Seed
+from dlatent.estimators.inputs import PathLike, ScoresLike, Seed
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.restored import noise_name, restored_outcome, restored_specification
 from dlatent.estimators.saved import Estimator
@@ -55,6 +56,8 @@ ONLY_DENSE = (
 )
 ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
 BYTES_PER_ENTRY = 12
+CHOICES = ("solver", "max_rank", "columns_at_once", "column_blocks")
+"""What of a plan decides which passes a fit makes."""
 WARNINGS = {
     "convergence": ConvergenceWarning,
     "floor": NoiseFloorWarning,
@@ -71,6 +74,10 @@ class Given:
     source: DataSource
     targets: EncodedTargets | None = None
     graph: Graph | None = None
+
+    def named(self) -> dict[str, Any]:
+        """All of it by name."""
+        return {"data": self.source, "targets": self.targets, "graph": self.graph}
 
 
 @dataclass(frozen=True)
@@ -198,23 +205,36 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _planned(self, task: Task, session: Session) -> Plan:
         return make_plan(task.problem, session.resources, solver="auto" if self.solver == "em" else self.solver)
 
+    def _planned_again(self, plan: Plan, task: Task, session: Session, choices: dict[str, Any]) -> Plan:
+        """The plan with the choices that a checkpoint has kept."""
+        if {name: getattr(plan, name) for name in CHOICES} == choices:
+            return plan
+        return replace(make_plan(task.problem, session.resources, solver=choices["solver"]), **choices)
+
     def _plan(self, given: Given, client: Where) -> Plan:
         """What a fit will cost."""
         with connect(given.source, client=client, graph=given.graph) as session:
             return self._planned(self._task(session, given), session)
 
-    def _fit(self, given: Given, client: Where, callbacks: Sequence[Callback]) -> Self:
+    def _fit(
+        self, given: Given, client: Where, callbacks: Sequence[Callback], checkpoint: PathLike | None, resume: bool
+    ) -> Self:
         """Fit the model to what is given, and tell what a user should know of it."""
         rows = None if given.targets is None else given.targets.rows
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
         with (
             connect(given.source, targets=rows, client=client, graph=given.graph) as session,
+            ExitStack() as opened,
             pinned(),
             sound_algebra(),
         ):
             task = self._task(session, given)
             plan = self._planned(task, session)
+            choices = {name: getattr(plan, name) for name in CHOICES}
+            journal = opened.enter_context(checkpointed(checkpoint, resume, self, given.named(), choices))
+            if journal is not None:
+                session.journal, plan = journal, self._planned_again(plan, task, session, journal.choices)
             session.keep(plan.cache_bytes)
             if self.zero_rows == "keep" and self._missing == "raise":
                 session.count_beside(self._count(given.source))

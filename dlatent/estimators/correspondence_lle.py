@@ -68,20 +68,22 @@ class CorrespondenceLLE(LocalLinearModel):
         on: Names = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Embed all views together.
 
         Parameters: `views`, data sets (N_v, D_v) of any kind, by name or in order; `correspondence` (m, views), integer
         pairs of rows for two views, or a row of each view, −1 where absent, others being samples of their own; or
         `on`, the name of labels that the views share (an xarray coordinate, a column), or labels by view; `y` is
-        ignored; `client` and `callbacks` as in PPCA.fit.
+        ignored; `client`, `callbacks`, `checkpoint`, `resume` as in PPCA.fit.
         Errors: DataError for contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
         """
         self._check_hyperparameters()
         data = named(views)
         sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
         table = joined_rows(correspondence, on, data, sources)
-        self._fit(list(sources), list(sources.values()), table, client, callbacks)
+        self._fit(list(sources), list(sources.values()), table, client, callbacks, checkpoint, resume)
         return self
 
     @property

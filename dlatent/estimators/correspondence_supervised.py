@@ -125,6 +125,8 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         labelled: Mask = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Fit the model: the maximum of Σ log p(the views and the targets that each sample has).
 
@@ -132,11 +134,13 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         the order of `transform` (the lines of the correspondence, then the other rows of each view), (N,) or (N, L),
         or a mapping from the name of one view to the targets of its rows; NaN, None or (class labels) −1 where there
         are none; `labelled`, booleans for the same rows as `y`, another way to say which have targets; `client`,
-        `callbacks` as in PPCA.
+        `callbacks`, `checkpoint`, `resume` as in PPCA.
         Errors: DataError naming view and row (also: no labelled row, one class, wrong length, partly missing outputs);
         PlanError before data move; warns as PPCA.
         """
-        return self._fit(self._given_targets(views, y, labelled, correspondence, on), client, callbacks)
+        return self._fit(
+            self._given_targets(views, y, labelled, correspondence, on), client, callbacks, checkpoint, resume
+        )
 
     def _new_samples(self, views: Views, y: Any, correspondence: Pairing, on: Names) -> JointSamples:
         """Joint samples of new data, with their targets."""

@@ -34,16 +34,27 @@ class Fits(RowModel):
         """
         return self._plan(self._given(X), client)
 
-    def fit(self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()) -> Self:
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
         """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
 
         Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
         path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
-        process's threads); `callbacks` hear how the fit goes on.
-        Errors: DataError naming row, column and block; PlanError before data move; warns ConvergenceWarning,
-        NoiseFloorWarning, PrecisionWarning, DataWarning.
+        process's threads); `callbacks` hear how the fit goes on; `checkpoint`, a directory or URL that gets the result
+        of every pass, so that after an interruption the same call with `resume=True` goes on behind the last one (or
+        begins, where there is no checkpoint) and gives the same bits; it stays until you remove it.
+        Errors: DataError naming row, column and block; PlanError before data move; StoreError for a checkpoint of
+        another fit, with what differs; warns ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning.
         """
-        return self._fit(self._given(X), client, callbacks)
+        return self._fit(self._given(X), client, callbacks, checkpoint, resume)
 
 
 class Transforms(LinearModel):

@@ -18,6 +18,7 @@ from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.estimators.base import INITIAL_MEAN, initial_mean, sound_algebra
 from dlatent.estimators.callbacks import Callback, Listeners
+from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.estimators.fitted_views import FittedView, check_table, restored_views, view_variables
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
@@ -66,6 +67,8 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         table: Table,
         client: Where,
         callbacks: Sequence[Callback],
+        checkpoint: PathLike | None,
+        resume: bool,
     ) -> None:
         if self.n_components >= len(table) - 1:
             raise DataError(
@@ -76,7 +79,13 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             FittedView(name, source.shape, rows_of(source), source.labels.features)
             for name, source in zip(names, sources, strict=True)
         )
-        with connect(sources[0], client=client) as session, pinned(), sound_algebra():
+        data = {**dict(zip(names, sources, strict=True)), "table": table}
+        with (
+            connect(sources[0], client=client) as session,
+            checkpointed(checkpoint, resume, self, data, {}) as session.journal,
+            pinned(),
+            sound_algebra(),
+        ):
             found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
         graphs, recalls = zip(*found, strict=True)
         self._views, self._table = views, table
@@ -307,17 +316,27 @@ class LocallyLinearEmbedding(LocalLinearModel):
         self._check_hyperparameters()
         return self._plan(open_input(X)[0])
 
-    def fit(self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()) -> Self:
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
         """Embed samples × features of any kind that `dlatent.stores.open` takes.
 
-        Parameters: `X` (N, D); `y` is ignored; `client` and `callbacks` as in PPCA.fit.
+        Parameters: `X` (N, D); `y` is ignored; `client`, `callbacks`, `checkpoint`, `resume` as in
+        PPCA.fit.
         Errors: DataError naming row, column and block, or the sets into which the graph falls apart; warns
         ConvergenceWarning, DataWarning.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
         table = np.arange(source.shape[0])[:, None]
-        self._fit(["X"], [source], table, client, callbacks)
+        self._fit(["X"], [source], table, client, callbacks, checkpoint, resume)
         return self
 
     def fit_transform(

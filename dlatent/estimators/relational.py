@@ -18,7 +18,7 @@ from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.graph_model import GraphModel
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import RelationalSupervisedHyperparameters
-from dlatent.estimators.inputs import Data, GraphLike, Mask, Seed, TargetsLike
+from dlatent.estimators.inputs import Data, GraphLike, Mask, PathLike, Seed, TargetsLike
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.target_heads import (
     DrawsWithTargets,
@@ -82,15 +82,17 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
         graph: GraphLike = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Fit the model to samples × features and the graph between the samples.
 
-        Parameters: `X` (N, D) and `client`, `callbacks` as in PPCA; `graph`, what `dlatent.stores.graph.open_graph`
-        takes or returns: a symmetric sparse adjacency matrix (N, N), a Zarr store of one, a networkx graph; `y` is
-        ignored.
+        Parameters: `X` (N, D) and `client`, `callbacks`, `checkpoint`, `resume` as in PPCA; `graph`, what
+        `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse adjacency matrix (N, N), a Zarr store of
+        one, a networkx graph; `y` is ignored.
         Errors: DataError naming row, column and block, or the edge; PlanError before data move; warns as PPCA.
         """
-        return self._fit(self._in_graph(self._given(X), graph), client, callbacks)
+        return self._fit(self._in_graph(self._given(X), graph), client, callbacks, checkpoint, resume)
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)): their means and covariances.
@@ -195,13 +197,18 @@ class RelationalSupervisedPPCA(
         graph: GraphLike = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Fit the model to features, targets of all samples or of some, and the graph between the samples.
 
-        Parameters: `X`, `y`, `labelled`, `client`, `callbacks` as in SupervisedPPCA; `graph` as in RelationalPPCA.
+        Parameters: `X`, `y`, `labelled`, `client`, `callbacks`, `checkpoint`, `resume` as in SupervisedPPCA; `graph` as
+        in RelationalPPCA.
         Errors: DataError (also: some samples without targets where γ = 0 or there are more than 20,000), PlanError.
         """
-        return self._fit(self._in_graph(self._given_targets(X, y, labelled), graph), client, callbacks)
+        return self._fit(
+            self._in_graph(self._given_targets(X, y, labelled), graph), client, callbacks, checkpoint, resume
+        )
 
     def predictive_variance(self) -> Array:
         """Variance of each output of a sample without edges, given its features (L,)."""

@@ -186,14 +186,17 @@ class FitsTargets(RowTargets):
         labelled: Mask = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
 
         Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
-        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `callbacks` as in PPCA.
+        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `callbacks`,
+        `checkpoint`, `resume` as in PPCA.
         Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
         """
-        return self._fit(self._given_targets(X, y, labelled), client, callbacks)
+        return self._fit(self._given_targets(X, y, labelled), client, callbacks, checkpoint, resume)
 
 
 class TransformsWithTargets(RowTargets):

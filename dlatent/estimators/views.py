@@ -18,7 +18,7 @@ from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.facts import Facts, component_facts, total_variance
-from dlatent.estimators.inputs import Names, Pairing, TargetsLike, Views
+from dlatent.estimators.inputs import Names, Pairing, PathLike, TargetsLike, Views
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import JointSamples, ViewResults, arrangement, opened
 from dlatent.fitting.outcome import Outcome
@@ -155,6 +155,8 @@ class CorrespondenceModel(ViewResults):
         on: Names = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
     ) -> Self:
         """Fit the model to all samples: those of several views, and those that have only one.
 
@@ -163,10 +165,10 @@ class CorrespondenceModel(ViewResults):
         (m, views) of rows, −1 where a sample lacks a view (an array, a data frame with a column for each view, a
         DataArray): the other rows of a view are samples that have no other; `on`, instead, the name of labels that
         the views share (an xarray coordinate, an index or a column), or a mapping from views to labels; `client`,
-        `callbacks` as in PPCA.
+        `callbacks`, `checkpoint`, `resume` as in PPCA.
         Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
         """
-        return self._fit(self._given(self._to_fit(views, correspondence, on)), client, callbacks)
+        return self._fit(self._given(self._to_fit(views, correspondence, on)), client, callbacks, checkpoint, resume)
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         sources = joint_source(given.source).views

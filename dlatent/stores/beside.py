@@ -91,7 +91,7 @@ def sweep(path: Path) -> None:
     put_back(path)
     for leftover in (*_found(path, HOST), *_found(path, OLD + HOST)):
         with contextlib.suppress(OSError):
-            held = _lock(leftover)
+            held = hold(leftover)
             try:
                 remove(leftover)
             finally:
@@ -108,7 +108,7 @@ def put_back(path: Path) -> bool:
         try:
             if not aside.name.startswith(f".{path.name}{PARTIAL}{OLD}{HOST}"):
                 raise PermissionError("another machine has put it there")
-            held = _lock(aside, wait=True)
+            held = hold(aside, wait=True)
             try:
                 if not os.path.lexists(path):
                     aside.rename(path)
@@ -131,7 +131,7 @@ def replace(partial: Path, path: Path) -> None:
         return
     aside, held = beside(path, OLD), None
     with contextlib.suppress(OSError):
-        held = _lock(path)
+        held = hold(path)
     try:
         path.rename(aside)
         try:
@@ -161,7 +161,7 @@ def _found(path: Path, tag: str) -> Iterator[Path]:
         yield from sorted(path.parent / name for name in os.listdir(path.parent) if name.startswith(prefix))
 
 
-def _lock(directory: Path, *, wait: bool = False) -> int:
+def hold(directory: Path, *, wait: bool = False) -> int:
     """A descriptor that holds the lock of a directory. Errors: BlockingIOError where another one holds it."""
     found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -175,7 +175,7 @@ def _lock(directory: Path, *, wait: bool = False) -> int:
 def _held(directory: Path) -> bool:
     """Hold the lock of a new directory; whether it is still there. Errors: as `_lock`."""
     try:
-        held = _lock(directory)
+        held = hold(directory)
     except (BlockingIOError, FileNotFoundError):
         raise
     except OSError:  # no locks on this file system

@@ -151,6 +151,53 @@ def test_a_terminated_command_leaves_nothing_where_nothing_was(commands: Command
     assert os.listdir(folder) == []
 
 
+def variables(place: Path) -> dict[str, bytes]:
+    """All that a model holds but what its passes cost."""
+    found = zarr.open_group(place, mode="r", use_consolidated=False)
+    names = (name for name, _ in found.arrays() if name == "pass_name" or not name.startswith("pass_"))
+    return {name: np.asarray(found[name][...]).tobytes() for name in names}  # type: ignore[index]
+
+
+MOMENTS = int(os.environ.get("DLATENT_TEST_MOMENTS", "2"))
+"""Seeded moments at which each kind of fit is killed; 50 take about an hour for all of them."""
+RESUMED = {
+    "ppca": ["ppca", "--solver", "krylov"],
+    "factor analysis": ["fa"],
+    "missing": ["ppca", "--missing", "nan"],
+    "mixture": ["mixture", "--mixtures", "2"],
+    "kernel": ["kernel", "--solver", "recomputed"],
+}
+
+
+@pytest.mark.parametrize("kind", RESUMED)
+def test_a_fit_that_is_killed_at_any_moment_goes_on_to_the_same_bits(
+    commands: Commands, store: Path, tmp_path: Path, kind: str
+) -> None:
+    words: list[object] = ["fit", RESUMED[kind][0], store, "-k", "2", *RESUMED[kind][1:], "--quiet"]
+    assert commands([*words, "-o", tmp_path / "whole.zarr"])[0] in (0, 6)
+    expected = variables(tmp_path / "whole.zarr")
+    place, kept = tmp_path / "model.zarr", tmp_path / "kept"
+    words += ["-o", place, "--checkpoint", kept, "--resume", "--overwrite"]
+    status, counted = commands(words)
+    assert status in (0, 6)
+    assert not kept.exists()
+    rng = np.random.default_rng(len(kind))
+    for moment in sorted(rng.integers(1, int(counted), MOMENTS).tolist()):
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            place_before = variables(place)
+            status, said = commands(words, number, moment)
+            assert status in (-signal.SIGKILL, 143), said
+            if status == 143 and kept.exists() and list(kept.glob("*.npz")):
+                assert said in (
+                    "dlatent: terminated\n",  # before the fit began, or when it was over
+                    f"dlatent: terminated; {kept} has the passes so far: go on by the same command with --resume\n",
+                )
+            assert variables(place) == place_before == expected
+        assert commands(words)[0] in (0, 6)
+        assert variables(place) == expected
+        assert sorted(os.listdir(tmp_path)) == ["model.zarr", "whole.zarr"]
+
+
 def test_a_terminated_command_ends_its_workers(tmp_path: Path) -> None:
     """Sent when the second pass is told of, so that the workers have blocks and tasks."""
     rows, folder = np.random.default_rng(0).standard_normal((4000, 60)), tmp_path / "out"

@@ -161,7 +161,7 @@ class StoredRoute(RecomputedRoute):
         with made_by(task).kept() as (sink, stored):
             kernel = settled(made_by(task).kernel, survey(task, run))
             diagonal = _diagonal(kernel, run)
-            run(pair_pass(meet_write, WriteRequest(kernel, sink), combine=operator.add, name="kernel"))
+            run(pair_pass(meet_write, WriteRequest(kernel, sink), combine=operator.add, recorded=False, name="kernel"))
 
             def asked(thin: Array) -> Pass[TriangleRequest, Array]:
                 return Pass(block_triangle, TriangleRequest(thin, sink.bounds), name="products")

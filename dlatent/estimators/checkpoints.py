@@ -1,0 +1,98 @@
+"""Checkpoints of fits: what must be the same for one to go on, and which of the plan's choices it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any, cast
+
+from dlatent.arrays import DataSource, Graph
+from dlatent.errors import DataError
+from dlatent.estimators.inputs import PathLike
+from dlatent.stores.checkpoint import Checkpoint
+from dlatent.stores.joint import JointSource
+from dlatent.stores.joint_rows import JointRows
+from dlatent.stores.packed import fingerprint
+
+PACKAGES = ("dlatent", "numpy", "scipy")
+"""Packages of which another version may give other bits."""
+GRAPH_ROWS = 1000
+"""First and last rows of a graph that are compared."""
+
+
+@contextmanager
+def checkpointed(
+    place: PathLike | None,
+    resume: bool,
+    model: Any,
+    data: Mapping[str, Any],
+    choices: Mapping[str, Any],
+) -> Iterator[Checkpoint | None]:
+    """The checkpoint of a fit while that runs; None without a place.
+
+    Parameters: `data`, what is fitted, by name: sources, targets, a graph, tables of rows; `choices`, JSON values that
+    a checkpoint keeps, so that a fit that goes on makes the same passes.
+    Errors: StoreError as `Checkpoint`; DataError where the fit could not be made again.
+    """
+    if place is None:
+        if resume:
+            raise DataError("resume=True needs the place of the checkpoint, as in fit(…, checkpoint='fit.checkpoint')")
+        yield None
+        return
+    parameters = model.get_params(deep=False)
+    if not isinstance(parameters.get("random_state", 0), int):
+        raise DataError(
+            f"random_state is {parameters['random_state']!r}: a fit with a checkpoint must be made again with the same "
+            "random numbers; give a whole number"
+        )
+    about: dict[str, Any] = {
+        "versions": {name: version(name) for name in PACKAGES},
+        "model": type(model).__name__,
+        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        **{name: _described(value) for name, value in data.items() if value is not None},
+    }
+    checkpoint = Checkpoint(place, about, choices, resume=resume)
+    try:
+        yield checkpoint
+    finally:
+        checkpoint.close()
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else fingerprint(value)
+
+
+def _described(value: Any) -> Any:
+    """What tells data from others: of a source its shape and kind, and digests of some blocks and of where all end; of
+    a graph its size, and digests of some rows; of all else a digest."""
+    if isinstance(value, Graph):
+        return _graph(value)
+    if not isinstance(value, DataSource):
+        return fingerprint(value)
+    source, blocks = value, value.blocks
+    some = [blocks[at] for at in sorted({0, len(blocks) // 2, len(blocks) - 1})]
+    values = [fingerprint(block.load()) for block in some]
+    return {
+        "shape": list(source.shape),
+        "dtype": source.dtype.str,
+        "entries": source.nnz,
+        "blocks": fingerprint(tuple(block.stop for block in blocks)),
+        "values": values,
+        **_of_views(source),
+    }
+
+
+def _of_views(source: DataSource) -> dict[str, Any]:
+    """The views of joint samples, and which of their rows are one sample."""
+    if not isinstance(source, JointSource):
+        return {}
+    pieces = (piece for block in source.blocks for view in cast(JointRows, block).views for piece in view.pieces)
+    rows = fingerprint(tuple((piece.source.start, piece.rows) for piece in pieces))
+    return {"rows": rows, "views": {name: _described(view) for name, view in source.views.items()}}
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    ends = (range(min(GRAPH_ROWS, graph.samples)), range(max(0, graph.samples - GRAPH_ROWS), graph.samples))
+    rows = tuple(graph.rows.load(own.start, own.stop) for own in ends)
+    return {"samples": graph.samples, "entries": graph.entries, "rows": fingerprint(rows)}

@@ -1,0 +1,248 @@
+"""Checkpoints: the results of the passes that a fit has made, so that an interrupted fit goes on without them.
+
+All that a fit does between its passes follows from their results, so that these, in their order, are its whole state.
+A checkpoint is a directory, or a prefix of an object store:
+
+    fit.json       what is fitted to what: a difference refuses the checkpoint
+    000000.npz …   the results (see `packed`), each with the digest of its pass; a pass in stages has one for each
+
+Laws (tested in tests/stores/test_stores_checkpoint.py):
+1. Every file is whole or not there, whenever its writer dies.  One that is damaged counts as not there.
+2. A result is given for the pass that it was recorded of, and in its place only; else it and all after it are removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dlatent.errors import StoreError
+from dlatent.stores.beside import hold
+from dlatent.stores.location import filesystem_at, local_path, zarr_location
+from dlatent.stores.packed import fingerprint, packed, unpacked
+
+HEADER, VERSION = "fit.json", 1
+ENTRY = "{:06d}.npz"
+RESULT, UNFINISHED = ".npz", ".part"
+
+
+class Checkpoint:
+    """The journal of one fit: results are recalled in the order in which they were recorded, then recorded.
+
+    Parameters
+    ----------
+    place : a directory or an fsspec URL.
+    about : what is fitted to what, JSON values by name.
+    choices : JSON values that hold for a fit that goes on, too, whatever these would be by then.
+    resume : whether a checkpoint that is there goes on; else it is an error.
+
+    Raises
+    ------
+    StoreError : there is a checkpoint and `resume` is False; it is of another fit (with what differs); it cannot be
+        read or written; another process writes it.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str],
+        about: Mapping[str, Any],
+        choices: Mapping[str, Any],
+        *,
+        resume: bool = False,
+    ) -> None:
+        self.place = zarr_location(place)
+        self._next = 0
+        self._files = _Files(self.place)
+        self._files.open()
+        try:
+            self.choices = self._begun(json.loads(json.dumps(dict(about))), dict(choices), resume)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self, about: dict[str, Any], choices: dict[str, Any], resume: bool) -> dict[str, Any]:
+        """The choices that hold."""
+        found = read_header(self.place)
+        if found is None:
+            if any(not name.endswith((RESULT, UNFINISHED)) for name in self._files.names()):
+                raise StoreError(f"{self.place} exists and is no checkpoint; choose another place")
+            self._files.forget(0)
+            header = {"dlatent_checkpoint": VERSION, "about": about, "choices": choices}
+            self._files.write(HEADER, json.dumps(header, indent=1).encode())
+            return choices
+        if not resume:
+            raise StoreError(
+                f"{self.place} is the checkpoint of a fit; go on with resume=True (dlatent fit --resume), or remove it"
+            )
+        if differing := _differences(found["about"], about):
+            raise StoreError(
+                f"{self.place} is the checkpoint of another fit: {'; '.join(differing)}; give what it was begun "
+                "with, or another place"
+            )
+        return dict(found["choices"])
+
+    def recall(self, work: Any) -> Any:
+        """The result that was recorded of this work, as a tuple of one; None where there is none."""
+        content = self._files.read(ENTRY.format(self._next))
+        if content is None:
+            return None
+        try:
+            digest, result = unpacked(content, self.place)
+        except StoreError:
+            digest, result = None, None
+        if digest != fingerprint(work):
+            self._files.forget(self._next)
+            return None
+        self._next += 1
+        return (result,)
+
+    def record(self, work: Any, result: Any) -> None:
+        """Add the result of some work, which is on the disk or in the object store when this returns."""
+        self._files.write(ENTRY.format(self._next), packed((fingerprint(work), result)))
+        self._next += 1
+
+    def close(self) -> None:
+        """Let other processes write the checkpoint."""
+        self._files.close()
+
+
+def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What the fit of a checkpoint is `about`, and its `choices`; None where there is no checkpoint.
+
+    Errors: StoreError where the checkpoint is damaged or of a newer version.
+    """
+    files = _Files(zarr_location(place))
+    content = files.read(HEADER)
+    if content is None:
+        return None
+    try:
+        header = json.loads(content)
+        version, whole = header["dlatent_checkpoint"], all(isinstance(header[n], dict) for n in ("about", "choices"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{files.place} is a damaged checkpoint ({error}); remove it") from error
+    if version != VERSION or not whole:
+        raise StoreError(f"{files.place} is a checkpoint of version {version}; this dlatent goes on with {VERSION}")
+    return dict(header)
+
+
+def discard(place: str | os.PathLike[str]) -> None:
+    """Remove a checkpoint: its results, and then what says whose they are."""
+    files = _Files(zarr_location(place))
+    files.open()
+    try:
+        files.clear()
+    finally:
+        files.close()
+
+
+def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
+    """How many results a checkpoint has, and their bytes."""
+    files = _Files(zarr_location(place))
+    names = [name for name in files.names() if name.endswith(RESULT)]
+    return len(names), sum(files.size(name) for name in names)
+
+
+def _differences(found: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
+    """What differs between two descriptions, in words."""
+    texts = list[str]()
+    for name in sorted({*found, *about}):
+        then, now = found.get(name), about.get(name)
+        if isinstance(then, dict) and isinstance(now, dict):
+            texts += [f"{name} {text}" for text in _differences(then, now)]
+        elif then != now:
+            texts.append(f"{name} was {then!r} and is {now!r}")
+    return texts
+
+
+class _Files:
+    """The files of a checkpoint, each written whole: a local one is renamed, an object appears when it is complete."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._local = local_path(place)
+        self._system, self._root = filesystem_at(place)
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Make the directory, and keep other processes of this machine from writing to it."""
+        if self._local is None:
+            return
+        try:
+            self._local.mkdir(parents=True, exist_ok=True)
+            self._lock = hold(self._local)
+        except BlockingIOError as error:
+            raise StoreError(f"{self.place} is being written by another process; wait for it") from error
+        except OSError as error:
+            raise StoreError(f"cannot write a checkpoint at {self.place}: {error}; choose another place") from error
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def names(self) -> list[str]:
+        """The files."""
+        self._system.invalidate_cache()
+        try:
+            return [str(path).rsplit("/", 1)[-1] for path in self._system.ls(self._root, detail=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read(self, name: str) -> bytes | None:
+        """The content; None where there is no such file."""
+        try:
+            return bytes(self._system.cat_file(f"{self._root}/{name}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return int(self._system.size(f"{self._root}/{name}"))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, on the disk when this returns."""
+        try:
+            if self._local is None:
+                self._system.pipe_file(f"{self._root}/{name}", content)
+                return
+            unfinished = self._local / f"{name}{UNFINISHED}"
+            with open(unfinished, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._local / name)
+            _synced(self._local)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write the checkpoint {self.place}: {error}; make room, or resume it elsewhere from a copy"
+            ) from error
+
+    def forget(self, first: int) -> None:
+        """Remove the results from that on, the last first: what is left is a beginning at every moment."""
+        for name in sorted(self.names(), reverse=True):
+            if name.endswith(RESULT) and name >= ENTRY.format(first):
+                self._system.rm_file(f"{self._root}/{name}")
+
+    def clear(self) -> None:
+        """Remove everything of the checkpoint, and the directory where nothing else is in it."""
+        self.forget(0)
+        for name in self.names():
+            if name == HEADER or name.endswith(UNFINISHED):
+                self._system.rm_file(f"{self._root}/{name}")
+        if self._local is not None:
+            with suppress(OSError):  # somebody has put something else there
+                self._local.rmdir()
+
+
+def _synced(directory: Path) -> None:
+    """Put the names of a directory on the disk."""
+    found = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(found)
+    finally:
+        os.close(found)
