@@ -49,8 +49,8 @@ class Fits(RowModel):
         Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
         path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
         process's threads); `callbacks` hear how the fit goes on; `checkpoint`, a directory or URL that gets the result
-        of every pass, so that after an interruption the same call with `resume=True` goes on behind the last one (or
-        begins, where there is no checkpoint) and gives the same bits; it stays until you remove it.
+        of every pass; `resume` (True) goes on behind the last one of them, or begins where there is no checkpoint, and
+        gives the bits of a fit that was not interrupted.  The checkpoint stays until you remove it.
         Errors: DataError naming row, column and block; PlanError before data move; StoreError for a checkpoint of
         another fit, with what differs; warns ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning.
         """
