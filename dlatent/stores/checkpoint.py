@@ -146,6 +146,17 @@ def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
     return len(names), sum(files.size(name) for name in names)
 
 
+def damaged_results(place: str | os.PathLike[str]) -> list[str]:
+    """What is damaged of the results of a checkpoint, one sentence each."""
+    files, found = _Files(zarr_location(place)), list[str]()
+    for name in sorted(name for name in files.names() if name.endswith(RESULT)):
+        try:
+            unpacked(files.read(name) or b"", f"{files.place}/{name}")
+        except StoreError as error:
+            found.append(f"{error}; a fit that goes on makes it and all after it again")
+    return found
+
+
 def _differences(found: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
     """What differs between two descriptions, in words."""
     texts = list[str]()

@@ -38,7 +38,8 @@ ALL_CHUNKS = "all_chunks_written"
 
 Node = TypeVar("Node", bound="zarr.Array[Any] | zarr.Group")
 
-_DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+"""Names of the files with metadata."""
 
 _known: set[str] = set()
 """Openings whose metadata this process has read or compared."""
@@ -70,7 +71,7 @@ class StrictStore(WrapperStore[Store]):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Metadata, or (a part of) a chunk that is there."""
-        if key.rpartition("/")[2] in _DOCUMENTS:
+        if key.rpartition("/")[2] in DOCUMENTS:
             found = await self._store.get(key, prototype, byte_range)
             if found is not None:
                 self._note(key, found.to_bytes())

@@ -1,0 +1,117 @@
+"""Reading all of a store, a model or a checkpoint, to see whether it is whole."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import zarr
+
+from dlatent.errors import StoreError
+from dlatent.stores.atomic import MARKER, RESULT
+from dlatent.stores.checkpoint import damaged_results, read_header, recorded
+from dlatent.stores.chunked import ZarrArray, check_chunks, read_rows
+from dlatent.stores.graph import open_graph
+from dlatent.stores.location import filesystem_at, zarr_location
+from dlatent.stores.open import open as open_data
+from dlatent.stores.open import open_node
+from dlatent.stores.results import load
+from dlatent.stores.strict import DOCUMENTS, MissingChunks
+
+PIECE_BYTES = 64 * 2**20
+"""About how many bytes of an array are read at a time; at least a row of chunks."""
+MOST_SAID = 100
+"""Damages that are listed; after so many nothing more is read."""
+GRAPHS = ("graph", "links")
+OPENED: dict[str, Callable[[Any], Any]] = {RESULT: load, "data": open_data, **dict.fromkeys(GRAPHS, open_graph)}
+"""What opens each kind of store, and refuses one that lacks an array or contradicts itself."""
+
+
+@dataclass
+class Verified:
+    """What was read: arrays (results of a checkpoint) and their bytes, and what is damaged, one sentence each."""
+
+    place: str
+    kind: str
+    arrays: int = 0
+    nbytes: int = 0
+    damages: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damages
+
+
+def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "raise") -> Verified:
+    """Read every chunk of a Zarr store, every variable of a model, or every result of a checkpoint.
+
+    Parameters: `missing_chunks`, "fill" where the writer of a store leaves out chunks of the fill value alone.
+    Returns: what was read, with each damaged chunk by its name.
+    Errors: StoreError where nothing is there that could be read.
+    """
+    text = os.fspath(place)
+    if read_header(place) is not None:
+        count, size = recorded(place)
+        return Verified(text, "checkpoint", count, size, damaged_results(place))
+    node = open_node(place, missing_chunks)
+    marker = node.attrs.get(MARKER)
+    kind = str(marker.get("kind", "store")) if isinstance(marker, dict) else "store"
+    found = Verified(text, "model" if kind == RESULT else kind)
+    arrays = _arrays(node)
+    if isinstance(node, zarr.Group):
+        found.damages += _strays(place, arrays)
+    for array in arrays:
+        _read(array, found)
+    if found.whole and kind in OPENED:
+        try:
+            OPENED[kind](place)
+        except StoreError as error:
+            found.damages.append(str(error))
+    return found
+
+
+def _arrays(node: ZarrArray | zarr.Group) -> list[ZarrArray]:
+    if isinstance(node, zarr.Array):
+        return [node]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of files that belong to nothing, which `_strays` finds
+        members = [member for _, member in sorted(node.members(max_depth=None))]
+    return [member for member in members if isinstance(member, zarr.Array)]
+
+
+def _strays(place: str | os.PathLike[str], arrays: list[ZarrArray]) -> list[str]:
+    """Nodes and chunks of a store above which the metadata of a node are lost, a sentence for each of these."""
+    filesystem, root = filesystem_at(zarr_location(place))
+    names = [PurePosixPath(str(path).removeprefix(root).lstrip("/")) for path in filesystem.find(root)]
+    nodes, known = {name.parent for name in names if name.name in DOCUMENTS}, {array.path for array in arrays}
+    lost = {above for at in nodes for above in at.parents if above not in nodes}
+    for name in names:
+        if name.name not in DOCUMENTS and not any(str(above) in known for above in name.parents):
+            lost.add(next(above for above in name.parents if above.parent in nodes))
+    return [f"{place}/{name}: its metadata are lost; copy the store again" for name in sorted(lost)]
+
+
+def _read(array: ZarrArray, found: Verified) -> None:
+    """Read an array a few rows of chunks at a time, and go on behind what is damaged."""
+    found.arrays += 1
+    try:
+        check_chunks(array)
+    except StoreError as error:
+        found.damages.append(str(error))
+        return
+    rows = array.shape[0] if array.shape else 1
+    along = (array.shards or array.chunks)[0] if array.shape else 1
+    each = max(1, array.nbytes // max(rows, 1))
+    step = along * max(1, PIECE_BYTES // (each * along))
+    for start in range(0, rows, step):
+        if len(found.damages) == MOST_SAID:
+            return
+        try:
+            found.nbytes += read_rows(array, start, min(start + step, rows)).nbytes
+        except StoreError as error:
+            found.damages.append(str(error))

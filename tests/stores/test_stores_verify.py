@@ -1,0 +1,117 @@
+"""`verify` finds every damage that a reader would meet, and nothing where there is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from dlatent import PPCA, Callback
+from dlatent.cli.main import main
+from dlatent.errors import StoreError
+from dlatent.stores.graph import ingest_graph
+from dlatent.stores.ingest import ingest
+from dlatent.stores.verify import verify
+
+X = np.random.default_rng(0).normal(size=(300, 12))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("places")
+    np.save(folder / "x.npy", X)
+    sp.save_npz(folder / "s.npz", sp.csr_array(X * (X > 0.5)))
+    ingest([folder / "x.npy"], folder / "dense.zarr", block_bytes=3000)
+    ingest([folder / "s.npz"], folder / "sparse.zarr", block_bytes=3000)
+    (folder / "edges.csv").write_text("0,1\n1,2\n2,9\n")
+    ingest_graph(folder / "edges.csv", folder / "graph.zarr", samples=10, direction="undirected")
+    model = PPCA(2).fit(X, checkpoint=folder / "kept")
+    model.save(folder / "model.zarr")
+    names = ("dense.zarr", "sparse.zarr", "graph.zarr", "model.zarr", "kept")
+    return {name: folder / name for name in names}
+
+
+NAMES = ["dense.zarr", "sparse.zarr", "graph.zarr", "model.zarr", "kept"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_whole_is_whole(places: dict[str, Path], name: str) -> None:
+    found = verify(places[name])
+    assert found.whole, found.damages
+    assert found.arrays > 0
+    assert found.nbytes > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_that_is_changed_or_lost_is_named(places: dict[str, Path], tmp_path: Path, name: str) -> None:
+    there = [path for path in places[name].rglob("*") if path.is_file()]
+    empty = {path for path in there if list(path.parent.iterdir()) == [path] and b'"group"' in path.read_bytes()}
+    files = sorted(path.relative_to(places[name]) for path in there if path not in empty)
+    rng, told = np.random.default_rng(0), 0
+    for at in sorted(set(rng.integers(0, len(files), 25).tolist())):
+        for lost in (False, True):
+            place = tmp_path / "copy"
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(places[name], place)
+            target = place / files[at]
+            if lost:
+                target.unlink()
+            else:
+                content = bytearray(target.read_bytes())
+                content[len(content) * 3 // 5] ^= 1
+                target.write_bytes(content)
+            try:
+                found = verify(place)
+            except StoreError:  # of the metadata, without which nothing can be read
+                told += 1
+                continue
+            told += not found.whole
+            if name != "kept":  # of an archive some bytes tell nothing, and a checkpoint may end anywhere
+                assert found.damages, files[at]
+                assert all(str(place) in text for text in found.damages)
+    assert told > 0
+
+
+def test_all_damaged_chunks_are_listed(places: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(places["dense.zarr"], tmp_path / "d.zarr")
+    chunks = sorted(path for path in (tmp_path / "d.zarr").rglob("c/*/*") if path.is_file())
+    for path in chunks[::2]:
+        path.write_bytes(path.read_bytes()[:-2])
+    found = verify(tmp_path / "d.zarr")
+    assert len(found.damages) >= 1
+    assert not found.whole
+
+
+def test_the_command_ends_with_the_status_of_bad_data(
+    places: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", places["model.zarr"]]) == 0
+    assert "is whole" in capsys.readouterr().out
+    shutil.copytree(places["dense.zarr"], tmp_path / "d.zarr")
+    next(path for path in (tmp_path / "d.zarr").rglob("c/*/*") if path.is_file()).unlink()
+    assert main(["verify", tmp_path / "d.zarr", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert not found["whole"]
+    assert "lacks 1 of its" in found["damages"][0]
+    assert main(["verify", tmp_path / "nothing.zarr"]) == 3
+
+
+def test_stores_of_others_without_empty_chunks(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "z.zarr", shape=(20, 3), chunks=(5, 3), dtype="f8")
+    array[:5] = 1.0
+    assert not verify(tmp_path / "z.zarr").whole
+    assert verify(tmp_path / "z.zarr", missing_chunks="fill").whole
+
+
+def test_a_checkpoint_that_was_interrupted_is_whole(tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        PPCA(2, solver="krylov").fit(X, checkpoint=tmp_path / "c", callbacks=[Callback(on_pass=stop)])
+    assert verify(tmp_path / "c").whole
