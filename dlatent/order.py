@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TypeVar
 
-Node = TypeVar("Node")
+T = TypeVar("T")
 
 FEWEST_GROUPS = 4
 ENOUGH_GROUPS = 16
@@ -84,11 +84,11 @@ def task_count(leaves: int) -> int:
 
 
 def reduce_tree(
-    leaf: Callable[[int], Node],
-    join: Callable[[Iterable[Node]], Node],
+    leaf: Callable[[int], T],
+    join: Callable[[Iterable[T]], T],
     leaves: int,
-    made: Mapping[range, Node] | None = None,
-) -> Node:
+    made: Mapping[range, T] | None = None,
+) -> T:
     """Walk the tree depth first: `leaf(group)` makes a leaf, `join` folds the children of a node from left to right.
 
     `join` must take all that it is given: children are made while it asks for them, so that one which adds them up has
@@ -98,7 +98,7 @@ def reduce_tree(
     """
     levels = tree_levels(leaves)
 
-    def visit(level: int, node: int) -> Node:
+    def visit(level: int, node: int) -> T:
         width = FAN_IN**level
         below = range(node * width, min((node + 1) * width, leaves))
         if made and below in made:

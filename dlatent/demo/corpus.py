@@ -19,7 +19,7 @@ from dlatent.demo.processes import read_modules
 from dlatent.demo.reading import ModuleText, choose, find_modules, installed_folders
 from dlatent.errors import DataError
 
-Names: TypeAlias = npt.NDArray[np.str_]
+Texts: TypeAlias = npt.NDArray[np.str_]
 
 _STOP_WORDS = frozenset(ENGLISH_STOP_WORDS) | {word.lower() for word in (*keyword.kwlist, *keyword.softkwlist)}
 _FEWEST_WORDS = 10
@@ -36,11 +36,11 @@ class Corpus:
     """
 
     counts: sp.csr_array
-    terms: Names
-    modules: Names
-    packages: Names
+    terms: Texts
+    modules: Texts
+    packages: Texts
     labels: npt.NDArray[np.int64]
-    class_names: Names
+    class_names: Texts
     edges: npt.NDArray[np.int64]
     left_out: dict[str, int] = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ def _usable(texts: Sequence[ModuleText], left_out: Counter[str]) -> list[ModuleT
 
 def _vocabulary(
     texts: list[ModuleText], fewest: int, share: float, left_out: Counter[str]
-) -> tuple[list[ModuleText], Names, sp.csr_array]:
+) -> tuple[list[ModuleText], Texts, sp.csr_array]:
     """The words kept, sorted, and the counts; modules that use none of the words are left out."""
     documents: Counter[str] = Counter()
     for text in texts:
@@ -143,7 +143,7 @@ def _vocabulary(
     return texts, np.array(terms, dtype=np.str_), counts
 
 
-def _classes(packages: Names, smallest: int) -> tuple[Names, npt.NDArray[np.int64]]:
+def _classes(packages: Texts, smallest: int) -> tuple[Texts, npt.NDArray[np.int64]]:
     names, sizes = np.unique(packages, return_counts=True)
     classes = names[sizes >= smallest]
     place = {str(name): j for j, name in enumerate(classes)}

@@ -11,7 +11,7 @@ COLUMNS = ("", "1-NN error", "by cosine distance", "log-likelihood", "passes", "
 
 
 @dataclass(frozen=True)
-class Cost:
+class FitCost:
     """What one fit came to and what it cost, in nats, passes, bytes, seconds and bytes."""
 
     log_likelihood: float
@@ -40,7 +40,7 @@ class Line:
     name: str
     wrong: npt.NDArray[np.bool_]
     wrong_by_angle: npt.NDArray[np.bool_]
-    cost: Cost | None = None
+    cost: FitCost | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dlatent import PPCA, ConvergenceWarning, DataError, NoiseFloorWarning, RelationalPPCA, SupervisedPPCA
 from dlatent.arrays import Array
 from dlatent.demo.corpus import Corpus, build_corpus, write_npz
-from dlatent.demo.findings import Cost, Line, summary
+from dlatent.demo.findings import FitCost, Line, summary
 from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import draw, largest
@@ -173,7 +173,7 @@ def _process_number() -> int:
     return os.getpid()
 
 
-def _fit(model: PPCA, store: str, client: Any, workers: list[int], **inputs: Any) -> tuple[PPCA, Cost]:
+def _fit(model: PPCA, store: str, client: Any, workers: list[int], **inputs: Any) -> tuple[PPCA, FitCost]:
     started = perf_counter()
     with Footprint(workers) as footprint, warnings.catch_warnings():
         # The advice lies in the saved model, where `dlatent inspect` shows it.
@@ -182,14 +182,14 @@ def _fit(model: PPCA, store: str, client: Any, workers: list[int], **inputs: Any
         model.fit(store, **inputs, client=client)
     seconds = perf_counter() - started
     read = int(model.history_["pass_bytes_read"].sum())
-    return model, Cost(model.log_likelihood_, model.n_passes_, read, seconds, footprint.peak)
+    return model, FitCost(model.log_likelihood_, model.n_passes_, read, seconds, footprint.peak)
 
 
-def _told(cost: Cost, say: Say) -> None:
+def _told(cost: FitCost, say: Say) -> None:
     say(f"  {cost.passes} passes over the data, {cost.seconds:.1f} s.")
 
 
-def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, Cost]) -> tuple[Line, ...]:
+def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, FitCost]) -> tuple[Line, ...]:
     """Mistakes from the words, and from the posterior means.
 
     Posterior means are not standardised: the model has given the latent variables a common scale, the prior's, and

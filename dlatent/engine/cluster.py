@@ -24,7 +24,7 @@ from dlatent.arrays import DataSource, Graph
 from dlatent.engine import tasks
 from dlatent.engine.cache import release
 from dlatent.engine.dask_graph import DaskGraph, Key, chunks_of
-from dlatent.engine.executor import Build, OnProgress, Progress, Take, entry, layout_of, taken
+from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, entry, layout_of, taken
 from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
 from dlatent.engine.held import hold, shell
 from dlatent.engine.machine import cache_share, granted
@@ -112,7 +112,7 @@ class ClusterExecutor:
         watched = [number for number in unasked if task_graph.tasks[number].steps]
         keys = [message.names[number] for number in (*wanted, *watched)]
         futures = self._client.get(message.task_graph.built(), keys, sync=False)
-        asked, progress, unseen = futures[: len(wanted)], Progress(task_graph.steps, tell), task_graph.steps
+        asked, progress, unseen = futures[: len(wanted)], StepCounter(task_graph.steps, tell), task_graph.steps
         for number, future in zip(watched, futures[len(wanted) :], strict=True):
             unseen -= task_graph.tasks[number].steps
             future.add_done_callback(partial(_tell, progress, task_graph.tasks[number].steps))
@@ -267,7 +267,7 @@ def _release(futures: Iterable[Future]) -> None:
         future.release()
 
 
-def _tell(progress: Progress, steps: int, done: Future) -> None:
+def _tell(progress: StepCounter, steps: int, done: Future) -> None:
     """Count a finished task, and give up its future, so that its statistic lives no longer than the tree needs it."""
     if done.status == "finished":
         progress.done(steps)

@@ -26,7 +26,7 @@ from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import Edges
 
 
-class Piece(NamedTuple):
+class GroupEdges(NamedTuple):
     """The edges of a group's rows to the rows of one group (n, m), sorted by column."""
 
     group: int
@@ -112,7 +112,7 @@ def _edges(work: Work) -> Edges:
     return cast(Edges, work.pass_.meeting)
 
 
-def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -> Rows:
+def add_neighbours(total: Rows, pieces: Sequence[GroupEdges], near: Sequence[Rows]) -> Rows:
     """`total` + Σ_j A_ij R_j (n, b) over the groups j of the pieces, in their order; a dense total is given up."""
     if isinstance(total, sp.csr_array):
         # One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
@@ -124,7 +124,7 @@ def add_neighbours(total: Rows, pieces: Sequence[Piece], near: Sequence[Rows]) -
     return total
 
 
-def pieces_of(work: Work, part: Part) -> tuple[list[Piece], int]:
+def pieces_of(work: Work, part: Part) -> tuple[list[GroupEdges], int]:
     """The edges of a part's rows by the group that they lead to, and the bytes that were read for it."""
     assert part.graph is not None
     graph = part.graph
@@ -139,7 +139,7 @@ def pieces_of(work: Work, part: Part) -> tuple[list[Piece], int]:
     return kept, 0
 
 
-def split_columns(rows: sp.csr_array, bounds: Sequence[int]) -> list[Piece]:
+def split_columns(rows: sp.csr_array, bounds: Sequence[int]) -> list[GroupEdges]:
     """Cut rows (n, N) at the columns `bounds`; groups without an entry are left out.
 
     Sorted by column, so that the rows that they multiply are read in order, and without a pointer for each column:
@@ -154,7 +154,7 @@ def split_columns(rows: sp.csr_array, bounds: Sequence[int]) -> list[Piece]:
         met = np.repeat(np.arange(last - first, dtype=columns.indices.dtype), counts)
         return sp.coo_array((columns.data[at], (columns.indices[at], met)), shape=(rows.shape[0], last - first))
 
-    return [Piece(group, cut(group)) for group in np.flatnonzero(np.diff(ends)).tolist()]
+    return [GroupEdges(group, cut(group)) for group in np.flatnonzero(np.diff(ends)).tolist()]
 
 
 def count_neighbours(work: Work, part: Part) -> npt.NDArray[np.int64]:

@@ -54,7 +54,7 @@ class Executor(Protocol):
         ...
 
 
-class Progress:
+class StepCounter:
     """Counts finished steps for a progress display; `done` may be called from any thread."""
 
     def __init__(self, total: int, tell: OnProgress | None) -> None:

@@ -13,7 +13,7 @@ from dask.local import get_sync
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.cache import release
-from dlatent.engine.executor import Build, OnProgress, Progress, Take, chosen, layout_of, taken
+from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, chosen, layout_of, taken
 from dlatent.engine.machine import cache_share, memory, processors
 from dlatent.engine.part import Work, ended, halt, keys_of, parts_of
 from dlatent.engine.records import Resources
@@ -45,7 +45,7 @@ class InProcess:
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks; a failure stops all threads at their next block."""
         task_graph = build(self.layout)
-        progress = Progress(task_graph.steps, tell)
+        progress = StepCounter(task_graph.steps, tell)
         dask_graph = dict[Any, Any]()
         for number, task in enumerate(task_graph.tasks):
             parts = chosen(self.parts.__getitem__, task.groups)
@@ -83,6 +83,6 @@ def _key(ref: Ref) -> tuple[Any, ...]:
     return ("task", ref.task) if ref.at is None else ("entry", *ref)
 
 
-def _told(progress: Progress, steps: int, result: Any) -> Any:
+def _told(progress: StepCounter, steps: int, result: Any) -> Any:
     progress.done(steps)
     return result

@@ -7,7 +7,7 @@ from functools import partial
 
 from dlatent.engine.dask_graph import Chunks, DaskGraph, Key
 from dlatent.engine.part import Work, sealed
-from dlatent.engine.task_graph import Node, TaskGraph
+from dlatent.engine.task_graph import TaskGraph, TaskNode
 from dlatent.engine.tasks import Package, Step
 
 LIGHT = 2**20
@@ -53,7 +53,7 @@ class Message:
         inputs = [*self._given, *bundles, *computed, *(self.names[source] for source in sources)]
         self.task_graph.add(self.names[number], step, inputs, task.home)
 
-    def _name(self, task: Node, number: int) -> Key:
+    def _name(self, task: TaskNode, number: int) -> Key:
         """Steps that progress counts have the name of the pass on Dask's dashboard, others that of their function."""
         own = "" if task.steps else f"{task.call.__name__}-"
         return (f"{self.work.pass_.name}-{own}{self.work.token}", number)

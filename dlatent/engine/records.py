@@ -26,17 +26,17 @@ class PassRecord:
 
 
 @dataclass(frozen=True)
-class Cost:
+class PassCost:
     """The record of a pass or of a part of it, and what it counted beside (`Pass.count`)."""
 
     record: PassRecord
     counted: int
 
-    def plus(self, other: Cost) -> Cost:
+    def plus(self, other: PassCost) -> PassCost:
         """Both together."""
         one, two = self.record, other.record
         sums = (getattr(one, field.name) + getattr(two, field.name) for field in fields(one)[1:])
-        return Cost(PassRecord(one.name, *sums), self.counted + other.counted)
+        return PassCost(PassRecord(one.name, *sums), self.counted + other.counted)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dlatent.arrays import Block, DataSource
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
 from dlatent.engine.part import Share, Tally, Work, owned
-from dlatent.engine.records import Cost, PassRecord, Resources
+from dlatent.engine.records import PassCost, PassRecord, Resources
 from dlatent.engine.task_graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.errors import EngineError
 from dlatent.order import FAN_IN, reduce_tree
@@ -95,7 +95,7 @@ class Session:
 
     def _journalled(self, pass_: Pass[Any, Any], needs: Sequence[Sequence[int]], journal: Journal) -> Any:
         """The same, in stages, of which each is recorded; those that were recorded before are not made again."""
-        results, costs = list[Any](), list[Cost]()
+        results, costs = list[Any](), list[PassCost]()
         for stage in self._stages(pass_):
             work = (pass_, None if stage is None else (stage.start, stage.stop))
             found = journal.recall(work)
@@ -108,7 +108,7 @@ class Session:
                 ((result, cost),) = found
             results.append(result)
             costs.append(cost)
-        self._note(reduce(Cost.plus, costs))
+        self._note(reduce(PassCost.plus, costs))
         return reduce_tree(results.__getitem__, lambda parts: reduce(pass_.combine, _first_owned(parts)), len(results))
 
     def _stages(self, pass_: Pass[Any, Any]) -> list[range | None]:
@@ -182,7 +182,7 @@ class Session:
         *,
         whole: bool = True,
         stage: range | None = None,
-    ) -> tuple[list[Share], Cost]:
+    ) -> tuple[list[Share], PassCost]:
         """The shares of a pass, or of a stage of it, and their cost."""
         self._require_open()
         started = perf_counter()
@@ -201,9 +201,9 @@ class Session:
             tasks,
             tally.busy_seconds,
         )
-        return shares, Cost(record, tally.counted)
+        return shares, PassCost(record, tally.counted)
 
-    def _note(self, cost: Cost) -> None:
+    def _note(self, cost: PassCost) -> None:
         """Write the record of a pass."""
         self.counted += cost.counted
         self.passes.append(cost.record)

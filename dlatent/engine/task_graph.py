@@ -18,7 +18,7 @@ from dlatent.engine.placement import Strip, meeting_places, strips
 from dlatent.order import FAN_IN, branches, reduce_tree, stretches
 from dlatent.passes import Edges, Pairs, Pass, Tiles
 
-BUNDLE_BYTES = 64_000_000
+BUNDLE_BYTES = 512_000_000
 """Bytes of blocks that one task works through at most, where it takes several groups: a task costs what a few messages
 do, more than the work on a small group."""
 MOST_HOSTS = 8
@@ -37,7 +37,7 @@ class Ref(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Node:
+class TaskNode:
     """`call(work, *values, *parts, [features], *results)`, where `work` is the pass under way.
 
     Parameters
@@ -77,7 +77,7 @@ class TaskGraph:
     by one while others are made.
     """
 
-    tasks: tuple[Node, ...]
+    tasks: tuple[TaskNode, ...]
     results: tuple[Ref, ...]
     joins: tuple[int, ...] = ()
     singly: bool = False
@@ -167,7 +167,7 @@ def survey_graph(layout: Layout) -> TaskGraph:
     """The tasks that count the neighbours of each group."""
     draft = _Draft(layout)
     return draft.task_graph(
-        draft.add(Node(exchange.count_neighbours, groups=(group,), home=home))
+        draft.add(TaskNode(exchange.count_neighbours, groups=(group,), home=home))
         for group, home in enumerate(layout.homes)
     )
 
@@ -176,8 +176,8 @@ def block_graph(layout: Layout, group: int, position: int) -> TaskGraph:
     """The task that gives the result of one block of a group alone."""
     draft, home = _Draft(layout), layout.homes[group]
     if layout.computed:
-        return draft.task_graph([draft.add(Node(part.fold_block, (position,), (group,), position, home=home))])
-    return draft.task_graph([draft.add(Node(part.map_block, (position,), (group,), home=home))])
+        return draft.task_graph([draft.add(TaskNode(part.fold_block, (position,), (group,), position, home=home))])
+    return draft.task_graph([draft.add(TaskNode(part.map_block, (position,), (group,), home=home))])
 
 
 class _Draft:
@@ -185,15 +185,15 @@ class _Draft:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._tasks: list[Node] = []
+        self._tasks: list[TaskNode] = []
         self._joins: list[int] = []
 
-    def add(self, task: Node) -> Ref:
+    def add(self, task: TaskNode) -> Ref:
         self._tasks.append(task)
         return Ref(len(self._tasks) - 1)
 
     def join(self, shares: Iterable[Ref]) -> Ref:
-        ref = self.add(Node(part.join, inputs=tuple(shares), updates=True))
+        ref = self.add(TaskNode(part.join, inputs=tuple(shares), updates=True))
         self._joins.append(ref.task)
         return ref
 
@@ -210,13 +210,13 @@ class _Draft:
         home = self.layout.homes[group]
         if self.layout.computed:
             return self.chain(part.fold_block, group)
-        return self.add(Node(part.run_part, groups=(group,), home=home, steps=1))
+        return self.add(TaskNode(part.run_part, groups=(group,), home=home, steps=1))
 
     def chain(self, call: Callable[..., Any], group: int, inputs: tuple[Ref, ...] = ()) -> Ref:
         """A task for each block of a group, which takes the share of those before it along."""
         share, home, last = tuple[Ref, ...](), self.layout.homes[group], self.layout.blocks[group] - 1
         for position in range(last + 1):
-            task = Node(call, (position,), (group,), position, (*inputs, *share), home, int(position == last))
+            task = TaskNode(call, (position,), (group,), position, (*inputs, *share), home, int(position == last))
             share = (self.add(task),)
         return share[0]
 
@@ -229,7 +229,7 @@ def _joined(layout: Layout) -> TaskGraph:
     for home, own in _bundles(layout):
         nodes = branches(own, layout.groups)
         sizes = tuple(map(len, nodes))
-        ref = draft.add(Node(part.fold_parts, (sizes,), tuple(own), home=home, steps=len(own)))
+        ref = draft.add(TaskNode(part.fold_parts, (sizes,), tuple(own), home=home, steps=len(own)))
         made.update((node, Ref(ref.task, at)) for at, node in enumerate(nodes))
     return draft.tree(lambda group: made[range(group, group + 1)], made)
 
@@ -263,24 +263,24 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
                 own = tuple(group for group in near if layout.homes[group] == sender)
                 if own:
                     inputs = tuple(rows[group] for group in own)
-                    found[home].append(draft.add(Node(exchange.pack, (own,), inputs=inputs, home=sender)))
+                    found[home].append(draft.add(TaskNode(exchange.pack, (own,), inputs=inputs, home=sender)))
         return {home: tuple(found[home]) for home in members}
 
     def project(group: int) -> Ref:
         home = layout.homes[group]
         if not layout.computed:
-            return draft.add(Node(exchange.project, groups=(group,), home=home))
+            return draft.add(TaskNode(exchange.project, groups=(group,), home=home))
         blocks = tuple(
-            draft.add(Node(exchange.project_block, (position,), (group,), position, home=home))
+            draft.add(TaskNode(exchange.project_block, (position,), (group,), position, home=home))
             for position in range(layout.blocks[group])
         )
-        return draft.add(Node(exchange.stack_blocks, inputs=blocks, home=home))
+        return draft.add(TaskNode(exchange.stack_blocks, inputs=blocks, home=home))
 
     first = [project(group) for group in range(layout.groups)]
     last, near = first, packed(first)
     for _ in range(hops - 1):
         last = [
-            draft.add(Node(exchange.spread, groups=(group,), inputs=(last[group], *near[home]), home=home))
+            draft.add(TaskNode(exchange.spread, groups=(group,), inputs=(last[group], *near[home]), home=home))
             for group, home in enumerate(layout.homes)
         ]
         near = packed(last)
@@ -289,8 +289,8 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
         home = layout.homes[group]
         inputs = (first[group], last[group], *near[home])
         if not layout.computed:
-            return draft.add(Node(exchange.fold, groups=(group,), inputs=inputs, home=home, steps=1))
-        met = draft.add(Node(exchange.meet, groups=(group,), inputs=inputs, home=home))
+            return draft.add(TaskNode(exchange.fold, groups=(group,), inputs=inputs, home=home, steps=1))
+        met = draft.add(TaskNode(exchange.meet, groups=(group,), inputs=inputs, home=home))
         return draft.chain(exchange.fold_met_block, group, (met,))
 
     return draft.tree(leaf)
@@ -306,7 +306,7 @@ def _over_pairs(layout: Layout) -> TaskGraph:
     def values(own: range) -> Ref:
         share, home = tuple[Ref, ...](), layout.homes[own[0]]
         for met in others:
-            task = Node(pairs.meet, groups=(own, met), inputs=share, home=home, steps=len(own) * len(met))
+            task = TaskNode(pairs.meet, groups=(own, met), inputs=share, home=home, steps=len(own) * len(met))
             share = (draft.add(task),)
         return share[0]
 
@@ -323,18 +323,18 @@ def _over_pairs_once(layout: Layout) -> TaskGraph:
     def collect(own: range, home: str) -> None:
         before = (shares.pop(own),) if own in shares else ()
         inputs = (*before, *waiting.pop(own))
-        shares[own] = draft.add(Node(pairs.gain, inputs=inputs, home=home, updates=True))
+        shares[own] = draft.add(TaskNode(pairs.gain, inputs=inputs, home=home, updates=True))
 
     def last(own: range) -> Ref:
         home = layout.homes[own[0]]
         if own in waiting:
             collect(own, home)
-        return draft.add(Node(pairs.finish, groups=(own,), inputs=(shares.pop(own),), home=home, updates=True))
+        return draft.add(TaskNode(pairs.finish, groups=(own,), inputs=(shares.pop(own),), home=home, updates=True))
 
     for one, other in meetings(len(cut)):
         own, met = cut[one], cut[other]
         steps = len(meetings(len(own))) if one == other else len(own) * len(met)
-        ref = draft.add(Node(pairs.meet_once, groups=(own, met), home=place(one, other), steps=steps))
+        ref = draft.add(TaskNode(pairs.meet_once, groups=(own, met), home=place(one, other), steps=steps))
         for side, number in enumerate(sorted({one, other})):
             waiting[cut[number]].append(ref._replace(at=side))
             if len(waiting[cut[number]]) == FAN_IN:  # few, as they wait in memory; several, as each time is a task
@@ -362,10 +362,10 @@ def _over_tiles(layout: Layout) -> TaskGraph:
     if layout.heavy:
         guests, hosts = len(stretches(layout.groups)[0]), MOST_HOSTS
 
-    def task(strip: Strip) -> Node:
+    def task(strip: Strip) -> TaskNode:
         resident = layout.homes[strip.guests[0]] == strip.home
         groups = (strip.guests, strip.hosts)
-        return Node(pairs.tiles, (resident,), groups, home=strip.home, steps=strip.meetings)
+        return TaskNode(pairs.tiles, (resident,), groups, home=strip.home, steps=strip.meetings)
 
     cut = strips(layout.homes, layout.threads, guests, hosts)
     return draft.task_graph([draft.add(task(strip)) for strip in cut], singly=True)

@@ -56,12 +56,12 @@ def forget(keys: Iterable[Hashable]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Step:
-    """A task of a pass on a worker (see `task_graph.Node`), called with the package where it does not come with the
+    """A task of a pass on a worker (see `task_graph.TaskNode`), called with the package where it does not come with the
     task, then with the bundles that its parts are in, the chunks of a computed block, and the results of other tasks.
 
     Parameters
     ----------
-    call, values, groups, block, updates : as in `task_graph.Node`.
+    call, values, groups, block, updates : as in `task_graph.TaskNode`.
     package : where it comes with the task.
     bundles, chunks : their number.
     picks : of each result that `call` gets, which of those given it is, or has at which position.

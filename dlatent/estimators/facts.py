@@ -18,7 +18,7 @@ from dlatent.linear_gaussian.specification import Specification
 TOP = 6
 """Features named for each component: those with the largest loadings."""
 Facts = dict[str, Any]
-Names = Sequence[Any] | npt.NDArray[Any]
+Labels = Sequence[Any] | npt.NDArray[Any]
 
 
 def noise_facts(outcome: Outcome) -> list[Facts]:
@@ -39,7 +39,7 @@ def noise_fact(name: str, noise: Array, at_floor: Any, samples: int, *, shared: 
     return {"view": f"{name} (mean)", "variance": float(noise.mean()), "at_floor": low, "samples": samples}
 
 
-def component_facts(loadings: Array, names: Names, total: float) -> list[Facts]:
+def component_facts(loadings: Array, names: Labels, total: float) -> list[Facts]:
     """For each component its variance over the features, the share of their `total` variance, and its largest loadings;
     no names (or none of them) for features that are never written down."""
     found = []
@@ -56,7 +56,7 @@ def total_variance(outcome: Outcome, specification: Specification, views: int) -
     return float(np.dot(outcome.total_variance[:views], specification.sizes[:views]))
 
 
-def shortened(values: Names, most: int = 8) -> str:
+def shortened(values: Labels, most: int = 8) -> str:
     """Values with commas between, the first of many."""
     shown = ", ".join(str(value) for value in values[:most])
     return shown if len(values) <= most else f"{shown}, …"

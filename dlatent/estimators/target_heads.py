@@ -25,7 +25,7 @@ from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
-from dlatent.linear_gaussian.complete import RowFunction
+from dlatent.linear_gaussian.complete import ModelFunction
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
@@ -37,7 +37,7 @@ def output_rows(
     y: Array | None,
     parameters: Parameters,
     specification: Specification,
-    scores: RowFunction,
+    scores: ModelFunction,
     encoding: TargetEncoding,
 ) -> Array:
     """Mean of the outputs (n, L) given the features."""

@@ -11,7 +11,7 @@ from dlatent.linear_gaussian import likelihood
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
-RowFunction = Callable[[Features, Array | None, Parameters, Specification], Array]
+ModelFunction = Callable[[Features, Array | None, Parameters, Specification], Array]
 
 
 def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
@@ -29,7 +29,7 @@ def _means(x: Features, y: Array | None, parameters: Parameters, specification: 
 
 
 def _per_pattern(
-    x: Features, y: Array | None, parameters: Parameters, specification: Specification, function: RowFunction
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, function: ModelFunction
 ) -> Array:
     """Rows with and without targets go their own ways and come back in order."""
     if y is None:

@@ -13,7 +13,7 @@ from dlatent.linear_gaussian.kernel_passes import TILE
 from dlatent.operators.kernels import Kernel
 
 
-class Shelf(Protocol):
+class BlockReader(Protocol):
     """Where blocks may stay for the next call (`engine.shelf`)."""
 
     def load(self, source: BlockSource) -> Features:
@@ -48,7 +48,7 @@ class KernelMap:
     dimension: int
     trace_error: float = 0.0
 
-    def __call__(self, x: Features, shelf: Shelf | None = None) -> Array:
+    def __call__(self, x: Features, shelf: BlockReader | None = None) -> Array:
         """Coordinates of rows and, in the last column, the squared distances of their features from the mean (n, K+1).
 
         Of a given kernel nobody knows k(x, x), and the distances are NaN.  The rows that the model keeps stay on the
@@ -64,7 +64,7 @@ class KernelMap:
         distances = diagonal - 2.0 * found[:, -1] + self.length
         return np.column_stack([found[:, :-1] - self.offset, distances])
 
-    def _products(self, x: Features, thin: Array, shelf: Shelf | None) -> Array:
+    def _products(self, x: Features, thin: Array, shelf: BlockReader | None) -> Array:
         found = np.zeros((x.shape[0], thin.shape[1]))
         for block in self.rows:
             kept = block.load() if shelf is None else shelf.load(block)
@@ -86,9 +86,9 @@ class KernelRows:
     features: KernelMap
     function: Callable[..., Array]
     distances: bool = False
-    shelf: Shelf | None = None
+    shelf: BlockReader | None = None
 
-    def keeping(self, shelf: Shelf) -> Self:
+    def keeping(self, shelf: BlockReader) -> Self:
         """The same function with a shelf."""
         return replace(self, shelf=shelf)
 

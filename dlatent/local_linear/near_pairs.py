@@ -33,8 +33,8 @@ EXACT_CELLS = 1 << 17
 FIRST, SAMPLE = 512, 2048
 """Points that give first limits to those among them, and to others."""
 
-Piece: TypeAlias = "slice | npt.NDArray[np.intp]"
-Products: TypeAlias = "Callable[[slice], Callable[[Piece], Dense]]"
+Columns: TypeAlias = "slice | npt.NDArray[np.intp]"
+TileProducts: TypeAlias = "Callable[[slice], Callable[[Columns], Dense]]"
 
 
 class Points(NamedTuple):
@@ -160,7 +160,7 @@ def _tiles(a: Points) -> Iterator[tuple[int, int]]:
     yield from ((start, min(start + step, count)) for start in range(0, count, step))
 
 
-def _pieces(a: Points, b: Points, tile: slice, first: int) -> Iterator[Piece]:
+def _pieces(a: Points, b: Points, tile: slice, first: int) -> Iterator[Columns]:
     """The points of b, from the first on, that may be within the limits of a tile or have it within theirs."""
     count = len(b.norms)
     if not len(a.radii) or not len(b.radii):
@@ -182,7 +182,7 @@ def _pieces(a: Points, b: Points, tile: slice, first: int) -> Iterator[Piece]:
             yield places[places < count]
 
 
-def _products(a: Points, b: Points, dtype: Any) -> Products:
+def _products(a: Points, b: Points, dtype: Any) -> TileProducts:
     """Fast squared distances of a tile of a and a piece of b."""
     if isinstance(a.moved, sp.csr_array):
         return _sparse_products(a, b)
@@ -193,10 +193,10 @@ def _products(a: Points, b: Points, dtype: Any) -> Products:
     return lambda tile: lambda piece: left[tile] @ right[piece].T
 
 
-def _sparse_products(a: Points, b: Points) -> Products:
+def _sparse_products(a: Points, b: Points) -> TileProducts:
     """The same for sparse rows; those of a tile are laid out, so that each entry of b is met once."""
 
-    def of(tile: slice) -> Callable[[Piece], Dense]:
+    def of(tile: slice) -> Callable[[Columns], Dense]:
         laid_out = np.ascontiguousarray(-2.0 * a.moved[tile].toarray().T)
         return lambda piece: (b.moved[piece] @ laid_out + b.norms[piece, None]).T + a.norms[tile, None]
 

@@ -42,7 +42,7 @@ _NOTHING = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChunkLayout:
     """What the metadata of an array say of its chunks.
 
     Parameters: `items`, values of a chunk; `itemsize`, bytes of each (None: texts of any length); `codecs`, in the
@@ -62,11 +62,11 @@ class Layout:
             self.itemsize is None
             or len(names) > 1
             or any(name in _UNPACKED for name in names)
-            or any(Layout(self.items, self.itemsize, codecs).slow for codecs in inside if codecs)
+            or any(ChunkLayout(self.items, self.itemsize, codecs).slow for codecs in inside if codecs)
         )
 
 
-def layouts(key: str, document: bytes) -> dict[str, Layout]:
+def layouts(key: str, document: bytes) -> dict[str, ChunkLayout]:
     """The arrays that a document of metadata describes, by their paths; none where it is damaged."""
     folder, _, name = key.rpartition("/")
     try:
@@ -78,7 +78,7 @@ def layouts(key: str, document: bytes) -> dict[str, Layout]:
         return {}
 
 
-def check_chunk(layout: Layout, chunk: memoryview, place: str, start: int | None = None) -> None:
+def check_chunk(layout: ChunkLayout, chunk: memoryview, place: str, start: int | None = None) -> None:
     """Refuse a chunk that would unpack to far more than its array says.
 
     Parameters: `start`, where in a shard the chunk lies, of a chunk that was read by itself.
@@ -92,7 +92,7 @@ def check_chunk(layout: Layout, chunk: memoryview, place: str, start: int | None
         return
 
 
-def _check(layout: Layout, chunk: memoryview, place: str, start: int | None = None) -> None:
+def _check(layout: ChunkLayout, chunk: memoryview, place: str, start: int | None = None) -> None:
     text = layout.itemsize is None
     values = layout.items * (layout.itemsize or 1)
     most = max(FREE_TEXT_BYTES, TEXT_EXPANSION * len(chunk)) if text else max(FREE_BYTES, SLACK * values)
@@ -132,11 +132,13 @@ def _check(layout: Layout, chunk: memoryview, place: str, start: int | None = No
             chunk = _decoded({**options, "id": name}, chunk)
 
 
-def _check_shard(layout: Layout, options: Mapping[str, Any], shard: memoryview, place: str, start: int | None) -> None:
+def _check_shard(
+    layout: ChunkLayout, options: Mapping[str, Any], shard: memoryview, place: str, start: int | None
+) -> None:
     """Check the chunks of a whole shard, or one that was read by itself."""
     at_start = options.get("index_location", "end") == "start"
     items = math.prod(options["chunk_shape"])
-    inner = Layout(items, layout.itemsize, tuple(options["codecs"]))
+    inner = ChunkLayout(items, layout.itemsize, tuple(options["codecs"]))
     if start is not None:
         if start or not at_start:  # else it is the index
             _check(inner, shard, place)
@@ -151,7 +153,7 @@ def _check_shard(layout: Layout, options: Mapping[str, Any], shard: memoryview, 
                 _check(inner, shard[offset : offset + length], place)
 
 
-def _compare(size: int, most: int, place: str, layout: Layout) -> None:
+def _compare(size: int, most: int, place: str, layout: ChunkLayout) -> None:
     if size <= most:
         return
     if layout.itemsize is None:
@@ -230,17 +232,17 @@ def _consolidated(found: Any) -> dict[str, Any]:
     return {f"{path}/zarr.json": value for path, value in inside.items()}
 
 
-def _described(documents: Mapping[str, Any]) -> Iterator[tuple[str, Layout]]:
+def _described(documents: Mapping[str, Any]) -> Iterator[tuple[str, ChunkLayout]]:
     for key, found in documents.items():
         folder, _, name = key.rpartition("/")
         if name == ".zarray":
             dtype = np.dtype(found["dtype"]) if isinstance(found["dtype"], str) else None
             size = None if dtype is None or dtype.kind == "O" else dtype.itemsize
             codecs = (*(found.get("filters") or ()), *filter(None, (found.get("compressor"),)))
-            yield folder, Layout(math.prod(found["chunks"]), size, codecs)
+            yield folder, ChunkLayout(math.prod(found["chunks"]), size, codecs)
         elif name == "zarr.json" and found.get("node_type") == "array":
             items = math.prod(found["chunk_grid"]["configuration"]["chunk_shape"])
-            yield folder, Layout(items, _itemsize(found["data_type"]), tuple(found["codecs"]))
+            yield folder, ChunkLayout(items, _itemsize(found["data_type"]), tuple(found["codecs"]))
 
 
 def _itemsize(kind: Any) -> int | None:

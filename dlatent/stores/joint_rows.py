@@ -23,7 +23,7 @@ Table = npt.NDArray[np.int64]
 """Rows of each view (samples, views), −1 where a sample lacks the view."""
 
 
-class Piece(NamedTuple):
+class RowPiece(NamedTuple):
     """Rows of one block of a view, relative to it, and where they go among the rows that are read of the view; `parts`
     are the Dask collections of the block where it was sent without them."""
 
@@ -39,7 +39,7 @@ class ViewRows:
 
     name: str
     rows: Table = field(repr=False)
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowPiece, ...]
 
     def put_together(self, blocks: Iterable[Features]) -> Features:
         """The rows from the blocks of the view that hold them, of which one at a time is needed."""
@@ -113,7 +113,7 @@ class JointRows(Rows):
         views = tuple(_by_value(view) if all(map(_held, view.pieces)) else view for view in self.views)
         return JointRows, (self.start, self.stop, self.nbytes, views, self.refuse_zero_rows, self.computed)
 
-    def _pieces(self) -> list[Piece]:
+    def _pieces(self) -> list[RowPiece]:
         return [piece for view in self.views for piece in view.pieces]
 
     def _joined(self, found: list[Features]) -> Features:
@@ -122,11 +122,11 @@ class JointRows(Rows):
         return found[0] if len(found) == 1 else _side_by_side(found)
 
 
-def _held(piece: Piece) -> bool:
+def _held(piece: RowPiece) -> bool:
     return getattr(piece.source, "held", False)
 
 
-def _without_graph(piece: Piece) -> Piece:
+def _without_graph(piece: RowPiece) -> RowPiece:
     lighter: Any = getattr(piece.source, "without_collection", None)
     if lighter is None:
         return piece
@@ -137,7 +137,7 @@ def _by_value(view: ViewRows) -> ViewRows:
     every = np.arange(len(view.rows))
     x, own = view.load(), (0, len(every), 0)
     source = MatrixRows(*own, x) if isinstance(x, sp.csr_array) else ArrayRows(*own, x)
-    return replace(view, pieces=(Piece(source, every, every),))
+    return replace(view, pieces=(RowPiece(source, every, every),))
 
 
 def view_rows(name: str, source: DataSource, rows: Table) -> ViewRows:
@@ -148,7 +148,7 @@ def view_rows(name: str, source: DataSource, rows: Table) -> ViewRows:
     for number in np.unique(holder).tolist():
         places = np.flatnonzero(holder == number)
         block = source.blocks[number]
-        pieces.append(Piece(block, rows[places] - block.start, places))
+        pieces.append(RowPiece(block, rows[places] - block.start, places))
     return ViewRows(name, rows, tuple(pieces))
 
 

@@ -27,7 +27,7 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
-from dlatent.stores.announced import Layout, check_chunk, layouts
+from dlatent.stores.announced import ChunkLayout, check_chunk, layouts
 from dlatent.stores.seal import intact
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
@@ -53,7 +53,7 @@ class StrictStore(WrapperStore[Store]):
         self.missing_chunks: MissingChunks = missing_chunks
         self._opening, self._opener = uuid4().hex, _this_process()
         self._digests: dict[str, str] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, ChunkLayout] = {}
         _known.add(self._opening)
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dlatent.arrays import DataSource
 from dlatent.engine import tasks
 from dlatent.engine.part import Bundle, Work, sealed
-from dlatent.engine.task_graph import Node
+from dlatent.engine.task_graph import TaskNode
 from dlatent.errors import DataError
 
 COLUMNS = 12
@@ -158,7 +158,7 @@ def gram(block, weights) -> Gram:
 def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
     """What a task of a cluster makes of the parts of its `groups`, which are `given` in their order, and of the results
     of other tasks that are given after them."""
-    needed = Node(call, groups=groups).needed
+    needed = TaskNode(call, groups=groups).needed
     parts, results = given[: len(needed)], given[len(needed) :]
     step = tasks.Step(
         call=call,

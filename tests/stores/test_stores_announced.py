@@ -24,7 +24,7 @@ from zarr.codecs import numcodecs as zarr3
 
 import dlatent
 from dlatent.errors import StoreError
-from dlatent.stores.announced import FREE_BYTES, Layout, check_chunk
+from dlatent.stores.announced import FREE_BYTES, ChunkLayout, check_chunk
 from dlatent.stores.chunked import new_array, read_all
 from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
@@ -156,7 +156,7 @@ def test_arrays_that_are_known_from_consolidated_metadata_only(tmp_path: Path) -
 @given(st.binary(max_size=80), st.sampled_from(["blosc", "zstd", "lz4", "gzip", "zlib", "bz2", "lzma", "vlen-utf8"]))
 def test_damage_is_left_to_the_codec_or_refused(data: bytes, name: str) -> None:
     for size in (8, None):
-        layout = Layout(10, size, ({"name": "vlen-utf8"}, {"name": name}))
+        layout = ChunkLayout(10, size, ({"name": "vlen-utf8"}, {"name": name}))
         with contextlib.suppress(StoreError):
             check_chunk(layout, memoryview(data), "the chunk")
 
@@ -166,7 +166,7 @@ def test_damage_is_left_to_the_codec_or_refused(data: bytes, name: str) -> None:
 @given(size=st.integers(1, 2 * FREE_BYTES))
 def test_what_fits_is_never_refused(name: str, size: int) -> None:
     data = np.random.default_rng(size).integers(0, 3, size).astype(np.uint8).tobytes()
-    check_chunk(Layout(size, 1, ({"name": "bytes"}, {"name": name})), memoryview(PACK[name](data)), "the chunk")
+    check_chunk(ChunkLayout(size, 1, ({"name": "bytes"}, {"name": name})), memoryview(PACK[name](data)), "the chunk")
 
 
 def test_every_array_of_dlatent_is_read(tmp_path: Path) -> None:

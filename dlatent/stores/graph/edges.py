@@ -16,7 +16,7 @@ from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import INEXACT, inexact, is_real, real
 
 
-class Piece(NamedTuple):
+class EdgePiece(NamedTuple):
     """Consecutive edges of a list: names of samples (m,) and (m,), weights (m,) or None."""
 
     sources: npt.NDArray[Any]
@@ -50,7 +50,7 @@ class EdgeList:
     """
 
     place: str
-    pieces: Callable[[], Iterator[Piece]]
+    pieces: Callable[[], Iterator[EdgePiece]]
     weighted: bool | None
     undirected: bool = False
     samples: int | None = None
@@ -68,7 +68,7 @@ class EdgeList:
             yield self._place(piece, lookup, row)
             row += len(piece.sources)
 
-    def _place(self, piece: Piece, lookup: Lookup, row: int) -> Placed:
+    def _place(self, piece: EdgePiece, lookup: Lookup, row: int) -> Placed:
         def where(at: int) -> str:
             return f"{self.place} row {row + at}"
 
@@ -138,7 +138,7 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
         given = np.asarray(weights)
         if given.shape != columns[0].shape:
             raise DataError(f"weights have shape {given.shape}, but there are {len(columns[0]):,} edges")
-    piece = Piece(columns[0], columns[1], given)
+    piece = EdgePiece(columns[0], columns[1], given)
     return EdgeList(place, lambda: iter([piece]), given is not None)
 
 
@@ -153,7 +153,7 @@ def edges_of_networkx(graph: Any) -> EdgeList:
     weighted = any(weight is not None for _, _, weight in found)
     weights = np.array([1.0 if weight is None else weight for _, _, weight in found]) if weighted else None
     sources, targets = (np.fromiter((edge[end] for edge in found), object, len(found)) for end in (0, 1))
-    piece = Piece(sources, targets, weights)
+    piece = EdgePiece(sources, targets, weights)
     numbers = [node for node in graph.nodes() if isinstance(node, int | np.integer)]
     least = int(max(numbers, default=-1)) + 1
     place = f"networkx {type(graph).__name__}"

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, file_name, path_or_stream, plain_suffix
-from dlatent.stores.graph.edges import EdgeList, Piece
+from dlatent.stores.graph.edges import EdgeList, EdgePiece
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import is_real
 from dlatent.stores.numpy_files import Archive
@@ -62,12 +62,12 @@ def _npz(location: str, lookup: Lookup) -> EdgeList:
         samples = _samples(archive)
     step = shape[0] if by_columns else ROWS  # a stream that is stored by columns cannot be cut into rows
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[EdgePiece]:
         with Archive(location) as archive, archive.stream("edges") as member:
             for start in range(0, shape[0], max(step, 1)):
                 rows = min(step, shape[0] - start)
                 block = member.read(rows * shape[1]).reshape(rows, shape[1], order="F" if by_columns else "C")
-                yield Piece(block[:, 0], block[:, 1], block[:, 2] if shape[1] == 3 else None)
+                yield EdgePiece(block[:, 0], block[:, 1], block[:, 2] if shape[1] == 3 else None)
 
     return EdgeList(name, pieces, shape[1] == 3, undirected, samples, by_position=kind in "iuf", first=1)
 
@@ -92,7 +92,7 @@ def _csv(location: str, lookup: Lookup) -> EdgeList:
     named = not all(is_real(field) or lookup.knows(field) for field in fields[:2])
     text = {"dtype": {0: str, 1: str}, "keep_default_na": False, "na_values": {2: [""]}} if lookup.textual else {}
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[EdgePiece]:
         return _tables(csv_frames(source, header=None, skiprows=int(named), chunksize=ROWS, **text))
 
     return EdgeList(source.name, pieces, len(fields) == 3, first=1)
@@ -103,17 +103,17 @@ def _parquet(location: str, lookup: Lookup) -> EdgeList:
     columns = [name for name in file.names if name not in file.index]
     _check_columns(columns, location)
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[EdgePiece]:
         batches = ParquetFile(location).batches(ROWS, columns)
         return _tables(batch.to_pandas(ignore_metadata=True)[columns] for batch in batches)
 
     return EdgeList(file_name(location), pieces, len(columns) == 3, first=1)
 
 
-def _tables(frames: Iterable[Any]) -> Iterator[Piece]:
+def _tables(frames: Iterable[Any]) -> Iterator[EdgePiece]:
     for frame in frames:
         columns = [np.asarray(frame.iloc[:, at]) for at in range(frame.shape[1])]
-        yield Piece(columns[0], columns[1], columns[2] if len(columns) == 3 else None)
+        yield EdgePiece(columns[0], columns[1], columns[2] if len(columns) == 3 else None)
 
 
 def _check_columns(columns: list[str], location: str) -> None:
