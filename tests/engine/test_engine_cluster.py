@@ -559,6 +559,7 @@ def no_workers():
         yield cluster, client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache_bytes", [0, None], ids=["nothing kept", "kept"])
 def test_a_cluster_that_grows_with_its_work_grows_for_a_fit(no_workers, cache_bytes):
     """Also where it has shrunk to nothing after a pass: the blocks and descriptions on its workers are gone then."""

@@ -219,6 +219,7 @@ def test_every_block_sees_the_others_in_one_order_however_many_meet_at_a_time(mo
     assert serial(drawn(SIZES)).tobytes() == expected
 
 
+@pytest.mark.slow
 def test_a_killed_worker_does_not_change_a_bit_of_many_groups(two_processes, tmp_path, mutual, many_groups):
     source = drawn(SIZES, key="killed among many")
     expected = serial(source, mutual).tobytes()

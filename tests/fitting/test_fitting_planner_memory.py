@@ -181,6 +181,7 @@ class TestChunks:
         again: Problem = replace(plan.problem, decoding=0)
         assert again.largest_block < 300 * MIB
 
+    @pytest.mark.slow
     def test_a_process_stays_within_its_plan(self, tmp_path):
         """One chunk of 256 MiB, of which a block needs an eighth."""
         values = np.random.default_rng(0).standard_normal((65_536, 64), dtype=np.float32)
@@ -204,6 +205,7 @@ print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]
         assert 450 * MIB < peak < planned < 2.5 * peak
 
 
+@pytest.mark.slow
 def test_a_kernel_in_a_store_is_read_within_the_plan(tmp_path):
     """Of 6,000 rows a process took 444 MiB where 413 were planned, before rows of the store were counted."""
     program = f"""

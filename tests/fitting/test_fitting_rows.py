@@ -53,6 +53,7 @@ def fit(x, *, shared=True, textbook=False, **changes):
     return found, run.names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("seed", range(2))
@@ -151,6 +152,7 @@ def few_masks(seed=0, masks=3, n=300):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_few_masks_take_two_passes(shared, monkeypatch):
     x = few_masks()
