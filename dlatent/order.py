@@ -18,6 +18,8 @@ MOST_GROUPS = 1024
 SMALL_GROUP_BYTES = 4_000_000
 GROUP_BYTES = 128_000_000
 FAN_IN = 4
+FEWEST_STRIPS = 4
+"""Strips for each thread, where there are enough meetings: long ones at the end leave threads without work."""
 MOST_STRETCHES = 128
 """Their pairs are some thousand tasks: a few milliseconds each, and enough for some hundred threads."""
 

@@ -49,9 +49,9 @@ def _told_how_to_go_on(checkpoint: str | None) -> Iterator[None]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
-    require_free(arguments.output, overwrite=arguments.overwrite)
     if arguments.resume and arguments.checkpoint is None:
         raise UsageError("--resume needs --checkpoint PLACE")
+    require_free(arguments.output, overwrite=arguments.overwrite)
     model = model_of(arguments)
     data, inputs = data_of(arguments), inputs_of(arguments)
     with warnings.catch_warnings(), connected(arguments) as client:

@@ -30,7 +30,7 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look into the store, and show what is there."""
-    from dlatent.stores.atomic import MARKER, RESULT
+    from dlatent.stores.atomic import GRAPHS, RESULT, kind_of
     from dlatent.stores.checkpoint import read_header
     from dlatent.stores.open import open_node
 
@@ -42,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _print_checkpoint(found)
         return OK
-    marker, missing_chunks = open_node(arguments.path).attrs.get(MARKER), arguments.missing_chunks
-    kind = marker.get("kind") if isinstance(marker, dict) else None
+    kind, missing_chunks = kind_of(open_node(arguments.path)), arguments.missing_chunks
     if kind == RESULT:
         from dlatent import load
 
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = {"model": arguments.path, **model._facts()}
         show.model(f"{arguments.path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
         return OK
-    if kind in ("graph", "links"):
+    if kind in GRAPHS:
         found, display = describe_graph(arguments.path, missing_chunks), _print_graph
     else:
         found, display = describe_data(arguments.path, missing_chunks), _print_data

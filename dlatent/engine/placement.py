@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-FEWEST_STRIPS = 4
-"""Strips for each thread, where there are enough meetings: long ones at the end leave threads without work."""
+from dlatent.order import FEWEST_STRIPS
+
 ENOUGH_STRIPS = 4096
 """From so many meetings on a strip has several of them, also where a worker has few groups."""
 

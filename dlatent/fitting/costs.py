@@ -9,7 +9,7 @@ from __future__ import annotations
 from dlatent.fitting.plan import Cost, Machine, Problem, size
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
-from dlatent.order import FAN_IN, MOST_STRETCHES
+from dlatent.order import FAN_IN, FEWEST_STRIPS, MOST_STRETCHES
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
@@ -50,8 +50,6 @@ SPARSE_SLACK = 1.25
 """What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
 HOPS = 2
 """Exchanges of a pass with neighbour sums: Δ reaches the neighbours of neighbours."""
-STRIPS = 4
-"""Tasks for each thread of a worker in a pass over tiles, at least, as the engine cuts them."""
 
 
 def shares_driver(machine: Machine) -> bool:
@@ -142,7 +140,7 @@ def tile_visits(problem: Problem, machine: Machine, cache_bytes: int) -> int:
     if not stays(problem, machine, cache_bytes):
         return groups
     own = -(-groups // machine.workers)
-    together = max(1, groups**2 // (2 * machine.workers * STRIPS * machine.threads))
+    together = max(1, groups**2 // (2 * machine.workers * FEWEST_STRIPS * machine.threads))
     return 1 + machine.workers // 2 * -(-own // together)
 
 

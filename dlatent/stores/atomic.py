@@ -36,6 +36,9 @@ REPLACE = "pass overwrite=True to replace it"
 RESULT = "result"
 """Kind of the stores that hold fitted models; all other kinds hold data."""
 
+GRAPHS = ("graph", "links")
+"""Kinds of the stores that hold edges, today and in format 1."""
+
 
 @contextlib.contextmanager
 def new_store(
@@ -188,6 +191,12 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 async def _settled() -> None:
     """Wait for what Zarr still writes: an interrupt ends the wait of its caller only, and files would come back."""
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+
+
+def kind_of(node: zarr.Array[Any] | zarr.Group) -> str | None:
+    """The kind of the store whose root a node is; None where dlatent has not written it."""
+    marker = node.attrs.get(MARKER)
+    return str(marker.get("kind")) if isinstance(marker, dict) else None
 
 
 def check_marker(marker: Any, place: str, *, supported: int, kind: str | None = None) -> int:

@@ -83,6 +83,8 @@ class Checkpoint:
                 f"{self.place} is the checkpoint of another fit: {'; '.join(differing)}; give what it was begun "
                 "with, or another place"
             )
+        if found["choices"].keys() != choices.keys():
+            raise StoreError(f"{self.place} is a damaged checkpoint: its choices are {found['choices']}; remove it")
         return dict(found["choices"])
 
     def recall(self, work: Any) -> Any:

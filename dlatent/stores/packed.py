@@ -60,7 +60,7 @@ def unpacked(content: bytes, place: str) -> Any:
 
 def fingerprint(value: Any) -> str:
     """A digest of a value, which may have functions and objects of any class beside what `packed` takes."""
-    tree = _tree(value, lambda array: _digest(array), anything=True)
+    tree = _tree(value, _digest, anything=True)
     return hashlib.blake2b(json.dumps(tree).encode(), digest_size=16).hexdigest()
 
 
@@ -75,7 +75,7 @@ def _digest(array: np.ndarray) -> list[Any]:
 
 def _tree(value: Any, keep: Keep, *, anything: bool = False) -> Any:
     again = partial(_tree, keep=keep, anything=anything)
-    if value is None or (isinstance(value, (bool, int, str)) and type(value) in (bool, int, str)):
+    if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
         return {"float": struct.pack("<d", value).hex()}
@@ -118,11 +118,9 @@ def _value(tree: Any, archive: Any) -> Any:
         return archive[str(content)][()]
     if kind == "array":
         return archive[str(content)]
-    items = [_value(item, archive) for item in content] if kind in ("tuple", "list") else []
-    if kind == "tuple":
-        return tuple(items)
-    if kind == "list":
-        return items
+    if kind in ("tuple", "list"):
+        items = [_value(item, archive) for item in content]
+        return items if kind == "list" else tuple(items)
     if kind == "dict":
         return {_value(key, archive): _value(item, archive) for key, item in content}
     if kind == "csr":

@@ -12,13 +12,13 @@ from typing import Any
 import zarr
 
 from dlatent.errors import StoreError
-from dlatent.stores.atomic import MARKER, RESULT
+from dlatent.stores.atomic import GRAPHS, RESULT, kind_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.chunked import ZarrArray, check_chunks, read_rows
 from dlatent.stores.graph import open_graph
 from dlatent.stores.location import filesystem_at, zarr_location
+from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.open import open as open_data
-from dlatent.stores.open import open_node
 from dlatent.stores.results import load
 from dlatent.stores.strict import DOCUMENTS, MissingChunks
 
@@ -26,7 +26,6 @@ PIECE_BYTES = 64 * 2**20
 """About how many bytes of an array are read at a time; at least a row of chunks."""
 MOST_SAID = 100
 """Damages that are listed; after so many nothing more is read."""
-GRAPHS = ("graph", "links")
 OPENED: dict[str, Callable[[Any], Any]] = {RESULT: load, "data": open_data, **dict.fromkeys(GRAPHS, open_graph)}
 """What opens each kind of store, and refuses one that lacks an array or contradicts itself."""
 
@@ -59,9 +58,10 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
         count, size = recorded(place)
         return Verified(text, "checkpoint", count, size, damaged_results(place))
     node = open_node(place, missing_chunks)
-    marker = node.attrs.get(MARKER)
-    kind = str(marker.get("kind", "store")) if isinstance(marker, dict) else "store"
-    found = Verified(text, "model" if kind == RESULT else kind)
+    kind = kind_of(node)
+    if kind != RESULT:
+        check_complete(node)
+    found = Verified(text, "model" if kind == RESULT else kind or "store")
     arrays = _arrays(node)
     if isinstance(node, zarr.Group):
         found.damages += _strays(place, arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -95,6 +96,10 @@ def test_other_directories_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "c" / "fit.json").write_text('{"dlatent_checkpoint": 99, "about": {}, "choices": {}}')
     with pytest.raises(StoreError, match="a checkpoint of version 99"):
         read_header(tmp_path / "c")
+    header = {"dlatent_checkpoint": 1, "about": ABOUT, "choices": {}}
+    (tmp_path / "c" / "fit.json").write_text(json.dumps(header))
+    with pytest.raises(StoreError, match="its choices are"):
+        begun(str(tmp_path / "c"), resume=True)
     (tmp_path / "c" / "fit.json").write_text("{")
     with pytest.raises(StoreError, match="a damaged checkpoint"):
         read_header(tmp_path / "c")

@@ -115,3 +115,10 @@ def test_a_checkpoint_that_was_interrupted_is_whole(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         PPCA(2, solver="krylov").fit(X, checkpoint=tmp_path / "c", callbacks=[Callback(on_pass=stop)])
     assert verify(tmp_path / "c").whole
+
+
+def test_a_half_written_store_is_not_whole(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    group.attrs["dlatent"] = {"kind": "scores", "version": 2, "complete": False}
+    with pytest.raises(StoreError, match="half-written"):
+        verify(tmp_path / "s.zarr")
