@@ -46,7 +46,8 @@ demo: $(DEMO_READY)
 	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits three models."
 	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
 
-PYTEST = $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
+# Each process of the tests keeps to one thread of BLAS: together they are as many as the cores.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 test: $(DEV_READY)
 	@echo "==> Tests"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -59,13 +60,18 @@ def test_stored_ratings_give_the_same_bits(client, tmp_path):
     assert expected.log_likelihood_ == pytest.approx(PPCA(2, missing="nan").fit(X).log_likelihood_, rel=1e-11)
 
 
+@cache
+def in_memory(case):
+    return CASES[case](X, client="serial")
+
+
 @pytest.mark.parametrize("case", CASES)
 @given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
 @settings(max_examples=8, deadline=None, derandomize=True)
 def test_blocks_do_not_matter(case, cuts):
     bounds = [0, *sorted(cuts), 160]
     found = CASES[case](as_dask(X, tuple(np.diff(bounds).tolist())), client="serial")
-    assert_same_maximum(found, CASES[case](X, client="serial"))
+    assert_same_maximum(found, in_memory(case))
 
 
 @given(part=st.floats(0.0, 0.95), seed=st.integers(0, 50), k=st.integers(1, 3), each=st.booleans())

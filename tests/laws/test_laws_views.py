@@ -28,7 +28,8 @@ WAYS = [
     (CorrespondencePPCA, {"solver": "covariance"}),
     (CorrespondencePPCA, {"solver": "krylov"}),
     (CorrespondencePPCA, {"solver": "krylov", "noise": "zero"}),
-    (CorrespondenceFactorAnalysis, {"solver": "covariance"}),
+    # Its search over many starts takes seconds.
+    pytest.param(CorrespondenceFactorAnalysis, {"solver": "covariance"}, marks=pytest.mark.slow),
     (CorrespondenceFactorAnalysis, {"solver": "accelerated_em"}),
 ]
 

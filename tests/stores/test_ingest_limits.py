@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import tracemalloc
 import zipfile
 
 import anndata
@@ -22,6 +21,7 @@ from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.limits import Limits
 from dlatent.stores.open import open as open_store
+from tests.memory import taking_at_most
 
 FEW = {
     "a.svm": "1 1:1\n2 2000000000:1\n",
@@ -31,13 +31,8 @@ FEW = {
 
 def refused(path, tmp_path, message, **options):
     """Refused, without the memory that the file asks for."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(DataError, match=message):
-            ingest(path, tmp_path / "out.zarr", **options)
-        assert tracemalloc.get_traced_memory()[1] < 200 << 20
-    finally:
-        tracemalloc.stop()
+    with taking_at_most(200 << 20), pytest.raises(DataError, match=message):
+        ingest(path, tmp_path / "out.zarr", **options)
     assert not (tmp_path / "out.zarr").exists()
 
 
