@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +11,7 @@ from dlatent.cli import show
 from dlatent.cli.arguments import UsageError, add_overwrite
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
-from dlatent.cli.places import require_free
+from dlatent.cli.places import require_free, told_how_to_go_on
 from dlatent.cli.progress import FitProgress, Screen
 from dlatent.cli.status import NOT_CONVERGED, OK
 
@@ -36,17 +34,6 @@ def register(commands: Any) -> None:
         kind.set_defaults(run=run)
 
 
-@contextmanager
-def _told_how_to_go_on(checkpoint: str | None) -> Iterator[None]:
-    """Say with an interrupt how the fit goes on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if checkpoint is None:
-            raise
-        raise type(error)(f"; {checkpoint} has the passes so far: go on by the same command with --resume") from error
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     if arguments.resume and arguments.checkpoint is None:
@@ -62,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
             screen.line(f"solver {plan.solver} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
             progress = FitProgress(screen, plan, model.tol)
             kept = {"checkpoint": arguments.checkpoint, "resume": arguments.resume}
-            with _told_how_to_go_on(arguments.checkpoint):
+            way_on = "has the passes so far: go on by the same command with --resume"
+            with told_how_to_go_on(arguments.checkpoint and f"{arguments.checkpoint} {way_on}"):
                 model.fit(data, **inputs, client=client, callbacks=[progress.callback], **kept)
             progress.finish()
     model.save(arguments.output, overwrite=arguments.overwrite)

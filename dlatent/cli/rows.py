@@ -19,7 +19,7 @@ from dlatent.cli.arguments import (
     opened,
 )
 from dlatent.cli.cluster import connected
-from dlatent.cli.places import require_free
+from dlatent.cli.places import require_free, told_how_to_go_on
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -65,6 +65,9 @@ def _command(commands: Any, name: str, help: str, description: str, make: Make) 
     add_missing_chunks(parser)
     add_cluster(parser)
     add_overwrite(parser)
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what an interrupted command has written, and go on from there"
+    )
     add_model_size(parser)
     add_json(parser)
     parser.set_defaults(run=run, make=make)
@@ -73,13 +76,15 @@ def _command(commands: Any, name: str, help: str, description: str, make: Make) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the rows, and say where they are."""
-    require_free(arguments.output, overwrite=arguments.overwrite)
+    require_free(arguments.output, overwrite=arguments.overwrite, resume=arguments.resume)
     from dlatent import load
 
     model, started = load(arguments.model, max_bytes=arguments.max_model_size), perf_counter()
     data = opened(arguments.data, arguments.missing_chunks)
-    with connected(arguments) as client:
-        options = {"out": arguments.output, "overwrite": arguments.overwrite, "client": client}
+    way_on = f"{arguments.output}.checkpoint knows the rows so far: the same command goes on"
+    with connected(arguments) as client, told_how_to_go_on(way_on if arguments.resume else None):
+        options = {name: getattr(arguments, name) for name in ("overwrite", "resume")}
+        options |= {"out": arguments.output, "client": client}
         array = arguments.make(arguments, model, data, options)
     show.written(arguments.output, array, model.n_components, perf_counter() - started, json=arguments.json)
     return OK

@@ -36,7 +36,12 @@ OnPass: TypeAlias = Callable[[PassRecord], None]
 
 
 class Journal(Protocol):
-    """Knows the results of passes that an interrupted fit has made, and gets those that are made."""
+    """Knows the results of passes that an interrupted fit has made, and gets those that are made.
+
+    `threads`: of the cluster that began; a pass has the same stages on any other.
+    """
+
+    threads: int
 
     def recall(self, work: Any) -> Any:
         """The result that was recorded of some work, as a tuple of one; None where there is none."""
@@ -96,7 +101,7 @@ class Session:
     def _journalled(self, pass_: Pass[Any, Any], needs: Sequence[Sequence[int]], journal: Journal) -> Any:
         """The same, in stages, of which each is recorded; those that were recorded before are not made again."""
         results, costs = list[Any](), list[PassCost]()
-        for stage in self._stages(pass_):
+        for stage in self._stages(pass_, journal.threads):
             work = (pass_, None if stage is None else (stage.start, stage.stop))
             found = journal.recall(work)
             if found is None:
@@ -111,11 +116,11 @@ class Session:
         self._note(reduce(PassCost.plus, costs))
         return reduce_tree(results.__getitem__, lambda parts: reduce(pass_.combine, _first_owned(parts)), len(results))
 
-    def _stages(self, pass_: Pass[Any, Any]) -> list[range | None]:
+    def _stages(self, pass_: Pass[Any, Any], threads: int) -> list[range | None]:
         """The groups of a long pass a few at a time: nodes of the tree of groups of one width, so that they meet as in
         one go."""
         groups, width = len(self._executor.parts), 1
-        while width < max(GROUPS_EACH * self.resources.total_threads, groups // MOST_STAGES):
+        while width < max(GROUPS_EACH * threads, groups // MOST_STAGES):
             width *= FAN_IN
         if not isinstance(pass_.meeting, Alone) or width >= groups:
             return [None]

@@ -232,7 +232,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             task = self._task(session, given)
             plan = self._planned(task, session)
             choices = {name: getattr(plan, name) for name in CHOICES}
-            journal = opened.enter_context(checkpointed(checkpoint, resume, self, given.named(), choices))
+            journal = opened.enter_context(checkpointed(checkpoint, resume, self, given.named(), choices, session))
             if journal is not None:
                 session.journal, plan = journal, self._planned_again(plan, task, session, journal.choices)
             session.keep(plan.cache_bytes)

@@ -1,19 +1,22 @@
-"""Checkpoints of fits: what must be the same for one to go on, and which of the plan's choices it keeps."""
+"""Checkpoints of fits and of stores of rows: what must be the same for one to go on, and what else it keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, cast
 
 from dlatent.arrays import DataSource, Graph
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.inputs import PathLike
-from dlatent.stores.checkpoint import Checkpoint
+from dlatent.stores.checkpoint import Checkpoint, discard
 from dlatent.stores.joint import JointSource
 from dlatent.stores.joint_rows import JointRows
+from dlatent.stores.location import zarr_location
 from dlatent.stores.packed import fingerprint
+from dlatent.stores.sink import RowSink
 
 PACKAGES = ("dlatent", "numpy", "scipy")
 """Packages of which another version may give other bits."""
@@ -28,6 +31,7 @@ def checkpointed(
     model: Any,
     data: Mapping[str, Any],
     choices: Mapping[str, Any],
+    session: Session,
 ) -> Iterator[Checkpoint | None]:
     """The checkpoint of a fit while that runs; None without a place.
 
@@ -46,17 +50,78 @@ def checkpointed(
             f"random_state is {parameters['random_state']!r}: a fit with a checkpoint must be made again with the same "
             "random numbers; give a whole number"
         )
-    about: dict[str, Any] = {
-        "versions": {name: version(name) for name in PACKAGES},
+    about = {
         "model": type(model).__name__,
         "parameters": {name: _plain(value) for name, value in parameters.items()},
-        **{name: _described(value) for name, value in data.items() if value is not None},
+        **_about(data),
     }
-    checkpoint = Checkpoint(place, about, choices, resume=resume)
+    checkpoint = Checkpoint(place, about, choices, threads=session.resources.total_threads, resume=resume)
     try:
         yield checkpoint
     finally:
         checkpoint.close()
+
+
+class RowsJournal:
+    """Which rows of a result are written: the store that they are written to, then the stages of its one pass."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint, self.threads = checkpoint, checkpoint.threads
+
+    def sink(self, create: Callable[[], RowSink]) -> RowSink:
+        """The store of an interrupted call; a new one where there is none."""
+        found = self._checkpoint.recall("sink")
+        if found is not None and found[0].take_over():
+            return found[0]  # type: ignore[no-any-return]
+        self._checkpoint.restart()
+        sink = create()
+        self._checkpoint.record("sink", sink)
+        return sink
+
+    def recall(self, work: Any) -> Any:
+        """What was recorded of a stage of the pass."""
+        _, stage = work
+        return self._checkpoint.recall(stage)
+
+    def record(self, work: Any, result: Any) -> None:
+        """Record a stage of the pass, of which the checkpoint says by itself what it does."""
+        _, stage = work
+        self._checkpoint.record(stage, result)
+
+    def once(self, name: str, work: Callable[[], None]) -> None:
+        """Do something that an interrupted call has not done."""
+        if self._checkpoint.recall(name) is None:
+            work()
+            self._checkpoint.record(name, None)
+
+
+@contextmanager
+def rows_checkpoint(
+    out: PathLike | None, result: str, function: Any, data: Mapping[str, Any], session: Session
+) -> Iterator[RowsJournal | None]:
+    """The checkpoint of a store of rows while that is written, which lies beside it and goes when it is whole; None
+    without a store.
+
+    Parameters: `result` and `function`, what is made of the rows; `data` as above.
+    Errors: StoreError as `Checkpoint`.
+    """
+    if out is None:
+        yield None
+        return
+    place = f"{zarr_location(out)}.checkpoint"
+    about = {"result": result, "model": fingerprint(function), **_about(data)}
+    checkpoint = Checkpoint(place, about, {}, threads=session.resources.total_threads, resume=True)
+    try:
+        yield RowsJournal(checkpoint)
+    finally:
+        checkpoint.close()
+    discard(place)
+
+
+def _about(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same whatever is computed: the versions, and the data."""
+    versions = {name: version(name) for name in PACKAGES}
+    return {"versions": versions, **{name: _described(value) for name, value in data.items() if value is not None}}
 
 
 def _plain(value: Any) -> Any:

@@ -116,17 +116,19 @@ class CorrespondenceLLE(LocalLinearModel):
         *,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """Coordinates of new samples that are known by one view, as LocallyLinearEmbedding.transform.
 
         Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory,
-        `overwrite` one that is there; `client` as in `fit`.
+        `overwrite` one that is there;
+        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
         Returns: (n, K) in the kind of the input, or the path.
         Errors: NotFittedError; DataError for an unknown view, and as in `PPCA.transform`.
         """
         self._require_fitted()
-        return self._transform(X, self._number(view), out, overwrite, client)
+        return self._transform(X, self._number(view), out, overwrite, resume, client)
 
     def reconstruct(
         self,

@@ -158,6 +158,7 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         on: Names = None,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """Posterior means E[z | the views that a sample has], or given its targets, too.
@@ -167,7 +168,7 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         """
         if y is None:
             given: dict[str, Any] = {"correspondence": correspondence, "on": on, "client": client}
-            return super().transform(views, out=out, overwrite=overwrite, **given)
+            return super().transform(views, out=out, overwrite=overwrite, resume=resume, **given)
         self._require_fitted()
         if out is not None:
             raise DataError("out is for the scores of one view without targets; others come in memory")

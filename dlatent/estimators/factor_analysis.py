@@ -86,6 +86,7 @@ class FactorAnalysis(PPCA):
         scores: Literal["regression", "bartlett"] = "regression",
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """Factor scores: by regression E[z|x] = M⁻¹WᵀΨ⁻¹(x − μ), or Bartlett's (WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹(x − μ).
@@ -99,9 +100,9 @@ class FactorAnalysis(PPCA):
         if scores not in ("regression", "bartlett"):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
         if scores == "regression":
-            return super().transform(X, out=out, overwrite=overwrite, client=client)
+            return super().transform(X, out=out, overwrite=overwrite, resume=resume, client=client)
         function = self._rows(bartlett_rows if self._missing == "raise" else incomplete.bartlett)
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._mapped(X, function, "scores", "component", self.component_names_, **options)
 
     def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:

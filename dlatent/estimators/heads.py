@@ -61,18 +61,24 @@ class Transforms(LinearModel):
     """Models that give the latent variables of rows."""
 
     def transform(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
 
         Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `client` as in `fit`.
+        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
         Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (sample, component)), or the
         path.
         Errors: NotFittedError; DataError for other features or another order of them, and naming row and column of NaN
         or infinity (of a lazy result when it is computed); a UserWarning where the order cannot be checked.
         """
-        return self._scores(X, None, out=out, overwrite=overwrite, client=client)
+        return self._scores(X, None, out=out, overwrite=overwrite, resume=resume, client=client)
 
     def posterior(self, X: Data, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
@@ -124,27 +130,41 @@ class Imputes(Imputing):
     """Models that fill in missing entries of rows, from the features alone."""
 
     def impute(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
 
         x_j | x_o ~ N(μ_j + w_jᵀE[z|x_o], w_jᵀ Cov[z|x_o] w_j + ψ_j).
 
-        Parameters: `X` (N, D) dense, NaN where missing; `out`, `overwrite` and `client` as in `transform`.
+        Parameters: `X` (N, D) dense, NaN where missing; `out`, `overwrite`, `resume` and `client` as in `transform`.
         Returns: (N, D) in the kind of the input (numpy, lazy dask, xarray), or the path of the store.
         Errors: NotFittedError; DataError for other features, infinite values, or sparse data.
         """
-        return self._imputed(incomplete.imputed, X, None, "imputed", out=out, overwrite=overwrite, client=client)
+        return self._imputed(
+            incomplete.imputed, X, None, "imputed", out=out, overwrite=overwrite, resume=resume, client=client
+        )
 
     def impute_variance(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """The variance of each missing entry given the observed entries of its row, noise included; 0 where observed.
 
         Parameters, returns and errors: as in `impute`.
         """
         function, name = incomplete.imputed_variances, "imputed_variance"
-        return self._imputed(function, X, None, name, out=out, overwrite=overwrite, client=client)
+        return self._imputed(function, X, None, name, out=out, overwrite=overwrite, resume=resume, client=client)
 
 
 class Reconstructs(LinearModel):

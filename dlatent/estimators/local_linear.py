@@ -82,7 +82,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         data = {**dict(zip(names, sources, strict=True)), "table": table}
         with (
             connect(sources[0], client=client) as session,
-            checkpointed(checkpoint, resume, self, data, {}) as session.journal,
+            checkpointed(checkpoint, resume, self, data, {}, session) as session.journal,
             pinned(),
             sound_algebra(),
         ):
@@ -186,12 +186,14 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             )
         return Reference(own.rows, values, int(self.n_neighbors), float(self.reg))
 
-    def _transform(self, X: Data, view: int, out: PathLike | None, overwrite: bool, client: Where) -> Rows | str:
+    def _transform(
+        self, X: Data, view: int, out: PathLike | None, overwrite: bool, resume: bool, client: Where
+    ) -> Rows | str:
         self._require_fitted()
         function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
         names = np.arange(self.embedding_.shape[1])
         known = self._known_features(view)
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return map_rows(X, function, known, columns="component", names=names, name="scores", **options)
 
     def _known_features(self, view: int) -> KnownFeatures:
@@ -352,16 +354,22 @@ class LocallyLinearEmbedding(LocalLinearModel):
         return feature_names(self, self._views[0].features)
 
     def transform(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """Coordinates of new samples: Σ_a w_a y_a, with the barycentric weights of the nearest training samples.
 
         Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `client` as in `fit`.
+        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
         Returns: (n, K) in the kind of the input (numpy, lazy dask, xarray), or the path.
         Errors: NotFittedError; DataError as in `PPCA.transform`.
         """
-        return self._transform(X, 0, out, overwrite, client)
+        return self._transform(X, 0, out, overwrite, resume, client)
 
 
 def rows_of(source: DataSource) -> Features | None:

@@ -19,6 +19,7 @@ from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
+from dlatent.estimators.checkpoints import rows_checkpoint
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
@@ -91,17 +92,20 @@ def map_rows(
     targets: Array | None = None,
     out: PathLike | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     client: Where = None,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead
-    of memory.
+    of memory; `resume`, whether an interrupted call leaves what it has written to the next, which goes on from there.
     Returns: an array of the input's kind, or the path of the written store.
     """
     if out is not None:
-        require_writable(out, overwrite=overwrite)
+        require_writable(out, overwrite=overwrite, resume=resume)
+    elif resume:
+        raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
     like = unwrap(data)
     if is_dask(like.data) and out is None and targets is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
@@ -118,7 +122,7 @@ def map_rows(
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     work = RowWork(function, features.without_labels())
     if out is not None:
-        return _into_store(source, work, targets, out, columns, names, name, overwrite, client)
+        return _into_store(source, work, targets, out, columns, names, name, overwrite, resume, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with connect(source, targets=targets, client=local, cache_bytes=0) as session:
@@ -145,6 +149,7 @@ def _into_store(
     names: npt.NDArray[Any] | None,
     name: str,
     overwrite: bool,
+    resume: bool,
     client: Where,
 ) -> str:
     labels = source.labels
@@ -154,12 +159,24 @@ def _into_store(
         coordinates[dims[0]] = labels.samples
     shape = (source.shape[0], 1 if names is None else len(names))
     starts = [block.start for block in source.blocks]
-    sink = RowSink.create(out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite)
-    try:
-        with connect(source, targets=targets, client=client, cache_bytes=0) as session:
+    create = partial(
+        RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
+    )
+    data = {"data": source, "targets": targets}
+    with (
+        connect(source, targets=targets, client=client, cache_bytes=0) as session,
+        rows_checkpoint(out if resume else None, name, work.function, data, session) as session.journal,
+    ):
+        journal = session.journal
+        sink = create() if journal is None else journal.sink(create)
+        try:
             session.run(Pass(_written, work._replace(sink=sink).on(session), name=name))
-    except BaseException:
-        sink.abort()
-        raise
-    sink.finish()
+            if journal is None:
+                sink.join()
+            else:
+                journal.once("joined", sink.join)
+            sink.finish()
+        except BaseException:
+            (sink.abort if journal is None else sink.leave)()
+            raise
     return os.fspath(out)

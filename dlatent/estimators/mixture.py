@@ -171,17 +171,23 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         return self._mapped(X, partial(function, mixture=self._mixture), name, columns, names, **options)
 
     def predict_proba(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """Responsibilities p(c|x) = π_c p(x|c) / Σ π_c' p(x|c').
 
         Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `client` as in `fit`.
+        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
         Returns: (N, M), rows with the sum 1, in the kind of the input (numpy, lazy dask, xarray), or the path.
         Errors: NotFittedError; DataError as in PPCA.transform.
         """
         self._require_fitted()
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._of_rows(X, mixture.responsibilities, "responsibilities", "mixture", self._mixture_names, **options)
 
     def predict(self, X: Data, *, client: Where = None) -> Rows:
@@ -194,7 +200,13 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         return cast(Rows, found.astype(np.int64))
 
     def transform(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """Posterior means E[z|x, c] = M_c⁻¹W_cᵀΨ_c⁻¹(x − μ_c) with M_c = I + W_cᵀΨ_c⁻¹W_c, in the component c that
         `predict` gives.
@@ -204,19 +216,25 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         Parameters: as in `predict_proba`.
         Returns: (N, K) in the kind of the input, or the path. Errors: as in `predict_proba`.
         """
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         self._require_fitted()
         return self._of_rows(X, mixture.scores, "scores", "component", self.component_names_, **options)
 
     def reconstruct(
-        self, X: Data, *, out: PathLike | None = None, overwrite: bool = False, client: Where = None
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
     ) -> Rows | str:
         """The rows as their components see them: W_c E[z|x, c] + μ_c, in the component c that `predict` gives.
 
         Parameters: as in `predict_proba`.
         Returns: (N, D) in the kind of the input, or the path. Errors: as in `predict_proba`.
         """
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._of_rows(X, mixture.reconstructions, "reconstructed", **self._feature_axis(), **options)
 
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array:

@@ -209,6 +209,7 @@ class TransformsWithTargets(RowTargets):
         *,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
@@ -217,7 +218,7 @@ class TransformsWithTargets(RowTargets):
         PPCA.
         Returns: (N, K) in the kind of the input, or the path of the written store.
         """
-        return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, client=client)
+        return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, resume=resume, client=client)
 
     def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features and, where present, the targets.
@@ -261,6 +262,7 @@ class ImputesWithTargets(RowTargets, Imputing):
         *,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """The features with each missing entry replaced by its mean given the observed ones, and the targets if given.
@@ -268,7 +270,9 @@ class ImputesWithTargets(RowTargets, Imputing):
         Parameters: `X` (N, D); `y` as in `transform`; `out` as in PPCA. Returns and errors: as in PPCA.
         """
         targets = self._encode_new(X, y)
-        return self._imputed(incomplete.imputed, X, targets, "imputed", out=out, overwrite=overwrite, client=client)
+        return self._imputed(
+            incomplete.imputed, X, targets, "imputed", out=out, overwrite=overwrite, resume=resume, client=client
+        )
 
     def impute_variance(
         self,
@@ -277,11 +281,14 @@ class ImputesWithTargets(RowTargets, Imputing):
         *,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """The variance of each missing entry of the features; see `impute`."""
         targets, function = self._encode_new(X, y), incomplete.imputed_variances
-        return self._imputed(function, X, targets, "imputed_variance", out=out, overwrite=overwrite, client=client)
+        return self._imputed(
+            function, X, targets, "imputed_variance", out=out, overwrite=overwrite, resume=resume, client=client
+        )
 
 
 class Predicts(RowTargets):

@@ -166,6 +166,7 @@ class ViewResults(LatentVariableModel):
         on: Names = None,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
         """Posterior means E[z | the views that a sample has], from any of the views of the model.
@@ -181,7 +182,7 @@ class ViewResults(LatentVariableModel):
         names = self.component_names_
         alone = only_view(views)
         if alone is not None:
-            options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+            options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
             return self._alone(*alone, view_scores, "component", names, "scores", **options)
         if out is not None:
             raise DataError("out is for the scores of one view; those of several views come in memory")
@@ -243,20 +244,21 @@ class ViewResults(LatentVariableModel):
         return_variance: bool = False,
         out: PathLike | None = None,
         overwrite: bool = False,
+        resume: bool = False,
         client: Where = None,
     ) -> Rows | str | tuple[Rows | str, Array]:
         """Another view of the same samples: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
         Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted;
         `return_variance` as below; `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `client` as in `fit`.
+        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
         Returns: (n, D_w) in the kind of the data (numpy, lazy dask, xarray), or the path; with `return_variance` also
         the variance of each feature (D_w,), the same for all rows.
         Errors: NotFittedError; DataError for unknown views, and as in `PPCA.transform`.
         """
         number, labels = self._number(to_view), self._view_labels.get(to_view, AxisLabels())
         names = np.arange(self._specification.sizes[number]) if labels.features is None else labels.features
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "client": client}
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         function = partial(view_predictions, other=number)
         columns = labels.dims[1]
         mean = self._alone(from_view, data, function, columns, np.asarray(names), "reconstructed", **options)

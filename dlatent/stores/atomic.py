@@ -20,7 +20,7 @@ import zarr
 from zarr.storage import MemoryStore
 
 from dlatent.errors import StoreError
-from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep
+from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep, take
 from dlatent.stores.location import STORE_MARKS, filesystem_at, local_path, zarr_location
 from dlatent.stores.seal import seal
 
@@ -105,18 +105,20 @@ def _begin(target: str | os.PathLike[str], kind: str, version: int, overwrite: b
     return str(partial)
 
 
-def require_writable(target: str | os.PathLike[str], *, overwrite: bool, how: str = REPLACE) -> None:
+def require_writable(
+    target: str | os.PathLike[str], *, overwrite: bool, resume: bool = False, how: str = REPLACE
+) -> None:
     """Refuse a place that cannot be written, or that is taken, before the work begins whose results are to go there.
 
     Whether it can be written is tried, not guessed: a directory (a file, in an object store) is made there and removed.
-    Parameters: `how`, what a message says of overwriting.
+    Parameters: `resume`, whether one that is half-written goes on; `how`, what a message says of overwriting.
     Errors: StoreError.
     """
     path = local_path(target)
     if path is None:
         url = zarr_location(target)
         try:
-            _check_place(url, overwrite, how)
+            _check_place(url, overwrite or (resume and _is_unfinished(url)), how)
             filesystem, root = filesystem_at(url)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
@@ -161,14 +163,44 @@ def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) ->
 
 def abandon(location: str) -> None:
     """Remove an unfinished store; never raises, because it runs while another error is on its way."""
-    with contextlib.suppress(Exception):
-        asyncio.run_coroutine_threadsafe(_settled(), _event_loop()).result()
+    _settle()
     if local_path(location) is not None:
         discard(location)
         return
     with contextlib.suppress(Exception):
         filesystem, root = filesystem_at(location)
         filesystem.rm(root, recursive=True)
+
+
+def leave(location: str) -> None:
+    """Leave an unfinished store to the process that takes it over, once Zarr has written all of it."""
+    _settle()
+    if local_path(location) is not None:
+        release(location)
+
+
+def take_over(location: str) -> bool:
+    """Go on with an unfinished store that another process has left; False where it is no longer there.
+
+    Errors: StoreError where a living process writes it.
+    """
+    try:
+        if local_path(location) is not None:
+            take(Path(location))
+    except BlockingIOError as error:
+        raise StoreError(f"{location} is being written by another process; wait for it") from error
+    except FileNotFoundError:
+        return False
+    return _is_unfinished(location)
+
+
+def _is_unfinished(location: str) -> bool:
+    """Whether a store is there that says that it is half-written."""
+    try:
+        marker = zarr.open_group(location, mode="r", use_consolidated=False).attrs.get(MARKER)
+    except FileNotFoundError:
+        return False
+    return isinstance(marker, dict) and marker.get("complete") is False
 
 
 class _Listener(MemoryStore):
@@ -188,8 +220,13 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return listener.loop
 
 
-async def _settled() -> None:
+def _settle() -> None:
     """Wait for what Zarr still writes: an interrupt ends the wait of its caller only, and files would come back."""
+    with contextlib.suppress(Exception):
+        asyncio.run_coroutine_threadsafe(_settled(), _event_loop()).result()
+
+
+async def _settled() -> None:
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
 

@@ -65,8 +65,17 @@ def beside(path: Path, tag: str = "") -> Path:
     return path.with_name(f".{path.name}{PARTIAL}{tag}{HOST}{secrets.token_hex(6)}")
 
 
+def take(directory: Path) -> None:
+    """Lock a directory that another process made and left.
+
+    Errors: BlockingIOError where a living one has its lock; FileNotFoundError where it is gone.
+    """
+    if not _held(directory):
+        raise FileNotFoundError(directory)
+
+
 def release(directory: str | os.PathLike[str]) -> None:
-    """Give up the lock of a directory that `make` made and that has been moved to its place."""
+    """Give up the lock of a directory that has been moved to its place, or that is left to another process."""
     _MADE.pop(os.fspath(directory), None)
     _unlock(directory)
 
@@ -173,7 +182,7 @@ def hold(directory: Path, *, wait: bool = False) -> int:
 
 
 def _held(directory: Path) -> bool:
-    """Hold the lock of a new directory; whether it is still there. Errors: as `_lock`."""
+    """Hold the lock of a directory; whether it is still there. Errors: as `hold`."""
     try:
         held = hold(directory)
     except (BlockingIOError, FileNotFoundError):

@@ -28,6 +28,7 @@ from dlatent.stores.packed import fingerprint, packed, unpacked
 HEADER, VERSION = "fit.json", 1
 ENTRY = "{:06d}.npz"
 RESULT, UNFINISHED = ".npz", ".part"
+THREADS = "threads"
 
 
 class Checkpoint:
@@ -38,6 +39,7 @@ class Checkpoint:
     place : a directory or an fsspec URL.
     about : what is fitted to what, JSON values by name.
     choices : JSON values that hold for a fit that goes on, too, whatever these would be by then.
+    threads : of the cluster that begins; of one that goes on it is the number that was recorded.
     resume : whether a checkpoint that is there goes on; else it is an error.
 
     Raises
@@ -52,6 +54,7 @@ class Checkpoint:
         about: Mapping[str, Any],
         choices: Mapping[str, Any],
         *,
+        threads: int = 1,
         resume: bool = False,
     ) -> None:
         self.place = zarr_location(place)
@@ -59,7 +62,9 @@ class Checkpoint:
         self._files = _Files(self.place)
         self._files.open()
         try:
-            self.choices = self._begun(json.loads(json.dumps(dict(about))), dict(choices), resume)
+            made = {**choices, THREADS: threads}
+            self.choices = self._begun(json.loads(json.dumps(dict(about))), made, resume)
+            self.threads: int = self.choices.pop(THREADS)
         except BaseException:
             self.close()
             raise
@@ -106,6 +111,11 @@ class Checkpoint:
         """Add the result of some work, which is on the disk or in the object store when this returns."""
         self._files.write(ENTRY.format(self._next), packed((fingerprint(work), result)))
         self._next += 1
+
+    def restart(self) -> None:
+        """Remove everything that was recorded."""
+        self._files.forget(0)
+        self._next = 0
 
     def close(self) -> None:
         """Let other processes write the checkpoint."""

@@ -1,8 +1,9 @@
 """Results of one row per sample, written from many processes into one store.
 
 Blocks of rows rarely end where chunks end, and two processes must not write one chunk.  Each process therefore writes
-the chunks that lie wholly inside its rows, and puts the rows at the two ends aside as fragments; `finish` joins the
-fragments into the chunks between blocks.  A repeated write of the same rows leaves the same store.
+the chunks that lie wholly inside its rows, and puts the rows at the two ends aside as fragments; `join` writes the
+chunks between blocks from the fragments.  A repeated write of the same rows leaves the same store, and so does a
+repeated `join`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import abandon, begun, finish
+from dlatent.stores.atomic import abandon, begun, finish, leave, take_over
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
 from dlatent.stores.location import zarr_location
 from dlatent.stores.strict import strict
@@ -38,7 +39,8 @@ _FRAGMENTS = "fragments"
 
 @dataclass(frozen=True)
 class RowSink:
-    """A picklable writer of one array of rows: `write` in any process, then `finish` or `abort` on the driver."""
+    """A picklable writer of one array of rows: `write` in any process, then on the driver `join` and `finish`, or
+    `abort`; or `leave`, after which another process may `take_over`."""
 
     target: str
     location: str
@@ -95,24 +97,43 @@ class RowSink:
         self._set_aside(tail, values[tail - start :])
         return len(values)
 
-    def finish(self) -> None:
-        """Join the fragments and make the store visible under its path.
+    def join(self) -> None:
+        """Write each chunk that several blocks share from the fragments of its rows.
 
-        Errors: StoreError where rows were never written; nothing is left then.
+        Errors: StoreError where rows were never written.
         """
-        try:
-            self._join()
-            array = self._array()
-            if array.nchunks_initialized != array.nchunks:
-                raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
-            finish(self.location, self.target, overwrite=self.overwrite)
-        except BaseException:
-            self.abort()
-            raise
+        array, fragments = self._array(), strict(cast(zarr.Group, self._root()[_FRAGMENTS]))
+        spans = sorted((int(start), int(stop)) for start, _, stop in (name.partition("-") for name in fragments))
+        for chunk, pieces in groupby(spans, key=lambda span: span[0] // self.row_chunk):
+            low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
+            members = list(pieces)
+            self._check_cover(members, low, high)
+            parts = [cast(ZarrArray, fragments[f"{start}-{stop}"]) for start, stop in members]
+            array[low:high] = np.concatenate([read_all(part) for part in parts])
+
+    def finish(self) -> None:
+        """Make the joined store visible under its path.
+
+        Errors: StoreError where rows were never written.
+        """
+        root, array = self._root(), self._array()
+        if array.nchunks_initialized != array.nchunks:
+            raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
+        if _FRAGMENTS in root:
+            del root[_FRAGMENTS]
+        finish(self.location, self.target, overwrite=self.overwrite)
 
     def abort(self) -> None:
         """Remove what was written."""
         abandon(self.location)
+
+    def leave(self) -> None:
+        """Leave what was written to the process that takes it over."""
+        leave(self.location)
+
+    def take_over(self) -> bool:
+        """Go on with what another process has left; False where it is no longer there."""
+        return take_over(self.location)
 
     def _lay_out(self, dims: tuple[str, str], coordinates: Mapping[str, npt.NDArray[Any]]) -> None:
         root = self._root()
@@ -134,19 +155,6 @@ class RowSink:
             group = zarr.open_group(f"{self.location}/{_FRAGMENTS}", mode="r+", use_consolidated=False)
             plain = values.astype(self.dtype)
             write_array(group, f"{start}-{start + len(values)}", plain, plain.shape, overwrite=True)
-
-    def _join(self) -> None:
-        """Write each chunk that several blocks share from the fragments of its rows."""
-        root = self._root()
-        array, fragments = self._array(), strict(cast(zarr.Group, root[_FRAGMENTS]))
-        spans = sorted((int(start), int(stop)) for start, _, stop in (name.partition("-") for name in fragments))
-        for chunk, pieces in groupby(spans, key=lambda span: span[0] // self.row_chunk):
-            low, high = chunk * self.row_chunk, min((chunk + 1) * self.row_chunk, self.shape[0])
-            members = list(pieces)
-            self._check_cover(members, low, high)
-            parts = [cast(ZarrArray, fragments[f"{start}-{stop}"]) for start, stop in members]
-            array[low:high] = np.concatenate([read_all(part) for part in parts])
-        del root[_FRAGMENTS]
 
     def _check_cover(self, spans: list[tuple[int, int]], low: int, high: int) -> None:
         ends, beginnings = [low, *(stop for _, stop in spans)], [*(start for start, _ in spans), high]

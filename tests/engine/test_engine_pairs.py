@@ -249,6 +249,7 @@ def test_a_task_may_write_its_rows(client, tmp_path, mutual):
     with connect(source, client=client) as engine:
         meet = multiply_both if mutual else multiply
         assert sum(engine.run(pair_pass(meet, Request(THIN, sink), finish=write, mutual=mutual))) == ROWS
+    sink.join()
     sink.finish()
     stored = np.asarray(zarr.open_array(f"{tmp_path}/rows.zarr/scores", mode="r")[...])
     assert stored.tobytes() == serial(source, mutual).tobytes()

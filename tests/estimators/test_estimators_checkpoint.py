@@ -144,6 +144,30 @@ def test_a_long_pass_goes_on_in_its_middle(tmp_path: Path, monkeypatch: pytest.M
     assert bits(again) == bits(PPCA(2, solver="covariance").fit(tmp_path / "x.zarr", client="serial"))
 
 
+def test_a_long_pass_goes_on_with_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlatent.engine.session.GROUPS_EACH", 1)
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(16_000, 300), chunks=(125, 300), dtype="f8")
+    array[:] = np.random.default_rng(1).normal(size=array.shape)
+
+    def fit(threads: int, callback: Callback) -> Any:
+        monkeypatch.setattr("dlatent.engine.records.Resources.total_threads", property(lambda _: threads))
+        more = {"checkpoint": tmp_path / "c", "resume": True, "callbacks": [callback], "client": "serial"}
+        return PPCA(2, solver="covariance").fit(tmp_path / "x.zarr", **more)
+
+    def stop(done: int, total: int) -> None:
+        if done == total - 1:
+            raise Interrupted
+
+    told = list[int]()
+    with pytest.raises(Interrupted):
+        fit(1, Callback(on_task=stop))
+    kept = len(list((tmp_path / "c").glob("*.npz")))
+    fit(100, Callback(on_task=lambda done, _: told.append(done)))
+    assert kept > 3
+    assert min(told) > kept // 2
+    assert len(list((tmp_path / "c").glob("*.npz"))) > kept
+
+
 def test_a_checkpoint_of_another_fit_is_refused_with_what_differs(tmp_path: Path) -> None:
     PPCA(3).fit(X, checkpoint=tmp_path / "c")
     with pytest.raises(StoreError, match="go on with resume=True"):

@@ -21,6 +21,13 @@ from dlatent.stores.open import open as open_data
 from dlatent.stores.sink import RowSink, choose_row_chunk
 
 
+def finished(sink: RowSink) -> None:
+    """Make the store visible; whoever was interrupted joins again."""
+    sink.join()
+    sink.join()
+    sink.finish()
+
+
 def values_of(path: Path) -> np.ndarray[Any, Any]:
     return np.concatenate([block.load() for block in open_data(path).blocks])  # type: ignore[arg-type]
 
@@ -46,7 +53,7 @@ def test_ragged_blocks_in_any_order_and_twice(
     for at in [*rng.permutation(len(blocks)), 0]:
         start, stop = blocks[at]
         assert pickle.loads(pickle.dumps(sink)).write(start, values[start:stop]) == stop - start
-    sink.finish()
+    finished(sink)
     np.testing.assert_array_equal(values_of(tmp_path / "s.zarr"), values)
 
 
@@ -57,7 +64,7 @@ def test_concurrent_writers(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda span: sink.write(span[0], values[span[0] : span[1]]), pairwise(bounds)))
     assert sum(done) == 1000
-    sink.finish()
+    finished(sink)
     np.testing.assert_array_equal(values_of(tmp_path / "s.zarr"), values)
 
 
@@ -69,7 +76,7 @@ def test_names_and_coordinates_are_kept(tmp_path: Path) -> None:
     )  # fmt: skip
     assert not (tmp_path / "s.zarr").exists()
     sink.write(0, np.ones((3, 2)))
-    sink.finish()
+    finished(sink)
     data = xr.open_zarr(tmp_path / "s.zarr", consolidated=False)
     assert data["scores"].dims == ("document", "topic")
     assert data["scores"].dtype == np.float32
@@ -85,7 +92,9 @@ def test_rows_that_were_never_written_are_found(tmp_path: Path, missing: int) ->
         if number != missing:
             sink.write(start, np.zeros((stop - start, 4)))
     with pytest.raises(StoreError, match="never written"):
-        sink.finish()
+        finished(sink)
+    assert not (tmp_path / "s.zarr").exists()
+    sink.abort()
     assert os.listdir(tmp_path) == []
 
 

@@ -105,6 +105,7 @@ def test_zeros_are_written_as_chunks(tmp_path: Path) -> None:
     )  # fmt: skip
     sink.write(0, np.zeros((20, 3)))
     sink.write(20, np.zeros((30, 3)))
+    sink.join()
     sink.finish()
     assert not loaded(open_data(tmp_path / "s.zarr")).any()
     np.save(tmp_path / "x.npy", np.zeros((8, 3)))

@@ -1,0 +1,233 @@
+"""Stores of rows whose writer was interrupted: the next call goes on behind the stages that were finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from dlatent import (
+    PPCA,
+    CorrespondencePPCA,
+    FactorAnalysis,
+    KernelPPCA,
+    LocallyLinearEmbedding,
+    PPCAMixture,
+    SupervisedPPCA,
+    load,
+)
+from dlatent.cli.main import main
+from dlatent.errors import DataError, StoreError
+from dlatent.stores.open import open as open_source
+from dlatent.stores.sink import RowSink
+from dlatent.stores.verify import verify
+
+rng = np.random.default_rng(0)
+SMALL = rng.normal(size=(240, 3)) @ rng.normal(size=(3, 24)) + 0.2 * rng.normal(size=(240, 24))
+LABELS = np.arange(240) % 3
+HOLES = np.where(rng.random(SMALL.shape) < 0.1, np.nan, SMALL)
+LONG = np.tile(SMALL, (20, 1)) + 0.1 * rng.normal(size=(4800, 24))
+"""What is read in blocks of 100 rows."""
+
+Write = Callable[..., Any]
+
+
+def writers() -> dict[str, Write]:
+    """Methods that write a store of rows, by name, each of a fitted model."""
+    ppca, missing = PPCA(3).fit(SMALL), PPCA(3, missing="nan").fit(HOLES)
+    pairs = np.column_stack([np.arange(240)] * 2)
+    views = CorrespondencePPCA(3).fit({"a": SMALL[:, :14], "b": SMALL[:, 14:]}, correspondence=pairs)
+    return {
+        "scores": ppca.transform,
+        "factor scores": FactorAnalysis(2).fit(SMALL).transform,
+        "supervised": SupervisedPPCA(3).fit(SMALL, LABELS).transform,
+        "imputed": missing.impute,
+        "responsibilities": PPCAMixture(2, n_mixtures=2).fit(SMALL).predict_proba,
+        "kernel": KernelPPCA(3, kernel="rbf", gamma=0.01).fit(SMALL).transform,
+        "embedding": LocallyLinearEmbedding(n_neighbors=10).fit(SMALL).transform,
+        "a view": lambda X, **more: views.transform({"a": X}, **more),
+        "another view": lambda X, **more: views.reconstruct(X, "a", "b", **more),
+    }
+
+
+WRITERS = writers()
+
+
+def rows(name: str) -> np.ndarray:
+    return LONG[:, :14] if "view" in name else LONG
+
+
+@pytest.fixture
+def many_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass has many groups and stages, as one over large data."""
+    monkeypatch.setattr("dlatent.engine.session.GROUPS_EACH", 1)
+    monkeypatch.setattr("dlatent.order.SMALL_GROUP_BYTES", 1)
+
+
+def stored(path: Path, values: np.ndarray, step: int = 100) -> Any:
+    zarr.create_array(path, data=values, chunks=(step, values.shape[1]))
+    return open_source(path, block_bytes=step * 8 * values.shape[1])
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """The chunks of a store; its metadata have a seal of their own in each."""
+    found = (file for file in path.rglob("*") if file.is_file() and file.name != "zarr.json")
+    return {str(file.relative_to(path)): file.read_bytes() for file in found}
+
+
+def stopped_after(monkeypatch: pytest.MonkeyPatch, writes: int, call: Callable[[], Any]) -> list[int]:
+    """Make a call that is interrupted in the write after so many; the first rows that were written."""
+    done, write = list[int](), RowSink.write
+
+    def counted(self: RowSink, start: int, values: np.ndarray) -> int:
+        if len(done) == writes:
+            raise KeyboardInterrupt
+        done.append(start)
+        return write(self, start, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowSink, "write", counted)
+        if writes < 10_000:
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        else:
+            call()
+    return done
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.usefixtures("many_stages")
+def test_a_store_goes_on_behind_its_finished_stages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out, write = stored(tmp_path / "x.zarr", rows(name)), tmp_path / "out.zarr", WRITERS[name]
+    write(data, out=tmp_path / "whole.zarr", client="serial")
+    begin = lambda: write(data, out=out, resume=True, client="serial")  # noqa: E731
+    first = stopped_after(monkeypatch, 30, begin)
+    assert not out.exists()
+    assert (tmp_path / "out.zarr.checkpoint").is_dir()
+    second = stopped_after(monkeypatch, 10_000, begin)
+    # A stage is 16 blocks here at most.
+    assert 48 - len(first) <= len(second) <= 48 - len(first) + 16
+    assert files(out) == files(tmp_path / "whole.zarr")
+    assert verify(out).whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "whole.zarr", "x.zarr"]
+
+
+@pytest.mark.usefixtures("many_stages")
+def test_what_stops_while_a_store_is_finished_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Blocks of 70 rows share the chunks of the store.
+    data, out = stored(tmp_path / "x.zarr", LONG, 70), tmp_path / "out.zarr"
+    write = WRITERS["scores"]
+    write(data, out=tmp_path / "whole.zarr", client="serial")
+    joins = []
+
+    def stop(self: RowSink) -> None:
+        joins.append(self)
+        raise KeyboardInterrupt
+
+    for name in ("join", "finish"):
+        with monkeypatch.context() as patched:
+            patched.setattr(RowSink, name, stop)
+            with pytest.raises(KeyboardInterrupt):
+                write(data, out=out, resume=True, client="serial")
+    assert len(joins) == 2
+    assert stopped_after(monkeypatch, 10_000, lambda: write(data, out=out, resume=True, client="serial")) == []
+    assert files(out) == files(tmp_path / "whole.zarr")
+
+
+@pytest.mark.usefixtures("many_stages")
+def test_other_data_and_other_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = stored(tmp_path / "x.zarr", LONG), tmp_path / "out.zarr"
+    other = stored(tmp_path / "y.zarr", LONG[::-1].copy())
+    stopped_after(monkeypatch, 30, lambda: WRITERS["scores"](data, out=out, resume=True, client="serial"))
+    with pytest.raises(StoreError, match=r"out.zarr.checkpoint is the checkpoint of .* data values was"):
+        WRITERS["scores"](other, out=out, resume=True, client="serial")
+    with pytest.raises(StoreError, match="model was"):
+        PPCA(2).fit(SMALL).transform(data, out=out, resume=True, client="serial")
+    with pytest.raises(DataError, match="resume=True needs a store"):
+        WRITERS["scores"](LONG, resume=True)
+    # A call that does not go on begins with nothing, and so does the next.
+    WRITERS["scores"](data, out=out, client="serial")
+    again = lambda: WRITERS["scores"](data, out=out, overwrite=True, resume=True, client="serial")  # noqa: E731
+    assert len(stopped_after(monkeypatch, 10_000, again)) == 48
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "x.zarr", "y.zarr"]
+
+
+@pytest.mark.usefixtures("many_stages")
+def test_object_stores_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = stored(tmp_path / "x.zarr", LONG), "memory://resumed/out.zarr"
+    begin = lambda: WRITERS["scores"](data, out=out, resume=True, client="serial")  # noqa: E731
+    first = stopped_after(monkeypatch, 30, begin)
+    with pytest.raises(StoreError, match="half-written"):
+        open_source(out)
+    assert len(stopped_after(monkeypatch, 10_000, begin)) <= 48 - len(first) + 16
+    np.testing.assert_array_equal(zarr.open_array(f"{out}/scores")[:], PPCA(3).fit(SMALL).transform(LONG))
+    with pytest.raises(StoreError, match="already exists"):
+        begin()
+
+
+SCRIPT = """
+import os, sys
+import dlatent.cli.rows, dlatent.engine.session, dlatent.order, dlatent.stores.open
+from dlatent.stores.sink import RowSink
+from dlatent.cli.main import main
+
+dlatent.engine.session.GROUPS_EACH = dlatent.order.SMALL_GROUP_BYTES = 1
+dlatent.cli.rows.opened = lambda place, _: dlatent.stores.open.open(place, block_bytes=19_200)
+left, write = int(sys.argv.pop(1)), RowSink.write
+
+def counted(self, start, values):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), 9)
+    print("wrote", start, file=sys.stderr)
+    return write(self, start, values)
+
+RowSink.write = counted
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("writes", [0, 25])
+def test_the_command_goes_on_after_it_was_killed(writes: int, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=LONG, chunks=(100, 24))
+    model, out = tmp_path / "m.zarr", tmp_path / "out.zarr"
+    PPCA(3).fit(SMALL).save(model)
+    command = ["transform", str(model), str(tmp_path / "x.zarr"), "-o", str(out), "--resume", "--json"]
+
+    def run(left: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", SCRIPT, str(left), *command], capture_output=True, text=True)
+
+    assert run(writes).returncode == -signal.SIGKILL
+    assert not out.exists()
+    done = run(10_000)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["array"] == "scores"
+    assert done.stderr.count("wrote") <= 48 - writes + 16
+    np.testing.assert_array_equal(zarr.open_array(out / "scores")[:], load(model).transform(LONG))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "out.zarr", "x.zarr"]
+
+
+def test_the_command_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    zarr.create_array(tmp_path / "x.zarr", data=LONG, chunks=(100, 24))
+    PPCA(3).fit(SMALL).save(tmp_path / "m.zarr")
+    command = ["transform", str(tmp_path / "m.zarr"), str(tmp_path / "x.zarr"), "-o", str(tmp_path / "out.zarr")]
+
+    def stop(self: RowSink, start: int, values: np.ndarray) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RowSink, "write", stop)
+    assert main([*command, "--resume"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert os.path.isdir(tmp_path / "out.zarr.checkpoint")
+    assert main(command) == 130
+    assert "goes on" not in capsys.readouterr().err
