@@ -168,13 +168,19 @@ def add_views(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Where to compute: `--scheduler`, or `--workers` and what each has."""
+    """Where to compute: `--scheduler` with certificates, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
     where = group.add_mutually_exclusive_group()
     where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for example tcp://host:8786")
     group.add_argument(
         "--wait", metavar="TIME", help="how long to wait for a worker of --scheduler, for example 2h (default 10m)"
     )
+    for option, words in (
+        ("--tls-ca-file", "certificate of the authority of a --scheduler at tls:// (default: as Dask's configuration)"),
+        ("--tls-cert", "certificate that this command shows to it (default: as Dask's configuration)"),
+        ("--tls-key", "key of --tls-cert (default: in the same file)"),
+    ):
+        group.add_argument(option, metavar="FILE", help=words)
     where.add_argument("--workers", type=positive, metavar="N", help="start N worker processes on this machine")
     group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")

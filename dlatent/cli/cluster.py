@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,26 +11,32 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from dlatent.cli.arguments import UsageError
+from dlatent.cli.certificates import GIVE, check_unused, encrypted, security
 from dlatent.engine.local import local_workers
 from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15
+NO_TLS = ("WRONG_VERSION_NUMBER", "cannot convert to SSL")
+"""What is said of a scheduler that speaks without TLS: an answer that is none, or words before it was asked."""
 
 
 @contextmanager
 def connected(arguments: argparse.Namespace) -> Iterator[Any]:
     """A `distributed.Client` for the command, or None for the threads of this process; a cluster made here ends here.
 
-    Errors: UsageError for options of workers without workers; EngineError where the scheduler cannot be reached.
+    Errors: UsageError for options of workers without workers, and for certificates that are of no use; EngineError
+    where the scheduler cannot be reached, or does not accept them.
     """
     own = arguments.workers is not None
     if not own and (arguments.threads_per_worker is not None or arguments.memory_limit is not None):
         raise UsageError("--threads-per-worker and --memory-limit describe new workers; give --workers N with them")
+    if arguments.scheduler is None:
+        check_unused(arguments)
     if own:
         with _local(arguments) as client:
             yield client
     elif arguments.scheduler is not None:
-        with _patient(arguments.wait), _remote(arguments.scheduler) as client:
+        with _patient(arguments.wait), _remote(arguments.scheduler, security(arguments)) as client:
             yield client
     else:
         yield None
@@ -74,16 +81,49 @@ def _deaf_children() -> Iterator[None]:
 
 
 @contextmanager
-def _remote(address: str) -> Iterator[Any]:
+def _remote(address: str, certified: Any) -> Iterator[Any]:
     import distributed
 
     connect: Any = distributed.Client
 
     try:
-        client = connect(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        asyncio.run(_greet(address, certified))
+        client = connect(address, timeout=CONNECT_SECONDS, security=certified, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise EngineError(
-            f"no Dask scheduler answers at {address} ({error}); check the address, or start one with: dask scheduler"
-        ) from error
+        raise EngineError(_unanswered(address, error)) from error
     with client:
         yield client
+
+
+async def _greet(address: str, certified: Any) -> None:
+    """Shake hands with a scheduler, in bounded time: a client would wait for ever for one that takes the connection and
+    is silent."""
+    from distributed.comm import core
+
+    connect: Any = core.connect
+    async with asyncio.timeout(CONNECT_SECONDS):
+        comm = await connect(address, timeout=CONNECT_SECONDS, **certified.get_connection_args("client"))
+    await comm.close()
+
+
+def _unanswered(address: str, error: Exception) -> str:
+    """Why nobody is met at an address, and the way out."""
+    from distributed.comm.core import CommClosedError
+
+    said, met = str(error.__cause__ or error), isinstance(error, CommClosedError)
+    if encrypted(address) and any(mark in said for mark in NO_TLS):
+        return f"the scheduler at {address} does not speak TLS ({said}); an address without it begins with tcp://"
+    if met and encrypted(address):
+        return (
+            f"the scheduler at {address} and this command do not accept each other's certificates ({said}); give "
+            f"those of its cluster with {GIVE}"
+        )
+    if met:
+        return (
+            f"the scheduler at {address} ended the connection at once ({said}); if it needs certificates, give its "
+            f"address as tls://HOST:PORT, with {GIVE}"
+        )
+    return (
+        f"no Dask scheduler answers at {address} ({str(error) or 'it is silent'}); check the address, or start one "
+        "with: dask scheduler"
+    )

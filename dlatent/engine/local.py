@@ -51,7 +51,8 @@ def local_workers(workers: int, threads: int = 1, memory_limit: str = "auto") ->
                 n_workers=workers,
                 threads_per_worker=threads,
                 memory_limit=granted() // workers if memory_limit == "auto" else memory_limit,
-                dashboard_address=":0",  # any free port, so that two clusters do not meet
+                # Any free port, so that two clusters do not meet; without a host the whole network could look.
+                dashboard_address="127.0.0.1:0",
                 local_directory=scratch,
                 silence_logs=logging.CRITICAL,  # what matters arrives as an EngineError
             )

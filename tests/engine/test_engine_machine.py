@@ -7,6 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from dlatent.engine import cluster, machine
@@ -123,6 +124,23 @@ def test_local_workers_share_the_memory_of_the_process(monkeypatch):
     with local_workers(2) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         assert [info["memory_limit"] for info in workers] == [GIB, GIB]
+
+
+def test_local_workers_are_reached_from_this_machine_only():
+    """Their ports, and the one of the dashboard that shows what they do."""
+    already = listeners()
+    with local_workers(1):
+        opened = listeners() - already
+    assert len(opened) >= 3, "the scheduler, its dashboard, a worker"
+    assert {host for host, _ in opened} == {"127.0.0.1"}
+
+
+def listeners():
+    """Addresses at which this process and its children take connections."""
+    this = psutil.Process()
+    mine = {this.pid, *(child.pid for child in this.children(recursive=True))}
+    every = psutil.net_connections("tcp")
+    return {tuple(one.laddr) for one in every if one.status == psutil.CONN_LISTEN and one.pid in mine}
 
 
 @pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", GIB), ("10.0.0.7", 12 * GIB)])
