@@ -37,6 +37,7 @@ from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.restored import noise_name, restored_outcome, restored_specification
 from dlatent.estimators.saved import Estimator
 from dlatent.estimators.targets import EncodedTargets
+from dlatent.fitting.diagnostics import require_sound
 from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
@@ -243,6 +244,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 shift = self._initial_mean(session, observed=route.observed)
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
+        require_sound(outcome)
         outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, given.targets)))
         self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan), task, given)
         for text in outcome.advice:

@@ -8,9 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
-from dlatent.fitting.outcome import Iteration, Options
+from dlatent.errors import DataError
+from dlatent.fitting.outcome import Iteration, Options, Outcome
+from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+
+FALL = 1e-7
+"""Relative fall of the log-likelihood that rounding cannot explain, float32 data included."""
+
+NOTHING = 1e-7
+"""Length of a component, as a part of the longest one's, that is zero up to rounding: the root of a difference."""
 
 CONSTANT = 1e-12
 """Spread, as a part of the mean, below which a feature is constant up to rounding."""
@@ -66,6 +74,28 @@ def at_floors(parameters: Parameters, specification: Specification) -> tuple[boo
     )
 
 
+def require_sound(outcome: Outcome) -> None:
+    """Refuse numbers that are none, and a likelihood that falls from one iteration to the next.
+
+    Errors: DataError.
+    """
+    numbers = {**outcome.parameters._asdict(), "log-likelihood": outcome.log_likelihood, "weights": outcome.weights}
+    for name, values in numbers.items():
+        if values is not None and not np.isfinite(values).all():
+            raise DataError(
+                f"the fit ended with a {name.replace('_', ' ')} that is not finite; bring features and targets to like "
+                "scales, ask for fewer components, or raise noise_floor"
+            )
+    values = np.array([line.log_likelihood for line in outcome.history])
+    falls = -np.diff(values) - FALL * np.maximum(np.abs(values[1:]), outcome.samples)
+    if not np.isfinite(values).all() or (len(falls) and falls.max() > 0.0):
+        worst = int(falls.argmax()) if np.isfinite(values).all() else int(np.flatnonzero(~np.isfinite(values))[0]) - 1
+        raise DataError(
+            f"the log-likelihood went from {values[worst]:.10g} to {values[worst + 1]:.10g} in iteration {worst + 2}, "
+            "which an exact fit never does: digits are lost; store the data as float64, bring features to like scales"
+        )
+
+
 def unfinished(history: Sequence[Iteration]) -> str:
     """What to know of a fit that did not converge."""
     left = history[-1].remaining
@@ -91,6 +121,12 @@ def advise(
             f"data: {_feature(specification, int(np.flatnonzero(constant)[0]))} has one value wherever it is observed, "
             f"and so have {int(constant.sum())} of {len(constant)} features; their noise variance is at its floor, and "
             "they say nothing: drop them"
+        )
+    size = np.linalg.norm(canonical(parameters, specification).loadings, axis=0)
+    if zero := int((size <= NOTHING * size.max()).sum()):
+        said.append(
+            f"data: {zero} of {len(size)} components are zero, because the data have rank {len(size) - zero}, noise "
+            "aside; use fewer components"
         )
     for view, at in zip(specification.views, specification.noise_slices, strict=True):
         low, noise = at_floor[at.start], parameters.noise_variance[at.start]

@@ -103,10 +103,14 @@ def require_variation(variances: Array, specification: Specification, growing: t
     views = specification.views
     varying = [number for number, view in enumerate(views) if number in growing or not view.shared]
     for number in varying:
-        if not variances[specification.noise_slices[number]].max() > 0.0:
-            name = "" if len(varying) == 1 else f" of the view {views[number].name!r}"
+        largest = variances[specification.noise_slices[number]].max()
+        name = "" if len(varying) == 1 else f" of the view {views[number].name!r}"
+        if not np.isfinite(largest):
+            raise DataError(f"the squares of the data{name} are too large for double precision; divide them by a unit")
+        if not largest > 0.0:
             raise DataError(
-                f"all samples{name} are equal: the data{name} are constant and have no principal components"
+                f"all samples{name} are equal, or differ by so little that its square is zero: the data{name} are "
+                "constant and have no principal components"
             )
     return variances
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.cli.cluster import connected
 from dlatent.cli.ingest import FORMATS
+from dlatent.cli.main import parser
 from dlatent.engine import malloc
 from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
 from dlatent.stores.label_files import read_labels
@@ -139,14 +139,16 @@ def test_worker_processes_have_the_recommended_environment_unless_told_otherwise
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    arguments = argparse.Namespace(workers=1, threads_per_worker=2, memory_limit="1GiB", scheduler=None)
+    options = ["ppca", "x.zarr", "-k", "2", "-o", "m.zarr", "--workers", "1", "--threads-per-worker", "2"]
+    arguments = parser().parse_args(["fit", *options, "--memory-limit", "1GiB"])
     with connected(arguments) as client:
         (found,) = client.run(lambda: dict(os.environ)).values()
     assert {name: found[name] for name in recommended} == recommended | given
 
 
 def test_worker_processes_cannot_hang_in_the_profiler_of_dask() -> None:
-    arguments = argparse.Namespace(workers=1, threads_per_worker=1, memory_limit="1GiB", scheduler=None)
+    options = ["ppca", "x.zarr", "-k", "2", "-o", "m.zarr", "--workers", "1", "--threads-per-worker", "1"]
+    arguments = parser().parse_args(["fit", *options, "--memory-limit", "1GiB"])
     name = "distributed.worker.profile.enabled"
     with dask.config.set({name: True}), connected(arguments) as client:
         (found,) = client.run(lambda: dask.config.get(name)).values()

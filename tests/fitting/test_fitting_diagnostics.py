@@ -19,7 +19,7 @@ def said(patterns: tuple[tuple[int, ...], ...], scale: float, *, shared: bool = 
     """Advice for a model whose second view has `scale` times the loadings that explain its data."""
     views = (View("image", 4, 1e-6), View("sound", 3, 1e-6 if shared else (1e-6,) * 3, shared))
     specification = Specification(views, patterns, 2)
-    loadings, noise = np.ones((7, 2)), np.full(2 if shared else 4, 0.5)
+    loadings, noise = np.array([[1.0, (-1.0) ** row] for row in range(7)]), np.full(2 if shared else 4, 0.5)
     variances = np.full_like(noise, 2.5)
     exaggerated = Parameters(loadings * np.repeat([1.0, scale], [4, 3])[:, None], np.zeros(7), noise)
     floors = (False,) * len(noise)
