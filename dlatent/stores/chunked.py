@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-from zarr.storage import FsspecStore
 
 from dlatent.errors import StoreError
 from dlatent.stores.codecs import harmless
-from dlatent.stores.strict import ALL_CHUNKS, filesystem_of, place_of, unwrapped
+from dlatent.stores.strict import ALL_CHUNKS, place_of, protocols_of, unwrapped
 
 ZarrArray: TypeAlias = "zarr.Array[Any]"
 """A Zarr array of any format."""
@@ -148,23 +147,25 @@ def open_to_write(location: str) -> ZarrArray:
     return zarr.Array(zarr.AsyncArray(found.metadata, found.store_path, _WRITE_ALL))
 
 
-def read_rows(array: ZarrArray, start: int, stop: int) -> npt.NDArray[Any]:
+def read_rows(array: ZarrArray, start: int, stop: int, rows: str | None = None) -> npt.NDArray[Any]:
     """Rows `[start, stop)` of an array, or all of one that has no dimensions.
 
-    Errors: StoreError that names the array, the rows, and the first chunk among them that fails; as `harmless`.
+    Parameters: `rows`, what an error calls them, where they are other rows of the data than of the array.
+    Errors: StoreError that names the array, the rows, and the first chunk among them that fails; MemoryError that
+    names the array and the rows; as `harmless`.
     """
     harmless(array)
+    what = f"{place_of(array)}: cannot read {f'rows {start}:{stop}' if rows is None else rows}"
     try:
         return np.asarray(array[start:stop] if array.ndim else array[...])
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise MemoryError(f"{what}: there is not enough memory ({error})") from error
     except StoreError as error:
-        raise StoreError(f"{place_of(array)}: cannot read rows {start}:{stop}: {error}") from error
+        raise StoreError(f"{what}: {error}") from error
     except Exception as error:
         chunk = _failing_chunk(array, start, stop)
         raise StoreError(
-            f"{place_of(array)}: cannot read rows {start}:{stop}{chunk}: {error}; "
-            "the file is damaged or out of reach, write the store again or copy it once more"
+            f"{what}{chunk}: {error}; the file is damaged or out of reach, write the store again or copy it once more"
         ) from error
 
 
@@ -177,13 +178,16 @@ def read_all(array: ZarrArray) -> npt.NDArray[Any]:
 def lacking_chunks(array: ZarrArray) -> int:
     """Number of chunks that are not in the store; Zarr reads them silently as fill values.
 
+    None of a store on a web server, which need not list what it has: there they are found when they are read.
     Errors: StoreError for more chunks than a store has, whose names would fill the memory.
     """
     outer = array.shards or array.chunks
     names = math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
     if names > MOST_CHUNKS:
         raise StoreError(f"{place_of(array)} announces {names:,} chunks; it is damaged, or write it in larger chunks")
-    return int(array.nchunks - array.nchunks_initialized) if array.size else 0
+    if not array.size or "http" in protocols_of(array.store):
+        return 0
+    return int(array.nchunks - array.nchunks_initialized)
 
 
 def check_chunks(array: ZarrArray) -> None:
@@ -213,10 +217,8 @@ def _decoded_bytes(array: ZarrArray, start: int, stop: int) -> int:
 
 def process_local(array: ZarrArray) -> bool:
     """Whether the array lives in the memory of this process, so that no other process could open it again."""
-    store = unwrapped(array.store)
-    if isinstance(store, FsspecStore):
-        return "memory" in np.atleast_1d(filesystem_of(store).protocol)
-    return type(store).__name__ in ("MemoryStore", "ManagedMemoryStore", "GpuMemoryStore")
+    kinds = ("MemoryStore", "ManagedMemoryStore", "GpuMemoryStore")
+    return "memory" in protocols_of(array.store) or type(unwrapped(array.store)).__name__ in kinds
 
 
 def _failing_chunk(array: ZarrArray, start: int, stop: int) -> str:

@@ -48,16 +48,17 @@ class CsrRows(Rows):
         Errors: StoreError naming the row whose column index lies outside the matrix.
         """
         arrays = self.arrays
-        pointers = read_rows(arrays.indptr, self.start, self.stop + 1).astype(np.int64)
+        rows = f"rows {self.start}:{self.stop}"
+        pointers = read_rows(arrays.indptr, self.start, self.stop + 1, rows).astype(np.int64)
         if pointers[0] != self.first or pointers[-1] != self.last:
             raise StoreError(f"{place_of(arrays.indptr)} has changed since it was opened; open the store again")
         pointers -= self.first
-        indices = read_rows(arrays.indices, self.first, self.last)
-        data = read_rows(arrays.data, self.first, self.last)
+        indices = read_rows(arrays.indices, self.first, self.last, rows)
+        data = read_rows(arrays.data, self.first, self.last, rows)
         self._check_columns(indices, pointers)
-        rows = csr(data.astype(loaded_dtype(data.dtype), copy=False), indices, pointers, arrays.columns)
-        rows.sum_duplicates()
-        return rows
+        matrix = csr(data.astype(loaded_dtype(data.dtype), copy=False), indices, pointers, arrays.columns)
+        matrix.sum_duplicates()
+        return matrix
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows of a store in this process's memory travel by value, as no other process could read them."""

@@ -110,7 +110,8 @@ class PanelRows(Rows):
 
     def load(self) -> Features:
         """Read the rows (stop − start, N − first)."""
-        return read_rows(self.panel, self.start - self.first, self.stop - self.first)
+        first, last = self.start - self.first, self.stop - self.first
+        return read_rows(self.panel, first, last, f"rows {self.start}:{self.stop}")
 
 
 def open_tiles(path: str | os.PathLike[str]) -> DataSource:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import zarr
 from fsspec import available_protocols
 from fsspec.registry import registry
+from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import DataError, StoreError
@@ -102,7 +103,10 @@ def open_node(
     if (path := local_path(place)) is not None:
         put_back(path)
     try:
-        return strict(zarr.open(place, mode="r", use_consolidated=False), missing_chunks)
+        remote = local_path(place) is None
+        store = FsspecStore.from_url(place, read_only=True) if remote else LocalStore(place, read_only=True)
+        # Strict from the first document on, as reads of it are tried again where a server is busy.
+        return strict(zarr.open(StrictStore(store), mode="r", use_consolidated=False), missing_chunks)
     except StoreError:
         raise
     except FileNotFoundError as error:

@@ -28,6 +28,7 @@ from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
 from dlatent.stores.announced import ChunkLayout, check_chunk, layouts
+from dlatent.stores.retries import filesystem_of, persistent, protocols
 from dlatent.stores.seal import intact
 
 MissingChunks: TypeAlias = Literal["raise", "fill"]
@@ -46,11 +47,13 @@ _known: set[str] = set()
 
 
 class StrictStore(WrapperStore[Store]):
-    """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill"."""
+    """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill";
+    `complete` says that its writer left none out, so that no reader is advised to take it for fill values."""
 
-    def __init__(self, store: Store, missing_chunks: MissingChunks = "raise") -> None:
+    def __init__(self, store: Store, missing_chunks: MissingChunks = "raise", *, complete: bool = False) -> None:
         super().__init__(store)
         self.missing_chunks: MissingChunks = missing_chunks
+        self._complete = complete
         self._opening, self._opener = uuid4().hex, _this_process()
         self._digests: dict[str, str] = {}
         self._layouts: dict[str, ChunkLayout] = {}
@@ -72,18 +75,19 @@ class StrictStore(WrapperStore[Store]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Metadata, or (a part of) a chunk that is there."""
         if key.rpartition("/")[2] in DOCUMENTS:
-            found = await self._store.get(key, prototype, byte_range)
+            found = await self._got(key, prototype, byte_range)
             if found is not None:
                 self._note(key, found.to_bytes())
             return found
         if self._opening not in _known:
             await self._compare(prototype)
-        chunk = await self._store.get(key, prototype, byte_range)
+        chunk = await self._got(key, prototype, byte_range)
         if chunk is None:
             await self._compare(prototype)
             if self.missing_chunks == "fill":
                 return None
-            raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {_WAYS_OUT}")
+            way_out = _COPY_AGAIN if self._complete else f"{_COPY_AGAIN}.  {_FILL}"
+            raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {way_out}")
         if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
         await self._check_size(key, chunk, byte_range)
@@ -92,6 +96,12 @@ class StrictStore(WrapperStore[Store]):
     async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:
         """Several values, each as by `get`."""
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
+    async def _got(self, key: str, prototype: BufferPrototype, part: ByteRequest | None = None) -> Buffer | None:
+        """What the store has, tried again where a server is busy; None where it says that there is nothing."""
+        kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
+        place = f"{kind}{key} of {root_of(self)}"
+        return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
 
     def _note(self, key: str, document: bytes) -> None:
         """Check metadata that are read, and keep their digest for other processes."""
@@ -126,7 +136,7 @@ class StrictStore(WrapperStore[Store]):
         place, here = root_of(self), _this_process()
         mount = f"opened by {self._opener}; mount the same store at the same path for every worker"
         for key, digest in self._digests.items():
-            found = await self._store.get(key, prototype)
+            found = await self._got(key, prototype)
             if found is None:
                 raise StoreError(
                     f"{place}/{key} is not there any more, or {here} does not see it: the store was {mount}, and "
@@ -140,10 +150,10 @@ class StrictStore(WrapperStore[Store]):
         _known.add(self._opening)
 
 
-_WAYS_OUT = (
-    "the store is damaged or was not copied as a whole: copy it again.  Where its writer leaves out chunks that hold "
-    "nothing but the fill value, as Zarr does unless told otherwise, say so when it is opened: missing_chunks='fill', "
-    "or on the command line --missing-chunks fill"
+_COPY_AGAIN = "the store is damaged or was not copied as a whole: copy it again"
+_FILL = (
+    "Where its writer leaves out chunks that hold nothing but the fill value, as Zarr does unless told otherwise, say "
+    "so when it is opened: missing_chunks='fill', or on the command line --missing-chunks fill"
 )
 
 
@@ -152,9 +162,8 @@ def strict(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     before = node.store
     if missing_chunks is None:
         missing_chunks = before.missing_chunks if isinstance(before, StrictStore) else "raise"
-    if node.attrs.get(ALL_CHUNKS) is True:
-        missing_chunks = "raise"
-    store = StrictStore(unwrapped(before), missing_chunks)
+    complete = node.attrs.get(ALL_CHUNKS) is True
+    store = StrictStore(unwrapped(before), "raise" if complete else missing_chunks, complete=complete)
     version = node.metadata.zarr_format
     if isinstance(node, zarr.Array):
         return cast(Node, zarr.open_array(store, path=node.path, mode="r", zarr_format=version))
@@ -190,9 +199,9 @@ def root_of(store: Store) -> str:
     return masked(str(store))
 
 
-def filesystem_of(store: FsspecStore) -> Any:
-    """The file system of a store, which fsspec wraps where it has no asynchronous one."""
-    return getattr(store.fs, "sync_fs", store.fs)
+def protocols_of(store: Store) -> tuple[str, ...]:
+    """What URLs of the store begin with; none where it has no file system of fsspec."""
+    return protocols(unwrapped(store))
 
 
 def _digest(document: bytes) -> str:

@@ -16,11 +16,12 @@ from dlatent.stores.atomic import GRAPHS, RESULT, kind_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.chunked import ZarrArray, check_chunks, read_rows
 from dlatent.stores.graph import open_graph
+from dlatent.stores.guard import guarded
 from dlatent.stores.location import filesystem_at, zarr_location
 from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.open import open as open_data
 from dlatent.stores.results import load
-from dlatent.stores.strict import DOCUMENTS, MissingChunks
+from dlatent.stores.strict import DOCUMENTS, MissingChunks, protocols_of
 
 PIECE_BYTES = 64 * 2**20
 """About how many bytes of an array are read at a time; at least a row of chunks."""
@@ -62,9 +63,12 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     if kind != RESULT:
         check_complete(node)
     found = Verified(text, "model" if kind == RESULT else kind or "store")
-    arrays = _arrays(node)
-    if isinstance(node, zarr.Group):
-        found.damages += _strays(place, arrays)
+    with guarded(text, StoreError):
+        arrays = _arrays(node)
+        if isinstance(node, zarr.Group):
+            found.damages += _strays(place, arrays)
+    if not arrays and "http" in protocols_of(node.store):
+        raise StoreError(f"{text} lists no array, as web servers need not; verify a copy of the store, or its arrays")
     for array in arrays:
         _read(array, found)
     if found.whole and kind in OPENED:

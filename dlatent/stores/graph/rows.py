@@ -52,7 +52,7 @@ class StoredRows:
 
     def raw(self, start: int, stop: int) -> sp.csr_array:
         """Read rows `[start, stop)` as they are stored, entries of one place added up."""
-        pointers = read_rows(self.arrays.indptr, start, stop + 1)
+        pointers = read_rows(self.arrays.indptr, start, stop + 1, f"rows {start}:{stop}")
         read = CsrRows(start, stop, 0, int(pointers[0]), int(pointers[-1]), self.arrays).load()
         return cast(sp.csr_array, read.astype(np.float64, copy=False))
 

@@ -1,0 +1,243 @@
+"""A server that fails in the middle of a fit: the bits of the folder, or one error that names the chunk.
+
+Faults of one chunk each, by a real server, for fits in this process and in two worker processes, which read by
+themselves.
+"""
+
+from __future__ import annotations
+
+import http.server
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from distributed import Client, LocalCluster
+
+from dlatent import PPCA, Callback
+from dlatent.engine.session import Session
+from dlatent.errors import StoreError
+from dlatent.order import ENOUGH_GROUPS
+from dlatent.stores import retries, sparse
+from dlatent.stores.ingest import ingest
+from dlatent.stores.open import open as open_data
+from dlatent.stores.verify import verify
+
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(200, 3)) @ RNG.normal(size=(3, 40)) + 0.3 * RNG.normal(size=(200, 40))
+BLOCK = 25 * 40 * 8
+SHORT = 0.01
+"""Seconds until a read is tried for the second time."""
+
+
+def _hurry() -> None:
+    retries.FIRST_DELAY = SHORT
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.run(_hurry)
+        yield client
+
+
+@pytest.fixture(params=["cluster", "threads", "serial"])
+def client(request: pytest.FixtureRequest) -> Any:
+    if request.param == "cluster":
+        return request.getfixturevalue("two_processes")
+    return None if request.param == "threads" else "serial"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And small data make as many tasks as large ones, so that every worker has some."""
+    monkeypatch.setattr(Session, "keep", lambda session, _: session._executor.keep(0))
+    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", ENOUGH_GROUPS)
+    monkeypatch.setattr(retries, "FIRST_DELAY", SHORT)
+    monkeypatch.setattr(sparse, "CHUNK_ELEMENTS", 1000)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves a folder; once it is `armed`, answers for a chunk are those of `fault`, for so many requests."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+        self.lock = threading.Lock()
+        self.chunk, self.fault, self.left, self.asked = "", "", 0.0, 0
+        self.armed = False
+
+    def failing(self, path: str) -> str:
+        """The fault of a request, or nothing."""
+        with self.lock:
+            if not self.armed or not path.endswith(self.chunk):
+                return ""
+            self.asked += 1
+            self.left -= 1
+            return self.fault if self.left >= 0 else ""
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """A file, or a fault; no listings, as web servers need not give any."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        fault = self.server.failing(self.path)  # type: ignore[attr-defined]
+        if fault.isdigit():
+            self.send_error(int(fault))
+        elif fault == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+        elif fault in ("truncated", "wrong bytes", "shorter"):
+            whole = Path(self.translate_path(self.path)).read_bytes()
+            sent = whole[:-9] if fault != "wrong bytes" else whole[:-20] + bytes(20)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(sent if fault == "shorter" else whole)))
+            self.end_headers()
+            self.wfile.write(sent)
+            self.close_connection = True
+        else:
+            time.sleep(1.0 if fault == "slow" else 0.0)
+            super().do_GET()
+
+    def list_directory(self, path: Any) -> None:
+        """Refuse."""
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    pytest.importorskip("aiohttp", reason="fsspec reads http with aiohttp")
+    with Server(tmp_path) as found:
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def stored(folder: Path, kind: str) -> tuple[Path, str]:
+    """A store that this library wrote, and a chunk in the middle of it."""
+    if kind == "dense":
+        np.save(folder / "x.npy", X)
+        ingest([folder / "x.npy"], folder / "x.zarr", block_bytes=BLOCK)
+        chunks = sorted((folder / "x.zarr" / "X" / "c").glob("*/0"))
+        assert len(chunks) > 5
+        return folder / "x.zarr", "/X/c/3/0"
+    sp.save_npz(folder / "x.npz", sp.csr_array(np.where(np.abs(X) > 0.3, X, 0)))
+    ingest([folder / "x.npz"], folder / "x.zarr", block_bytes=BLOCK)
+    assert (folder / "x.zarr" / "X" / "data" / "c" / "3").exists()
+    return folder / "x.zarr", "/X/data/c/3"
+
+
+def fitted(place: Any, client: Any, then: Callable[[], None] = lambda: None) -> PPCA:
+    """A fit of several passes; `then` is called after the second."""
+    passes = list[object]()
+
+    def count(record: object) -> None:
+        passes.append(record)
+        if len(passes) == 2:
+            then()
+
+    source = open_data(place, block_bytes=BLOCK)
+    assert len(source.blocks) > 3
+    model = PPCA(3, solver="krylov").fit(source, client=client, callbacks=[Callback(on_pass=count)])
+    assert len(passes) > 3
+    return model
+
+
+def same(one: PPCA, other: PPCA) -> bool:
+    return one.components_.tobytes() == other.components_.tobytes() and one.log_likelihood_ == other.log_likelihood_
+
+
+ALWAYS = float("inf")
+PASSED = [("500", 1), ("503", 2), ("429", 1), ("502", 4), ("slow", 1), ("truncated", 1), ("reset", 2)]
+SAID = {
+    ("500", ALWAYS): r"was not read in 5 attempts \(ClientResponseError: 500",
+    ("504", ALWAYS): r"was not read in 5 attempts \(ClientResponseError: 504",
+    ("truncated", ALWAYS): r"was not read in 5 attempts \(ClientPayloadError",
+    ("reset", ALWAYS): r"was not read in 5 attempts \(\w*(Disconnected|Connection|OS)\w*Error",
+    ("403", ALWAYS): r"cannot be read \(ClientResponseError: 403",
+    ("401", ALWAYS): r"cannot be read \(ClientResponseError: 401",
+    ("404", 1): "is not there",
+    ("410", 1): r"cannot be read \(ClientResponseError: 410",
+    ("wrong bytes", ALWAYS): "checksum",
+    ("shorter", ALWAYS): "checksum",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_web_server_that_fails_for_a_while(kind: str, client: Any, server: Server, tmp_path: Path) -> None:
+    path, chunk = stored(tmp_path, kind)
+    url = f"http://127.0.0.1:{server.server_address[1]}/x.zarr"
+    expected = fitted(path, "serial")
+    for fault, times in PASSED:
+        server.chunk, server.fault, server.left, server.asked, server.armed = chunk, fault, times, 0, False
+        assert same(fitted(url, client, lambda: setattr(server, "armed", True)), expected), fault
+        assert server.asked > times, fault
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_web_server_that_fails(kind: str, client: Any, server: Server, tmp_path: Path) -> None:
+    _, chunk = stored(tmp_path, kind)
+    url = f"http://127.0.0.1:{server.server_address[1]}/x.zarr"
+    workers = client.nthreads() if isinstance(client, Client) else {}
+    for (fault, times), said in SAID.items():
+        server.chunk, server.fault, server.left, server.asked, server.armed = chunk, fault, times, 0, False
+        with pytest.raises(StoreError) as raised:
+            fitted(url, client, lambda: setattr(server, "armed", True))
+        text = str(raised.value)
+        within = chunk.removeprefix("/X/data/" if kind == "sparse" else "/X/")
+        named = re.match(rf"{url}/X\S*: cannot read rows (\d+):(\d+)\D.* ?chunk (X/|X/data/)?{within}\W", text)
+        assert named, text
+        start, stop = int(named[1]), int(named[2])
+        assert 0 <= start < stop <= len(X), text
+        assert stop - start < len(X), text
+        assert re.search(said, text), text
+        if kind == "dense" and "checksum" not in said and fault not in ("reset", "truncated"):
+            # A chunk of sparse data may be in two blocks, and aiohttp itself asks again where a connection is reset.
+            assert server.asked == (retries.ATTEMPTS if "5 attempts" in said else 1), fault
+    if workers:
+        assert client.nthreads() == workers  # nobody died of it
+
+
+def test_a_web_server_without_listings_is_not_called_whole(server: Server, tmp_path: Path) -> None:
+    """And a store there opens, though nobody can say which chunks it has."""
+    stored(tmp_path, "dense")
+    url = f"http://127.0.0.1:{server.server_address[1]}/x.zarr"
+    np.testing.assert_array_equal(open_data(url).blocks[0].load(), X)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="lists no array, as web servers need not"):
+        verify(url)
+    assert verify(f"{url}/X").arrays == 1
+
+
+def test_a_busy_server_at_the_opening(server: Server, tmp_path: Path) -> None:
+    stored(tmp_path, "dense")
+    url = f"http://127.0.0.1:{server.server_address[1]}/x.zarr"
+    server.chunk, server.fault, server.left, server.armed = "/x.zarr/zarr.json", "503", 2, True
+    assert open_data(url).shape == X.shape
+    server.left = ALWAYS
+    with pytest.raises(StoreError, match=r"^zarr.json of http://\S*/x\.zarr was not read in 5 attempts .*503"):
+        open_data(url)
+    server.fault = "403"
+    with pytest.raises(StoreError, match=r"^zarr.json of http://\S*/x\.zarr cannot be read .*403.*your right to read"):
+        open_data(url)
