@@ -14,7 +14,6 @@ import zarr
 
 import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
-from dlatent.cli.arguments import add_cluster
 from dlatent.cli.cluster import connected
 from dlatent.cli.ingest import FORMATS
 from dlatent.cli.main import parser
@@ -129,13 +128,6 @@ def test_fit_on_worker_processes_gives_the_same_model(run, store: Path, model: P
     assert said.status == 0
     assert "cluster, 1 workers" in said.err
     np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, dlatent.load(model).components_)
-
-
-def where(*words: str) -> argparse.Namespace:
-    """The options of a command that say where it computes."""
-    parser = argparse.ArgumentParser()
-    add_cluster(parser)
-    return parser.parse_args(words)
 
 
 @pytest.mark.parametrize("given", [{}, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}])
