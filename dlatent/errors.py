@@ -5,13 +5,26 @@ from __future__ import annotations
 import re
 
 MASK = "***"
-_USER = re.compile(r"(?<=://)[^/\s'\"]*@")
-_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*?(?=[:;,.)]*(?:[\s'\"]|$))")
+# The second way is that of a password with a / or a quote in it, which should have been encoded; it is no port.
+_USER = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s:]*:(?!\d+(?:/|\s|$))\S*)@")
+_QUERY = re.compile(r"(://[^\s?]*)\?\S*?(?=[:;,.)\]}>'\"]*(?:\s|$))")
 
 
 def masked(text: str) -> str:
     """A text without the credentials of the URLs in it: users with their passwords, and all that follows a `?`."""
     return _QUERY.sub(rf"\1?{MASK}", _USER.sub(f"{MASK}@", text)) if "://" in text else text
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """An exception as the cause of another; None where its text, or that of what led to it, holds credentials of a URL,
+    because Python shows causes as they are."""
+    found: BaseException | None = error
+    while found is not None:
+        text = str(found)
+        if masked(text) != text:
+            return None
+        found = found.__cause__ or found.__context__
+    return error
 
 
 class DlatentError(Exception):

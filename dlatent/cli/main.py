@@ -30,7 +30,7 @@ from dlatent.errors import DataError, EngineError, PlanError, masked
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; each sets `run`, the function that carries it out."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="dlatent",
         description="Probabilistic latent-variable models for data larger than memory.",
         epilog=EXPLAINED,
@@ -115,6 +115,13 @@ def _refuse(error: BaseException, status: int, arguments: argparse.Namespace, be
 def _close_quietly(stream: TextIO) -> None:
     """Send what is still buffered nowhere, so that the interpreter does not complain about it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser, those of the commands too, that says what is wrong without the credentials of URLs."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(masked(message))
 
 
 class _Version(argparse.Action):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import estimator_html_repr
 
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
-from dlatent.errors import DataError
+from dlatent.errors import DataError, masked
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.facts import Facts, component_facts
 from dlatent.estimators.heads import Fits, Scores, Transforms
@@ -86,6 +89,19 @@ class KernelModel(KernelHyperparameters, LinearModel):
         rows = () if kernel.name == "precomputed" else source.blocks
         made = KernelFeatures(kernel, self._features(kernel, source), rows, held, partial(self._kept, session))
         return {"kernel": made}
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
+        return str(BaseEstimator.__repr__(self._shown(), N_CHAR_MAX))
+
+    def _html_repr(self) -> str:
+        return str(estimator_html_repr(self._shown()))
+
+    def _shown(self) -> Self:
+        """The same for the eyes: without credentials in the URL of `kernel_store`."""
+        shown = copy(self)
+        if self.kernel_store is not None:
+            shown.kernel_store = masked(os.fspath(self.kernel_store))
+        return shown
 
     @contextmanager
     def _kept(self, session: Session) -> Iterator[tuple[TileSink, Run]]:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import zarr
 from zarr.storage import MemoryStore
 
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, cause
 from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep, take
 from dlatent.stores.location import STORE_MARKS, filesystem_at, local_path, zarr_location
 from dlatent.stores.seal import seal
@@ -86,7 +86,7 @@ def _begin(target: str | os.PathLike[str], kind: str, version: int, overwrite: b
         except StoreError:
             raise
         except Exception as error:
-            raise StoreError(_unwritable(url, error)) from error
+            raise StoreError(_unwritable(url, error)) from cause(error)
         return url
     path = Path(os.path.abspath(path))
     sweep(path)
@@ -126,7 +126,7 @@ def require_writable(
         except StoreError:
             raise
         except Exception as error:
-            raise StoreError(_unwritable(url, error)) from error
+            raise StoreError(_unwritable(url, error)) from cause(error)
         return
     path = Path(os.path.abspath(path))
     put_back(path)

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 import fsspec
 
-from dlatent.errors import MASK, DataError, masked
+from dlatent.errors import MASK, DataError, cause, masked
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import local_path
 
@@ -130,7 +130,7 @@ def open_raw(location: str) -> IO[bytes]:
     except FileNotFoundError:
         raise DataError(f"{location} does not exist; check the path") from None
     except (IsADirectoryError, PermissionError) as error:
-        raise DataError(f"{location} cannot be read: {error}") from error
+        raise DataError(f"{location} cannot be read: {error}") from cause(error)
 
 
 def path_or_stream(location: str) -> str | IO[bytes]:

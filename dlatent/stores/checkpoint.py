@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, cause
 from dlatent.stores.beside import hold
 from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.packed import fingerprint, packed, unpacked
@@ -212,14 +212,16 @@ class _Files:
         """The files."""
         self._system.invalidate_cache()
         try:
-            return [str(path).rsplit("/", 1)[-1] for path in self._system.ls(self._root, detail=False)]
+            with self._reached():
+                return [str(path).rsplit("/", 1)[-1] for path in self._system.ls(self._root, detail=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str) -> bytes | None:
         """The content; None where there is no such file."""
         try:
-            return bytes(self._system.cat_file(f"{self._root}/{name}"))
+            with self._reached():
+                return bytes(self._system.cat_file(f"{self._root}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -231,7 +233,8 @@ class _Files:
         """Write a file, on the disk when this returns."""
         try:
             if self._local is None:
-                self._system.pipe_file(f"{self._root}/{name}", content)
+                with self._reached():
+                    self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
             with open(unfinished, "wb") as file:
@@ -243,7 +246,20 @@ class _Files:
         except OSError as error:
             raise StoreError(
                 f"cannot write the checkpoint {self.place}: {error}; make room, or resume it elsewhere from a copy"
-            ) from error
+            ) from cause(error)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """A context whose exceptions, but for what is not there, are StoreErrors: those of object stores are of any
+        type."""
+        try:
+            yield
+        except OSError:
+            raise
+        except Exception as error:
+            raise StoreError(
+                f"cannot reach the checkpoint {self.place}: {error}; check the address and your right to write there"
+            ) from cause(error)
 
     def forget(self, first: int) -> None:
         """Remove the results from that on, the last first: what is left is a beginning at every moment."""

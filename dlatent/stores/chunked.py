@@ -12,7 +12,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, cause
 from dlatent.stores.codecs import harmless
 from dlatent.stores.strict import ALL_CHUNKS, place_of, protocols_of, unwrapped
 
@@ -161,12 +161,12 @@ def read_rows(array: ZarrArray, start: int, stop: int, rows: str | None = None) 
     except MemoryError as error:
         raise MemoryError(f"{what}: there is not enough memory ({error})") from error
     except StoreError as error:
-        raise StoreError(f"{what}: {error}") from error
+        raise StoreError(f"{what}: {error}") from cause(error)
     except Exception as error:
         chunk = _failing_chunk(array, start, stop)
         raise StoreError(
             f"{what}{chunk}: {error}; the file is damaged or out of reach, write the store again or copy it once more"
-        ) from error
+        ) from cause(error)
 
 
 def read_all(array: ZarrArray) -> npt.NDArray[Any]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from dlatent.errors import DataError, DlatentError
+from dlatent.errors import DataError, DlatentError, cause
 
 Item = TypeVar("Item")
 
@@ -22,19 +22,21 @@ def guarded(place: str, kind: type[DataError] = DataError) -> Iterator[None]:
     except (DlatentError, Warning):
         raise
     except MemoryError as error:
-        raise kind(f"{place} asks for more memory than there is ({error}); it is damaged, or cut it up") from error
+        raise kind(f"{place} asks for more memory than there is ({error}); it is damaged, or cut it up") from cause(
+            error
+        )
     except OSError as error:
         if error.errno is not None:
-            raise kind(f"{place}: {error}") from error
+            raise kind(f"{place}: {error}") from cause(error)
         raise kind(
             f"{place} cannot be read: {error}; it is damaged or cut short, fetch it or write it again"
-        ) from error
+        ) from cause(error)
     except Exception as error:
         text = " ".join(str(error).split())[:300]
         raise kind(
             f"{place} cannot be read ({type(error).__name__}: {text}); it is damaged or of an unknown form, fetch "
             "it or write it again"
-        ) from error
+        ) from cause(error)
 
 
 def guarded_each(items: Iterable[Item], place: str, kind: type[DataError] = DataError) -> Iterator[Item]:

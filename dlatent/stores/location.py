@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
+from dlatent.errors import DataError
 from dlatent.stores.beside import put_back
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files whose presence makes a directory a node of a Zarr hierarchy."""
 
+_KEYS_OF_BUCKETS = re.compile(r"(?:.*::)?(?:s3a?|gs|gcs)://(?!arn:)[^/]*:.*@")
+
 
 def local_path(location: str | os.PathLike[str]) -> Path | None:
-    """The path of a local location, or None for a remote URL such as `s3://bucket/x.zarr`."""
+    """The path of a local location, or None for a remote URL such as `s3://bucket/x.zarr`.
+
+    Errors: DataError for keys in the URL of a bucket, which fsspec takes for a part of its name and tells everybody.
+    """
     text = os.fspath(location)
     if "://" not in text and "::" not in text:
         return Path(text).expanduser()
     if text.startswith("file://"):
         parts = urlsplit(text)
         return Path(unquote(parts.netloc + parts.path))
+    if _KEYS_OF_BUCKETS.match(text):
+        raise DataError(
+            f"{text}: keys are not read from the URL of a bucket; give them by environment variables, such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by fsspec's configuration"
+        )
     return None
 
 

@@ -18,7 +18,7 @@ from fsspec.registry import registry
 from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import AxisLabels, DataSource
-from dlatent.errors import DataError, StoreError
+from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.beside import PARTIAL, put_back
 from dlatent.stores.chunked import ZarrArray
@@ -110,16 +110,20 @@ def open_node(
     except StoreError:
         raise
     except FileNotFoundError as error:
-        raise StoreError(_what_is_there(location, place)) from error
+        raise StoreError(_what_is_there(location, place)) from cause(error)
     except ImportError as error:
-        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from error
+        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from cause(
+            error
+        )
     except OSError as error:
-        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from error
+        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from cause(
+            error
+        )
     except Exception as error:
         raise StoreError(
             f"{place}: the metadata of this Zarr store cannot be read ({error}); they are damaged or of an unknown "
             "format, write the store again"
-        ) from error
+        ) from cause(error)
 
 
 def check_complete(node: ZarrArray | zarr.Group) -> None:

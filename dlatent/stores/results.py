@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from dlatent.errors import StoreError
+from dlatent.errors import StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
 from dlatent.stores.chunked import ZarrArray, lacking_chunks, write_array
 from dlatent.stores.format_1 import from_format_1
@@ -117,7 +117,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
     except (StoreError, MemoryError):
         raise
     except Exception as error:
-        raise StoreError(f"{place} is damaged: {error}; save the result again") from error
+        raise StoreError(f"{place} is damaged: {error}; save the result again") from cause(error)
     if not whole:
         raise StoreError(f"{place} has been changed since it was saved (its digest differs); save the result again")
     return StoredResult(str(described["kind"]), version, attributes, variables)
@@ -194,7 +194,9 @@ def _read(array: ZarrArray) -> Variable:
     except StoreError:
         raise
     except Exception as error:
-        raise StoreError(f"{place} cannot be read: {error}; the store is damaged, save the result again") from error
+        raise StoreError(f"{place} cannot be read: {error}; the store is damaged, save the result again") from cause(
+            error
+        )
     attrs = _decode(dict(array.attrs))
     if (dtype := attrs.pop(_DTYPE, None)) is not None:
         values = values.view(dtype)

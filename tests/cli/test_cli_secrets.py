@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
+import logging
 import os
 import pickle
+import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +17,12 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from distributed import Client, LocalCluster
 from fsspec.implementations.memory import MemoryFileSystem
 
 import dlatent
 from dlatent.errors import DlatentError, StoreError, masked
+from dlatent.stores.graph.open import open_graph
 from dlatent.stores.ingest import ingest
 from dlatent.stores.open import open as open_data
 
@@ -52,6 +58,11 @@ def test_what_is_masked() -> None:
         (f"s3://k:{SECRET}@host/b?x={SECRET}", "s3://***@host/b?***"),
         (f"cannot open https://h/x.zarr?X-Amz-Signature={SECRET}&a=b: gone", "cannot open https://h/x.zarr?***: gone"),
         (f"a 'simplecache::ftp://u:p@{SECRET}@h/x', b", "a 'simplecache::ftp://***@h/x', b"),
+        (f"s3://k:{SECRET}/+{SECRET}@bucket/x", "s3://***@bucket/x"),
+        (f"s3://k:{SECRET}'s@bucket/a@2.zarr", "s3://***@2.zarr"),  # rather too much than too little
+        (f"['https://h:80/x?a='{SECRET}', 'b']", "['https://h:80/x?***', 'b']"),
+        (f"s3://k:{SECRET}@bucket/a@2.zarr", "s3://***@bucket/a@2.zarr"),
+        ("http://host:8080/a@2.zarr", "http://host:8080/a@2.zarr"),
         ("s3://bucket/a@2.zarr", "s3://bucket/a@2.zarr"),
         ("why? mail a@b", "why? mail a@b"),
     ):
@@ -70,7 +81,7 @@ def test_a_secret_is_nowhere_to_be_seen(run: Any, tmp_path: Path) -> None:
     model = dlatent.PPCA(2).fit(f"{HOST}/x.zarr")
     kernel = dlatent.KernelPPCA(2, kernel_store=f"{HOST}/k.zarr", solver="memory").fit(f"{HOST}/x.zarr")
     seen += map(repr, (report, source, model, model.plan(f"{HOST}/x.zarr"), model.result_, model._fitted.plan))
-    seen += [str(model.plan(f"{HOST}/x.zarr"))]
+    seen += [str(model.plan(f"{HOST}/x.zarr")), repr(kernel), kernel._repr_html_()]
     for fitted, name in ((model, "m.zarr"), (kernel, "k.zarr")):
         fitted.save(tmp_path / name)
         fitted.save(f"{HOST}/{name}")
@@ -89,6 +100,14 @@ def test_a_secret_is_nowhere_to_be_seen(run: Any, tmp_path: Path) -> None:
         ["inspect", f"{HOST}/k.zarr", "--json"],
         ["inspect", f"{HOST}/x.zarr", "--json"],
         ["inspect", tmp_path / "k.zarr", "--json"],
+        ["verify", f"{HOST}/x.zarr"],
+        ["fit", f"{HOST}/x.zarr", "-k", "2"],  # without the name of a model
+        ["inspect", f"{HOST}/m.zarr", f"{HOST}/x.zarr"],
+        ["fit", "correspondence", f"{HOST}/x.zarr", "--on", "id", "-k", "2", "-o", f"{HOST}/o.zarr"],
+        ["fit", "supervised", f"{HOST}/x.zarr", "-k", "2", "-o", f"{HOST}/o.zarr", "--labels", f"{HOST}/l.zarr#a"],
+        ["fit", "relational", f"{HOST}/x.zarr", "-k", "2", "-o", f"{HOST}/o.zarr", "--graph", f"{HOST}/g.csv?{SECRET}"],
+        ["plan", "kernel", f"{HOST}/x.zarr", "-k", "2", "--kernel-store", f"{HOST}/kk.zarr"],
+        ["plan", "ppca", f"{HOST}/x.zarr", "-k", "2", "--scheduler", f"tls://ann:{SECRET}@127.0.0.1:9"],
     ):
         said = run(*words)
         seen += [said.out, said.err]
@@ -98,7 +117,7 @@ def test_a_secret_is_nowhere_to_be_seen(run: Any, tmp_path: Path) -> None:
     for wrong in (lambda: dlatent.load(x_url), lambda: open_data(m_url), lambda: model.save(m_url)):
         with pytest.raises(DlatentError) as caught:
             wrong()
-        seen += [str(caught.value), repr(caught.value)]
+        seen += [*traceback.format_exception(caught.value), repr(caught.value)]
     for text in seen:
         assert SECRET not in text
     assert any("vault://***@bucket/x.zarr" in text for text in seen)
@@ -122,3 +141,86 @@ def test_sources_of_signed_urls_are_named_without_signature(tmp_path: Path) -> N
         ingest(f"vault://bucket/rows.csv?sig={SECRET}", tmp_path / "y.zarr")
     assert SECRET not in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception_only(caught.value))
+
+
+@contextmanager
+def damaged(url: str) -> Iterator[None]:
+    """One changed bit."""
+    vault = Vault()
+    whole = vault.cat_file(url)
+    vault.pipe_file(url, whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
+    yield
+    vault.pipe_file(url, whole)
+
+
+def test_logs_of_workers_have_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 5)))
+    ingest(tmp_path / "x.npy", f"{HOST}/x.zarr", block_bytes=1000)
+    options = {"n_workers": 1, "processes": False, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        logger = logging.getLogger("distributed.worker.state_machine")
+        logger.addHandler(caplog.handler)
+        try:
+            with damaged(f"{HOST}/x.zarr/X/c/3/0"), pytest.raises(StoreError) as caught:
+                dlatent.PPCA(2).fit(f"{HOST}/x.zarr", client=client)
+        finally:
+            logger.removeHandler(caplog.handler)
+    said = [record.getMessage() for record in caplog.records if record.name.startswith(("distributed", "dlatent"))]
+    assert any("vault://***@bucket/x.zarr" in text for text in said)
+    for text in (*said, *traceback.format_exception(caught.value)):
+        assert SECRET not in text
+
+
+class _Guarded(http.server.BaseHTTPRequestHandler):
+    """Gives nothing to anybody."""
+
+    def do_GET(self) -> None:
+        self.send_error(403)
+
+    do_HEAD = do_PUT = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_errors_of_web_servers_have_no_secret(run: Any, tmp_path: Path) -> None:
+    """Neither those of dlatent, nor the causes that Python shows with them."""
+    x, model = np.random.default_rng(0).standard_normal((30, 4)), dlatent.PPCA(2)
+    model.fit(x)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Guarded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://ann:{SECRET}@127.0.0.1:{server.server_port}/x.zarr?X-Amz-Signature={SECRET}"
+        for work in (
+            lambda: dlatent.load(url),
+            lambda: dlatent.PPCA(2).fit(url),
+            lambda: ingest(url.replace("x.zarr", "x.csv"), tmp_path / "y.zarr"),
+            lambda: model.save(url),
+            lambda: model.transform(x, out=url),
+            lambda: dlatent.PPCA(2).fit(x, checkpoint=url),
+            lambda: dlatent.KernelPPCA(2, kernel_store=url, solver="stored").fit(x),
+            lambda: open_graph(url),
+        ):
+            with pytest.raises(DlatentError) as caught:
+                work()
+            text = "".join(traceback.format_exception(caught.value))
+            assert "://***@127.0.0.1" in text
+            assert SECRET not in text
+        said = run("--debug", "inspect", url)
+        assert "Traceback" in said.err
+        assert SECRET not in said.err
+        server.shutdown()
+
+
+@pytest.mark.parametrize("url", [f"s3://key:{SECRET}@bucket/x.zarr", f"simplecache::s3://key:{SECRET}/+@bucket/x"])
+def test_keys_in_the_url_of_a_bucket_are_refused(url: str, tmp_path: Path) -> None:
+    """fsspec takes them for a part of the bucket's name, which it shows."""
+    model = dlatent.PPCA(2).fit(np.random.default_rng(0).standard_normal((30, 4)))
+    for work in (
+        lambda: dlatent.PPCA(2).fit(url),
+        lambda: dlatent.load(url),
+        lambda: ingest(f"{url}.csv", tmp_path / "y.zarr"),
+        lambda: model.save(url),
+    ):
+        with pytest.raises(DlatentError, match="AWS_SECRET_ACCESS_KEY") as caught:
+            work()
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
