@@ -35,6 +35,7 @@ from dlatent.engine.placement import place
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
 from dlatent.engine.task_graph import ANYWHERE, Layout, TaskGraph
+from dlatent.engine.versions import check_workers
 from dlatent.order import FAN_IN
 from dlatent.passes import Alone, Pairs, Tiles
 
@@ -71,6 +72,7 @@ class ClusterExecutor:
         self._held = False
         self._homes: list[str] = []
         self._threads: dict[str, int] = {}
+        self._checked = set[str]()
         self._asked = 0.0
         self._staged, self._each = list[Future](), 1
         self._spent: list[Future] = []
@@ -166,6 +168,9 @@ class ClusterExecutor:
         known = bool(self._homes) and monotonic() - self._asked < KNOWN_SECONDS and self._client.status == "running"
         if not known:
             self._threads, self._asked = threads_of(self._client), monotonic()
+            if new := self._threads.keys() - self._checked:
+                check_workers(self._client, new)
+                self._checked |= new
             if not self._threads.keys() & set(self._homes):
                 self._abandon()  # what was sent waits for workers that are all gone, as Dask keeps it for them
             self._homes = place(len(self.parts), self._threads, self._homes)

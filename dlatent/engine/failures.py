@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -24,12 +25,14 @@ ATTEMPTS = 3
 """How often a pass is begun when all workers are lost."""
 POLL_SECONDS = 5.0
 """How often a waiting pass looks whether any worker is left and works."""
-PATIENCE_SECONDS = 60.0
-"""How long a pass waits for paused workers to work again before it gives up."""
 WAIT = "dlatent.wait-for-workers"
-"""The key of Dask's configuration that says how long a pass waits for a worker to come (back): a time, such as "2
-hours", or None, which waits as long as the scheduler lives."""
+"""The key of Dask's configuration that says how long a pass waits for a worker to come (back), or for paused workers to
+work again: a time, such as "2 hours", or None, which waits as long as the scheduler lives."""
 WAIT_DEFAULT = "10 minutes"
+PATIENCE = "60 seconds"
+"""The same for paused workers, where the user has not said it."""
+SILENT_SECONDS = 30.0
+"""How long nobody hears of a worker before a waiting pass says so."""
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
 LOST = (ClosedClientError, CommClosedError, FutureCancelledError, FuturesCancelledError, NoValidWorkerError)
@@ -48,11 +51,8 @@ def threads_of(client: Any) -> dict[str, int]:
 def _awaited(client: Any) -> dict[str, int]:
     """The same when the first worker has come.  A task waits for it, too: a cluster that grows with its work would not
     grow for a client that only looks."""
-    limit, started = _patience(), monotonic()
-    said = "until one comes" if limit is None else f"for at most {limit:.0f} s"
-    LOG.warning(
-        "The cluster %s has no worker: waiting %s (see %s in Dask's configuration)", _address(client), said, WAIT
-    )
+    limit, started = _patience(WAIT_DEFAULT), monotonic()
+    LOG.warning("The cluster %s has no worker: waiting %s", _address(client), _bounded(limit))
     probe = _probe(client)
     try:
         while limit is None or monotonic() - started < limit:
@@ -78,9 +78,14 @@ def _probe(client: Any) -> Any:
     return client.submit(int, key=f"wait-for-workers-{uuid4().hex}")
 
 
-def _patience() -> float | None:
+def _bounded(limit: float | None) -> str:
+    """How long a pass waits, and who says so."""
+    return f"{'till then' if limit is None else f'for at most {limit:.0f} s'} (see {WAIT} in Dask's configuration)"
+
+
+def _patience(default: str) -> float | None:
     """How many seconds to wait for a worker; None: as long as it takes."""
-    given = dask.config.get(WAIT, WAIT_DEFAULT)
+    given = dask.config.get(WAIT, default)
     try:
         return None if given is None else float(parse_timedelta(given))
     except (ValueError, TypeError, KeyError) as error:
@@ -104,12 +109,35 @@ def workers_of(client: Any) -> dict[str, dict[str, Any]]:
     return workers
 
 
-def standstill(client: Any) -> str:
+class Silence:
+    """Workers of which the scheduler has heard nothing for long: stopped, swapping, or out of reach.  What they do
+    begins anew elsewhere when the scheduler gives them up."""
+
+    def __init__(self) -> None:
+        self._heard = dict[str, tuple[Any, float]]()
+
+    def tell(self, workers: dict[str, dict[str, Any]]) -> None:
+        """Log each of them once; by how long their last sign of life is the same, as clocks of machines differ."""
+        for address, info in workers.items():
+            seen, since = self._heard.get(address, (None, 0.0))
+            if seen != info["last_seen"]:
+                self._heard[address] = (info["last_seen"], monotonic())
+            elif monotonic() - since >= SILENT_SECONDS:
+                self._heard[address] = (seen, inf)
+                LOG.warning(
+                    "Waiting for the worker %s, of which nobody has heard for %.0f s; the scheduler gives it up after "
+                    "its distributed.scheduler.worker-ttl (here %s), and its work begins anew elsewhere",
+                    address,
+                    monotonic() - since,
+                    dask.config.get("distributed.scheduler.worker-ttl", None),
+                )
+
+
+def standstill(client: Any, workers: dict[str, dict[str, Any]]) -> str:
     """Which workers are paused, as their memory is nearly full, where nothing runs on any worker; empty otherwise.
 
     A paused worker begins no task before it has memory again, which may be never: then a pass would wait for ever.
     """
-    workers = workers_of(client)
     if _executing(client, workers):
         return ""
     paused = {address: info for address, info in workers.items() if info.get("status") == "paused"}
@@ -150,8 +178,8 @@ def results_of(
     Results come together, when there are all, as each time is a few messages; or, where they are large, one by one
     while others are made: then `came` is told the number of each, and what `hold` makes of it is held in its place; it
     is called by the thread of the client, and the worker may then give the result up.
-    Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for a minute nothing
-    has run and workers are paused.
+    Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for as long as `WAIT`
+    says (a minute) nothing has run and workers are paused.
     """
 
     async def got(wanted: Any) -> Any:
@@ -175,7 +203,7 @@ def results_of(
     gatherings: list[asyncio.Future[Any]] = client.sync(begun)
     gathering, done = set(gatherings), set[asyncio.Future[Any]]()
     number = {each: at for at, each in enumerate(gatherings)}
-    still_since = None
+    still_since, silence = None, Silence()
     try:
         while done != gathering:
             new = client.sync(over)
@@ -190,13 +218,22 @@ def results_of(
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
                 raise Stranded
-            paused = standstill(client)
+            workers = workers_of(client)
+            silence.tell(workers)
+            paused, limit = standstill(client, workers), _patience(PATIENCE)
+            if paused and still_since is None:
+                LOG.warning(
+                    "The cluster %s stands still, as workers are paused for want of memory (%s): waiting %s",
+                    _address(client),
+                    paused,
+                    _bounded(limit),
+                )
             still_since = (still_since or monotonic()) if paused else None
-            if still_since is not None and monotonic() - still_since >= PATIENCE_SECONDS:
+            if still_since is not None and limit is not None and monotonic() - still_since >= limit:
                 raise EngineError(
-                    f"The cluster {_address(client)} has stood still for {PATIENCE_SECONDS:.0f} s, as workers are "
-                    f"paused for want of memory: {paused}. Free what else lies there (`client.restart()` frees all of "
-                    "it), or give workers more memory; then fit again."
+                    f"The cluster {_address(client)} has stood still for {limit:.0f} s, as workers are paused for want "
+                    f"of memory: {paused}. Free what else lies there (`client.restart()` frees all of it), or give "
+                    "workers more memory; then fit again."
                 )
         found = [each.result() for each in gatherings]
         return found[0] if came is None else found
@@ -245,7 +282,8 @@ def translated(client: Any) -> Iterator[None]:
 def _lost(client: Any, reason: str) -> EngineError:
     return EngineError(
         f"The cluster {_address(client)} lost the computation ({reason}): its scheduler or the connection to it ended, "
-        "and with it all intermediate state. Start a cluster, connect a new client and fit again."
+        "and with it all intermediate state. Start a cluster, connect a new client and fit again; a fit with a "
+        "checkpoint goes on behind its last pass."
     )
 
 

@@ -9,6 +9,7 @@ from dlatent.engine.dask_graph import Chunks, DaskGraph, Key
 from dlatent.engine.part import Work, sealed
 from dlatent.engine.task_graph import TaskGraph, TaskNode
 from dlatent.engine.tasks import Package, Step
+from dlatent.engine.versions import versions
 
 LIGHT = 2**20
 """Bytes that weigh less than a round between scheduler and workers, some milliseconds."""
@@ -21,13 +22,13 @@ class Message:
         self.work, self.task_graph = work, DaskGraph()
         self.names = [self._name(task, number) for number, task in enumerate(task_graph.tasks)]
         self._tasks = task_graph.tasks
-        self._package: Package | None = Package(sealed(vars(work), Work), work.token)
+        packaged = partial(Package, sealed(vars(work), Work), work.token, versions())
+        self._package: Package | None = packaged()
         self._given: list[Key] = []
-        payload = self._package.payload
-        if len(payload) * len(task_graph.tasks) > LIGHT:
+        if len(self._package.payload) * len(task_graph.tasks) > LIGHT:
             # Each worker gets it once from a task of its own.  Where it is light it comes with each task, which saves a
             # round of messages.
-            self._given = [self.task_graph.add(f"parameters-{work.token}", partial(Package, payload, work.token))]
+            self._given = [self.task_graph.add(f"parameters-{work.token}", packaged)]
             self._package = None
 
     def add(self, number: int, bundles: Sequence[Key], chunks: Chunks | None) -> None:

@@ -12,16 +12,17 @@ from typing import Any
 from dlatent.engine.executor import chosen, entry
 from dlatent.engine.held import assembled
 from dlatent.engine.part import Bundle, Part, Sealed, Work, ended, lent, owned, unsealed
+from dlatent.engine.versions import require_same
 
 
 class Package:
     """A pass on its way: sealed until a worker needs it, so that scheduler and network only pass it on.
 
-    Two packages are equal when they belong to the same pass.
+    Two packages are equal when they belong to the same pass.  `versions` are those of the driver.
     """
 
-    def __init__(self, payload: Sealed, token: str) -> None:
-        self.payload, self.token = payload, token
+    def __init__(self, payload: Sealed, token: str, versions: dict[str, str]) -> None:
+        self.payload, self.token, self.versions = payload, token, versions
 
     def __hash__(self) -> int:
         return hash(self.token)
@@ -38,6 +39,7 @@ _opening = Lock()
 
 @lru_cache(maxsize=1)
 def _unpacked(package: Package) -> Work:
+    require_same(package.versions)
     work: Work = unsealed(package.payload)
     return work
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any, cast
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.session import Session
+from dlatent.engine.versions import versions
 from dlatent.errors import DataError
 from dlatent.estimators.inputs import PathLike
 from dlatent.stores.checkpoint import Checkpoint, discard
@@ -18,8 +18,6 @@ from dlatent.stores.location import zarr_location
 from dlatent.stores.packed import fingerprint
 from dlatent.stores.sink import RowSink
 
-PACKAGES = ("dlatent", "numpy", "scipy")
-"""Packages of which another version may give other bits."""
 GRAPH_ROWS = 1000
 """First and last rows of a graph that are compared."""
 
@@ -120,8 +118,7 @@ def rows_checkpoint(
 
 def _about(data: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same whatever is computed: the versions, and the data."""
-    versions = {name: version(name) for name in PACKAGES}
-    return {"versions": versions, **{name: _described(value) for name, value in data.items() if value is not None}}
+    return {"versions": versions(), **{name: _described(value) for name, value in data.items() if value is not None}}
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from dlatent.arrays import DataSource
 from dlatent.engine import tasks
 from dlatent.engine.part import Bundle, Work, sealed
 from dlatent.engine.task_graph import TaskNode
+from dlatent.engine.versions import versions
 from dlatent.errors import DataError
 
 COLUMNS = 12
@@ -166,7 +167,7 @@ def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
         groups=groups,
         block=None,
         updates=updates,
-        package=tasks.Package(sealed(vars(work), Work), work.token),
+        package=tasks.Package(sealed(vars(work), Work), work.token, versions()),
         bundles=len(parts),
         chunks=0,
         picks=tuple((at, None) for at in range(len(results))) if picks is None else picks,

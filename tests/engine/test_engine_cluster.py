@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import signal
 import threading
 import time
@@ -647,11 +648,16 @@ def until(met, seconds=60):
         time.sleep(0.01)
 
 
-def test_a_pass_does_not_wait_for_ever_for_workers_that_are_paused(paused, monkeypatch):
+def test_a_pass_does_not_wait_for_ever_for_workers_that_are_paused(paused, monkeypatch, caplog):
     client, resume = paused
-    monkeypatch.setattr("dlatent.engine.failures.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("dlatent.engine.failures.PATIENCE", "1 s")
     with connect(drawn(SIZES), client=client) as engine:
-        with pytest.raises(EngineError, match=r"paused .*: 2 of 2 workers, such as inproc.*of 0\.05 GiB"):
+        with pytest.raises(EngineError, match=r"for 1 s.*paused .*: 2 of 2 workers, such as inproc.*of 0\.05 GiB"):
+            engine.run(Pass(gram, parameters()))
+        (said,) = [record.getMessage() for record in caplog.records if record.name == "dlatent.engine"]
+        assert re.search(r"stands still, .*2 of 2 workers.*: waiting for at most 1 s \(see dlatent.wait-for", said)
+        patient = dask.config.set({"dlatent.wait-for-workers": "2 s"})
+        with patient, pytest.raises(EngineError, match="stood still for 2 s"):
             engine.run(Pass(gram, parameters()))
         resume()
         assert same(engine.run(Pass(gram, parameters())), serial(drawn(SIZES)))
@@ -679,12 +685,12 @@ def test_work_beside_paused_workers_is_no_standstill(reported):
         for address, count in counts.items()
     }
     waiting = {"a": ["theirs"], "b": ["ours"]}
-    client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers}, processing=lambda: waiting)
+    client = SimpleNamespace(processing=lambda: waiting)
     if not reported:
         for info in workers.values():
             del info["metrics"]["task_counts"]
-    assert standstill(client) == ""
+    assert standstill(client, workers) == ""
     del counts["a"]["executing"], waiting["a"]
-    assert standstill(client) == "1 of 2 workers, such as b, which holds 1.00 of 1.00 GiB"
+    assert standstill(client, workers) == "1 of 2 workers, such as b, which holds 1.00 of 1.00 GiB"
     workers["b"]["status"] = "running"
-    assert standstill(client) == ""
+    assert standstill(client, workers) == ""

@@ -1,0 +1,49 @@
+"""Versions of what decides the bits of a result: the same on the driver and on every worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from dlatent.engine.nested import own_worker
+from dlatent.errors import EngineError
+
+PACKAGES = ("dlatent", "numpy", "scipy")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Those of this process."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def check_workers(client: Any, workers: Iterable[str]) -> None:
+    """Refuse workers that have others, before they get any work: one without dlatent ends when it gets a task.
+
+    Errors: EngineError with both versions.
+    """
+    found = client.get_versions(packages=list(PACKAGES))["workers"]
+    for address in workers:
+        if address in found:  # and has not gone again
+            _require_same(found[address]["packages"], versions(), address)
+
+
+def require_same(driver: Mapping[str, str]) -> None:
+    """Refuse to work for a driver that has others, on a worker that came after they were compared.
+
+    Errors: EngineError with both versions.
+    """
+    worker = own_worker()
+    _require_same(versions(), driver, "of this task" if worker is None else worker.address)
+
+
+def _require_same(found: Mapping[str, str | None], driver: Mapping[str, str], address: str) -> None:
+    differing = [f"{name} {found.get(name) or 'not'}" for name in PACKAGES if found.get(name) != driver[name]]
+    if differing:
+        own = ", ".join(f"{name} {driver[name]}" for name in PACKAGES)
+        raise EngineError(
+            f"The worker {address} has {' and '.join(differing)}, but the driver has {own}: the bits of a result would "
+            "depend on who has made it. Install the same versions everywhere, then run again."
+        )
