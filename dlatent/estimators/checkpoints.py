@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.session import Session
 from dlatent.engine.versions import versions
-from dlatent.errors import DataError
+from dlatent.errors import DataError, masked
 from dlatent.estimators.inputs import PathLike
 from dlatent.stores.checkpoint import Checkpoint, discard
 from dlatent.stores.joint import JointSource
 from dlatent.stores.joint_rows import JointRows
-from dlatent.stores.location import zarr_location
+from dlatent.stores.location import local_path, zarr_location
 from dlatent.stores.packed import fingerprint
 from dlatent.stores.sink import RowSink
 
@@ -61,19 +63,25 @@ def checkpointed(
 
 
 class RowsJournal:
-    """Which rows of a result are written: the store that they are written to, then the stages of its one pass."""
+    """Which rows of a result are written: the store at `out` that they are written to, then the stages of its one
+    pass."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint, self.threads = checkpoint, checkpoint.threads
+    def __init__(self, checkpoint: Checkpoint, out: PathLike) -> None:
+        self._checkpoint, self._out, self.threads = checkpoint, zarr_location(out), checkpoint.threads
 
     def sink(self, create: Callable[[], RowSink]) -> RowSink:
         """The store of an interrupted call; a new one where there is none."""
         found = self._checkpoint.recall("sink")
-        if found is not None and found[0].take_over():
-            return found[0]  # type: ignore[no-any-return]
+        if found is not None:
+            (sink,) = found
+            # A URL was recorded without its credentials; and a checkpoint must not say what is written or removed.
+            beside = os.path.join(os.path.dirname(self._out), os.path.basename(sink.location))
+            sink = replace(sink, target=self._out, location=self._out if local_path(self._out) is None else beside)
+            if sink.take_over():
+                return cast(RowSink, sink)
         self._checkpoint.restart()
         sink = create()
-        self._checkpoint.record("sink", sink)
+        self._checkpoint.record("sink", replace(sink, target=masked(sink.target), location=masked(sink.location)))
         return sink
 
     def recall(self, work: Any) -> Any:
@@ -110,7 +118,7 @@ def rows_checkpoint(
     about = {"result": result, "model": fingerprint(function), **_about(data)}
     checkpoint = Checkpoint(place, about, {}, threads=session.resources.total_threads, resume=True)
     try:
-        yield RowsJournal(checkpoint)
+        yield RowsJournal(checkpoint, out)
     finally:
         checkpoint.close()
     discard(place)
@@ -122,7 +130,10 @@ def _about(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str)) else fingerprint(value)
+    """A hyperparameter as JSON keeps it: URLs without credentials, a digest of what is no plain value."""
+    if isinstance(value, str):
+        return masked(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else fingerprint(value)
 
 
 def _described(value: Any) -> Any:

@@ -143,6 +143,32 @@ def test_sources_of_signed_urls_are_named_without_signature(tmp_path: Path) -> N
     assert SECRET not in "".join(traceback.format_exception_only(caught.value))
 
 
+def test_a_checkpoint_has_no_secret(tmp_path: Path) -> None:
+    """That of a fit, in whose header are the hyperparameters, and that of rows, which names the store they go to."""
+    x = np.random.default_rng(0).standard_normal((4000, 160)) + 3
+    headers = list[str]()
+
+    def look(_: object) -> None:
+        headers.append((tmp_path / "fit.checkpoint" / "fit.json").read_text())
+        assert SECRET not in headers[-1]
+
+    kernel = dlatent.KernelPPCA(2, kernel_store=f"{HOST}/k.zarr", solver="stored")
+    kernel.fit(x[:200, :5], checkpoint=tmp_path / "fit.checkpoint", callbacks=[dlatent.Callback(on_pass=look)])
+    assert "vault://***@bucket/k.zarr" in headers[0]
+    np.save(tmp_path / "x.npy", x)
+    ingest(tmp_path / "x.npy", f"{HOST}/x.zarr", block_bytes=128_000)
+    model = dlatent.PPCA(2).fit(f"{HOST}/x.zarr")
+    with damaged(f"{HOST}/x.zarr/X/c/15/0"), pytest.raises(StoreError, match="cannot read rows"):
+        model.transform(f"{HOST}/x.zarr", out=f"{HOST}/z.zarr", resume=True)
+    beside = [file for name, file in Vault.store.items() if "z.zarr.checkpoint" in name]
+    assert beside, "nothing to go on with"
+    assert [file for file in beside if SECRET.encode() in file.getvalue()] == []
+    model.transform(f"{HOST}/x.zarr", out=f"{HOST}/z.zarr", resume=True)
+    np.testing.assert_allclose(
+        zarr.open_group(f"{HOST}/z.zarr", mode="r")["scores"][:], model.transform(f"{HOST}/x.zarr")
+    )
+
+
 @contextmanager
 def damaged(url: str) -> Iterator[None]:
     """One changed bit."""

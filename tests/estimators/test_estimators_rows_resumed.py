@@ -27,6 +27,8 @@ from dlatent import (
 )
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
+from dlatent.estimators.checkpoints import RowsJournal
+from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
 from dlatent.stores.verify import verify
@@ -231,3 +233,24 @@ def test_the_command_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert os.path.isdir(tmp_path / "out.zarr.checkpoint")
     assert main(command) == 130
     assert "goes on" not in capsys.readouterr().err
+
+
+def test_a_checkpoint_does_not_say_what_is_written_or_removed(tmp_path: Path) -> None:
+    """Whoever writes one could else have a call of another user replace what only that user may."""
+    out, theirs = tmp_path / "scores.zarr", tmp_path / "theirs" / ".x.zarr.partial-1"
+    RowSink.create(tmp_path / "theirs" / "x.zarr", (4, 2), starts=[0])
+    (partial,) = (tmp_path / "theirs").iterdir()
+    partial.rename(theirs)
+    before = {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()}
+    forged = RowSink(str(theirs.parent / "x.zarr"), str(theirs), "scores", (4, 2), "<f8", 4, True)
+    checkpoint = Checkpoint(tmp_path / "c", {}, {}, resume=True)
+    checkpoint.record("sink", forged)
+    checkpoint.close()
+    checkpoint = Checkpoint(tmp_path / "c", {}, {}, resume=True)
+    sink = RowsJournal(checkpoint, out).sink(lambda: RowSink.create(out, (4, 2), starts=[0]))
+    sink.write(0, np.ones((4, 2)))
+    sink.finish()
+    checkpoint.close()
+    assert out.is_dir()
+    assert {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()} == before
+    assert not (theirs.parent / "x.zarr").exists()
