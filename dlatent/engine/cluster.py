@@ -19,13 +19,15 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from distributed.scheduler import KilledWorker
+
 import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine import tasks
 from dlatent.engine.cache import release
 from dlatent.engine.dask_graph import DaskGraph, Key, chunks_of
 from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, entry, layout_of, taken
-from dlatent.engine.failures import Stranded, persistently, results_of, threads_of, translated, workers_of
+from dlatent.engine.failures import Stranded, deaths, persistently, results_of, threads_of, translated, workers_of
 from dlatent.engine.held import hold, shell
 from dlatent.engine.machine import cache_share, granted
 from dlatent.engine.message import LIGHT, Message
@@ -46,6 +48,8 @@ FEW = 16
 """Results that the driver takes of a pass: each is a part of a message."""
 MOST_SPENT = 64
 """Light results that are given up together: each time is a message, and a message delays the next."""
+MOST_SPANS = 4
+"""Stretches of rows that an error names."""
 HERE = ("127.0.0.1", "::1", "localhost")
 """Hosts of workers on the machine of the driver, as a local cluster names them."""
 KNOWN_SECONDS = 1.0
@@ -78,6 +82,7 @@ class ClusterExecutor:
         self._spent: list[Future] = []
         self._spent_bytes = 0.0
         self._weights: dict[tuple[str, str], float] = {}
+        self._suspects: set[int] | None = None
         self.keep(self.resources.cache_bytes)
 
     def keep(self, cache_bytes: int) -> None:
@@ -100,8 +105,28 @@ class ClusterExecutor:
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks; what a pass leaves on the cluster is released."""
-        with translated(self._client), _quiet(), aside():
-            return persistently(lambda: self._attempt(build, replace(work, token=uuid4().hex), tell, take))
+        self._suspects = None
+        with translated(self._client, self._blamed), _quiet(), aside():
+            return persistently(
+                lambda: self._attempt(build, replace(work, token=uuid4().hex), tell, take), self._blamed
+            )
+
+    def _suspect(self, task_graph: TaskGraph, names: Sequence[Key]) -> None:
+        """Keep those groups that were on every worker that has died in this pass."""
+        for numbers in deaths(self._client, names):
+            had = {group for number in numbers for group in task_graph.tasks[number].needed}
+            self._suspects = had if self._suspects is None else self._suspects & had
+
+    def _blamed(self) -> str:
+        """The rows of these groups, and where they lie; nothing where workers died on different ones."""
+        spans = list[list[int]]()
+        for part in (self.parts[group] for group in sorted(self._suspects or ())):
+            if spans and spans[-1][1] == part.start:
+                spans[-1][1] = part.stop
+            else:
+                spans.append([part.start, part.stop])
+        said = [f"{start}:{stop}" for start, stop in spans[:MOST_SPANS]] + ["…"] * (len(spans) > MOST_SPANS)
+        return f"rows {', '.join(said)} of the {self._source.description}" if said else ""
 
     def _attempt(self, build: Build, work: Work, tell: OnProgress | None, take: Take | None) -> tuple[list[Any], int]:
         """Run a pass; where all its workers are lost, give up what is left of it on the way out."""
@@ -131,6 +156,8 @@ class ClusterExecutor:
         except BaseException as error:
             _release(futures)  # waiting tasks are forgotten, running ones stop before their next block
             self._everywhere(halt, work.token)
+            if isinstance(error, (Stranded, KilledWorker)):
+                self._suspect(task_graph, message.names)
             if isinstance(error, Stranded):
                 self._abandon()
             raise

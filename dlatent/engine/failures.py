@@ -250,30 +250,51 @@ def _heard(gathering: asyncio.Future[Any]) -> BaseException | None:
     return None if gathering.cancelled() else gathering.exception()
 
 
-def persistently(attempt: Callable[[], T]) -> T:
+def persistently(attempt: Callable[[], T], blamed: Callable[[], str]) -> T:
     """Try again where an attempt is stranded.
 
-    Errors: EngineError after the third time: most often, workers then run out of memory in the same place.
+    Errors: EngineError after the third time, with what is `blamed`, rows or nothing: most often, workers then run out
+    of memory in the same place.
     """
     for _ in range(ATTEMPTS):
         with suppress(Stranded):
             return attempt()
+    where = blamed()
     raise EngineError(
-        f"All workers were lost {ATTEMPTS} times in the same pass; most often they ran out of memory. Give them "
-        "more memory or fewer threads, or store the data in smaller row blocks."
+        f"All workers were lost {ATTEMPTS} times in the same pass{where and f', each with work on {where}'}; "
+        f"{_WHY_LOST} in smaller row blocks."
     )
 
 
+_WHY_LOST = (
+    "most often they ran out of memory, or what decodes a damaged chunk ended them (`dlatent verify` says whether one "
+    "is). Give workers more memory or fewer threads, or store the data"
+)
+
+
+def deaths(client: Any, names: Sequence[Any]) -> list[set[int]]:
+    """For each worker that died, which of the tasks of these names it had at that moment, by their numbers.
+
+    The error of Dask names any task that waited on the workers that died; the one that ended them was on each.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    with suppress(Exception):  # how it ended is known without the log of the scheduler, too
+        gone = (event for _, event in client.get_events("all") if event.get("action") == "remove-worker")
+        tasks = [{numbers[key] for key in event["processing-tasks"] if key in numbers} for event in gone]
+        return [had for had in tasks if had]
+    return []
+
+
 @contextmanager
-def translated(client: Any) -> Iterator[None]:
-    """Turn the ways in which a cluster fails into an `EngineError` with advice; other exceptions pass."""
+def translated(client: Any, blamed: Callable[[], str] = str) -> Iterator[None]:
+    """Turn the ways in which a cluster fails into an `EngineError` with advice, and with the rows that are `blamed`;
+    other exceptions pass."""
     try:
         yield
     except KilledWorker as error:
         raise EngineError(
-            "Workers died again and again on the same group of blocks; most often they ran out of memory. Give workers "
-            "more memory or fewer threads, store the data in smaller row blocks, or lower `cache_bytes`. "
-            f"The cluster said: {error}"
+            f"Workers died again and again on {blamed() or 'the same group of blocks'}; {_WHY_LOST} in smaller row "
+            f"blocks, or lower `cache_bytes`. The cluster said: {error}"
         ) from error
     except LOST as error:
         raise _lost(client, type(error).__name__) from error

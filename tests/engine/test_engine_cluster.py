@@ -379,10 +379,17 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind, ag
         assert set(two_processes.run(os.getpid).values()) != workers
 
 
-def test_a_block_that_kills_every_worker_is_an_engine_error(two_processes):
-    with connect(drawn(SIZES), client=two_processes) as engine:
-        with pytest.raises(EngineError, match="ran out of memory"):
+@pytest.mark.parametrize("cache_bytes", [0, None])
+def test_a_block_that_kills_every_worker_is_an_engine_error(two_processes, cache_bytes):
+    """Which names its rows, and of others none but those that were on the same workers each time."""
+    with connect(drawn(SIZES), client=two_processes, cache_bytes=cache_bytes) as engine:
+        with pytest.raises(EngineError, match="ran out of memory") as raised:
             engine.run(Pass(kill_always, 4))
+        named = re.search(r"(?:died again and again|each with work) on rows (.*?) of the array;", str(raised.value))
+        spans = [tuple(map(int, span.split(":"))) for span in named[1].split(", ")]
+        start = sum(SIZES[:4])
+        assert any(first <= start < start + SIZES[4] <= last for first, last in spans)
+        assert sum(last - first for first, last in spans) < ROWS
         assert engine.run(Pass(kill_always, -1)) == ROWS
     two_processes.wait_for_workers(2, timeout=60)
 

@@ -26,6 +26,7 @@ from dlatent.errors import StoreError
 from dlatent.order import ENOUGH_GROUPS
 from dlatent.stores.atomic import new_store
 from dlatent.stores.graph import ingest_graph
+from dlatent.stores.ingest import ingest
 from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
 
@@ -124,6 +125,62 @@ def test_a_store_that_goes_away_between_passes(kind: str, client: Any, tmp_path:
     path, fit = FITS[kind](tmp_path)
     with pytest.raises(StoreError, match=rf"{path.name}.* is not there any more"):
         fit(client=client, callbacks=[away_after(4 if kind == "kernel" else 2, path)])
+
+
+def _flipped(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 4]) + whole[len(whole) // 2 + 1 :])
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+DAMAGES = {"flipped": _flipped, "cut": _cut, "empty": lambda path: path.write_bytes(b""), "removed": Path.unlink}
+
+
+def own_dense(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    """As this library writes it."""
+    np.save(folder / "x.npy", X)
+    ingest([folder / "x.npy"], folder / "x.zarr", block_bytes=25 * 60 * 8)
+    data = open_data(folder / "x.zarr", block_bytes=25 * 60 * 8)
+    return folder / "x.zarr", partial(PPCA(3, solver="krylov").fit, data)
+
+
+def own_scores(folder: Path) -> tuple[Path, Callable[..., Any]]:
+    PPCA(40).fit(X).transform(open_data(dense(folder / "d.zarr"), block_bytes=1), out=folder / "x.zarr")
+    return folder / "x.zarr", partial(PPCA(3, solver="krylov").fit, folder / "x.zarr")
+
+
+OWN = {"dense": (own_dense, "X/c/3/0"), "sparse": (fit_sparse, "data/c/0"), "scores": (own_scores, "scores/c/0/0")}
+OWN |= {"graph": (fit_graph, "data/c/0"), "kernel": (fit_kernel, "rows-0/c/1/0")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", OWN)
+def test_a_chunk_that_is_damaged_between_passes(kind: str, damage: str, two_processes: Client, tmp_path: Path) -> None:
+    """The fit ends with the error of the first worker that reads it, and no worker with the fit."""
+    make, chunk = OWN[kind]
+    path, fit = make(tmp_path)
+    passes, workers = list[object](), two_processes.run(os.getpid)
+
+    def count(record: object) -> None:
+        passes.append(record)
+        if len(passes) == (4 if kind == "kernel" else 2):
+            # The store of a kernel gets its name only when it is finished.
+            (found,) = path.parent.glob(f"*{path.name}*")
+            DAMAGES[damage](found / chunk)
+
+    name, at = chunk.split("/c/")
+    named = rf"{path.name}\S*/{name}: cannot read rows (\d+):(\d+)(:| \()( the)? ?chunk ({name}/)?c/{at}\b"
+    with pytest.raises(StoreError, match=named) as raised:
+        fit(client=two_processes, callbacks=[Callback(on_pass=count)])
+    found = re.search(named, str(raised.value))
+    assert found is not None
+    assert 0 <= int(found[1]) < int(found[2]) <= 400  # rows of the data, and not entries or edges
+    assert ("checksum" in str(raised.value)) == (damage != "removed")
+    assert two_processes.run(os.getpid) == workers
 
 
 def test_foreign_stores_with_chunks_along_columns(client: Any, tmp_path: Path) -> None:
