@@ -7,6 +7,7 @@ themselves.
 from __future__ import annotations
 
 import http.server
+import os
 import re
 import socket
 import struct
@@ -241,3 +242,108 @@ def test_a_busy_server_at_the_opening(server: Server, tmp_path: Path) -> None:
     server.fault = "403"
     with pytest.raises(StoreError, match=r"^zarr.json of http://\S*/x\.zarr cannot be read .*403.*your right to read"):
         open_data(url)
+
+
+class Bucket:
+    """An S3 server of moto's on loopback, which is told of faults as `Server` is."""
+
+    def __init__(self) -> None:
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        self._inner = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        self.chunk, self.fault, self.left, self.asked = "", "", 0.0, 0
+        self.armed = False
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def _answer(self, environ: Any, start_response: Any) -> Any:
+        # s3fs may ask for the size before (HEAD), which is answered.
+        path = environ["PATH_INFO"] if environ["REQUEST_METHOD"] == "GET" else "-"
+        fault = Server.failing(self, path)  # type: ignore[arg-type]
+        if fault.isdigit():
+            codes = {"403": "AccessDenied", "404": "NoSuchKey", "500": "InternalError", "503": "ServiceUnavailable"}
+            said = f"<Error><Code>{codes[fault]}</Code><Message>no</Message></Error>".encode()
+            start_response(f"{fault} no", [("Content-Type", "application/xml"), ("Content-Length", str(len(said)))])
+            return [said]
+        if fault != "truncated":
+            return self._inner(environ, start_response)
+        whole = b"".join(self._inner(environ, lambda *_: None))
+        start_response("200 OK", [("Content-Length", str(len(whole)))])
+        return [whole[:-9]]
+
+    def close(self) -> None:
+        """End."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def lock(self) -> threading.Lock:
+        """One for all."""
+        return _LOCK
+
+
+_LOCK = threading.Lock()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    pytest.importorskip("moto", reason="an S3 server is that of moto")
+    pytest.importorskip("s3fs", reason="fsspec reads S3 with s3fs")
+    found = Bucket()
+    yield found
+    found.close()
+
+
+def _keys(address: str) -> None:
+    """Where S3 is, who asks, and how often botocore tries."""
+    os.environ |= {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    os.environ |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "3", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@pytest.fixture(params=["cluster", "serial"])
+def reader(request: pytest.FixtureRequest, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Who fits; all know the S3 server."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "")
+    _keys(bucket.address)
+    if request.param == "serial":
+        return "serial"
+    client = request.getfixturevalue("two_processes")
+    client.run(_keys, bucket.address)
+    return client
+
+
+@pytest.mark.slow
+def test_s3(reader: Any, bucket: Bucket, tmp_path: Path) -> None:
+    """The client of S3 tries again by itself; dlatent does not multiply that, and names the chunk where it gives up."""
+    import s3fs
+
+    bucket.armed = False
+    path, chunk = stored(tmp_path, "dense")
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    if not files.exists("stores"):
+        files.mkdir("stores")
+    files.put(str(path), "stores/x.zarr", recursive=True)
+    expected = fitted(path, "serial")
+    for fault, times in (("500", 1), ("503", 2), ("truncated", 1)):
+        bucket.chunk, bucket.fault, bucket.left, bucket.asked, bucket.armed = chunk, fault, times, 0, False
+        assert same(fitted("s3://stores/x.zarr", reader, lambda: setattr(bucket, "armed", True)), expected), fault
+        assert bucket.asked > times, fault
+    named = r"^s3://stores/x\.zarr/X: cannot read rows 75:100: the chunk X/c/3/0 of s3://stores/x\.zarr "
+    lasting = {
+        "500": (r"cannot be read \(.*Errno 121", 3),
+        "truncated": (r"cannot be read \(\w*Payload\w*", 5),
+        "403": (r"cannot be read \(PermissionError.*your right to read it", 1),
+        "404": ("is not there", 1),
+    }
+    for fault, (said, asked) in lasting.items():
+        bucket.chunk, bucket.fault, bucket.left, bucket.asked, bucket.armed = chunk, fault, ALWAYS, 0, False
+        with pytest.raises(StoreError, match=named + said):
+            fitted("s3://stores/x.zarr", reader, lambda: setattr(bucket, "armed", True))
+        assert bucket.asked == asked, fault
