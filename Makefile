@@ -17,6 +17,7 @@ LOWEST_TESTS ?= $(addprefix tests/,cli engine formats laws local_linear operator
 FUZZ_ARGS ?=
 DEMO_ARGS ?=
 LOCK_FLAGS ?=
+OFFLINE ?=
 
 MADE := $(VENV)/.made
 DEMO_READY := $(VENV)/.ready-demo
@@ -30,7 +31,7 @@ PIP_INSTALL = $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test test-slow test-all test-lowest fuzz check lint types contracts docs lock clean
+.PHONY: help demo test test-slow test-all test-lowest fuzz check lint types contracts docs lock audit clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
@@ -40,6 +41,8 @@ help:
 	@echo "make fuzz    read 20000 damaged inputs (FUZZ_ARGS='--count 500 --only csv'); about half an hour"
 	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
 	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
+	@echo "make audit   compare the lower bounds and locked versions with requirements/advisories.toml, then those locked with"
+	@echo "             the advisories of PyPI, which fails where it cannot be asked; OFFLINE=1 leaves that out"
 	@echo "make clean   remove $(VENV), $(LOWEST) and everything that the commands above have made"
 
 demo: $(DEMO_READY)
@@ -97,6 +100,22 @@ lock: $(DEV_READY)
 	$(COMPILE) --resolution lowest-direct --all-extras --group build --group test -o requirements/lowest.txt
 	@! grep -nE '://|^(-|/)|file:' requirements/dev.txt requirements/demo.txt requirements/lowest.txt \
 	  || { echo "The lines above name a host or a path; a lock file must hold names and versions only." >&2; exit 1; }
+
+# --strict: an index that knows no advisories would else pass as one that knows of none.
+ACCEPTED = $(shell sed -n '/^\[\[accepted/,$$ s/^advisory = "\(.*\)"/--ignore-vuln \1/p' requirements/advisories.toml)
+PIP_AUDIT = $(VENV)/bin/uv tool run pip-audit --strict --disable-pip --no-deps --progress-spinner off $(ACCEPTED)
+
+audit: $(DEV_READY)
+	@echo "==> Known advisories: requirements/advisories.toml"
+	$(PY) -m pytest -q tests/test_advisories.py
+ifeq ($(OFFLINE),)
+	@echo "==> Known advisories: PyPI"
+	@for lock in dev demo lowest; do \
+	  $(PIP_AUDIT) -r requirements/$$lock.txt || { \
+	    echo "requirements/$$lock.txt: an advisory, or no answer from PyPI (see above); make audit OFFLINE=1 leaves PyPI out" >&2; \
+	    exit 1; }; \
+	done
+endif
 
 clean:
 	rm -rf $(VENV) $(LOWEST) docs/_build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
