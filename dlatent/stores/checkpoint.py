@@ -24,6 +24,7 @@ from dlatent.errors import StoreError, cause
 from dlatent.stores.beside import hold
 from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.packed import fingerprint, packed, unpacked
+from dlatent.stores.seal import MARK_BYTES, intact, sealed
 
 HEADER, VERSION = "fit.json", 1
 ENTRY = "{:06d}.npz"
@@ -77,7 +78,7 @@ class Checkpoint:
                 raise StoreError(f"{self.place} exists and is no checkpoint; choose another place")
             self._files.forget(0)
             header = {"dlatent_checkpoint": VERSION, "about": about, "choices": choices}
-            self._files.write(HEADER, json.dumps(header, indent=1).encode())
+            self._files.write(HEADER, sealed(json.dumps(header, indent=1).encode(), os.urandom(MARK_BYTES)))
             return choices
         if not resume:
             raise StoreError(
@@ -131,6 +132,8 @@ def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:
     content = files.read(HEADER)
     if content is None:
         return None
+    if not intact(content):
+        raise StoreError(f"{files.place} is a damaged checkpoint ({HEADER} is not what was written); remove it")
     try:
         header = json.loads(content)
         version, whole = header["dlatent_checkpoint"], all(isinstance(header[n], dict) for n in ("about", "choices"))

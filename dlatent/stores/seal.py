@@ -18,14 +18,15 @@ from dlatent.stores.location import filesystem_at
 
 DOCUMENT = "zarr.json"
 
-_BYTES = 8
-_SEAL = re.compile(rb"\n([ \t]{%d})\Z" % (2 * _BYTES * 8))
+MARK_BYTES = 8
+"""Bytes of the mark of a store, and of the digest."""
+_SEAL = re.compile(rb"\n([ \t]{%d})\Z" % (2 * MARK_BYTES * 8))
 
 
 def seal(node: zarr.Array[Any] | zarr.Group, location: str, mark: bytes) -> None:
     """Write the digest behind the metadata of a node; `location` is that of the root of its store.
 
-    `mark` (8 bytes) is the store's own, so that another store with equal metadata is told from it.
+    `mark` (`MARK_BYTES` bytes) is the store's own, so that another store with equal metadata is told from it.
     """
     filesystem, inside = filesystem_at("/".join(filter(None, (location, node.path, DOCUMENT))))
     filesystem.pipe_file(inside, sealed(filesystem.cat_file(inside), mark))
@@ -35,7 +36,7 @@ def sealed(document: bytes, mark: bytes) -> bytes:
     """The document with its digest."""
     text = _SEAL.sub(b"", document)
     bits = int.from_bytes(mark + _digest(text, mark), "big")
-    return text + b"\n" + f"{bits:0{2 * _BYTES * 8}b}".encode().translate(bytes.maketrans(b"01", b" \t"))
+    return text + b"\n" + f"{bits:0{2 * MARK_BYTES * 8}b}".encode().translate(bytes.maketrans(b"01", b" \t"))
 
 
 def intact(document: bytes) -> bool:
@@ -47,9 +48,9 @@ def intact(document: bytes) -> bool:
         except ValueError:
             return False
         return True
-    bits = int(found[1].translate(bytes.maketrans(b" \t", b"01")), 2).to_bytes(2 * _BYTES, "big")
-    return bits[_BYTES:] == _digest(document[: found.start()], bits[:_BYTES])
+    bits = int(found[1].translate(bytes.maketrans(b" \t", b"01")), 2).to_bytes(2 * MARK_BYTES, "big")
+    return bits[MARK_BYTES:] == _digest(document[: found.start()], bits[:MARK_BYTES])
 
 
 def _digest(text: bytes, mark: bytes) -> bytes:
-    return hashlib.sha256(mark + text).digest()[:_BYTES]
+    return hashlib.sha256(mark + text).digest()[:MARK_BYTES]

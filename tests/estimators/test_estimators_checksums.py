@@ -16,16 +16,21 @@ import zarr
 import dlatent
 from dlatent import (
     PPCA,
+    CorrespondenceLLE,
     CorrespondencePPCA,
+    CorrespondenceSupervisedPPCA,
     FactorAnalysis,
     KernelPPCA,
+    KernelSupervisedPPCA,
     LocallyLinearEmbedding,
     PPCAMixture,
     RelationalPPCA,
+    RelationalSupervisedPPCA,
     SupervisedPPCA,
 )
 from dlatent.errors import DlatentError, StoreError
 from dlatent.stores import results
+from dlatent.stores.checkpoint import read_header
 from dlatent.stores.chunked import read_all
 from dlatent.stores.graph import ingest_graph, open_graph, reorder
 from dlatent.stores.ingest import ingest
@@ -33,6 +38,8 @@ from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
+from dlatent.stores.packed import fingerprint, unpacked
+from dlatent.stores.verify import Verified, verify
 
 FLIPS = 40
 RNG = np.random.default_rng(0)
@@ -69,6 +76,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = np.stack([np.arange(60)] * 2, axis=1)
     CorrespondencePPCA(2).fit({"a": X[:, :4], "b": X[:, 4:]}, correspondence=pairs).save(root / "views.zarr")
     LocallyLinearEmbedding(n_components=2).fit(X).save(root / "embedding.zarr")
+    views = {"a": X[:, :4], "b": X[:, 4:]}
+    CorrespondenceLLE(n_components=2).fit(views, correspondence=pairs).save(root / "joint.zarr")
+    CorrespondenceSupervisedPPCA(2).fit(views, Y, correspondence=pairs).save(root / "views_targets.zarr")
+    RelationalSupervisedPPCA(2).fit(X, X[:, :1], graph=root / "graph.zarr").save(root / "relational_targets.zarr")
+    KernelSupervisedPPCA(2).fit(X, Y).save(root / "kernel_targets.zarr")
+    lines = [",".join(["id", *"abcdefg", "place"])]
+    lines += [f"s{number},{','.join(map(str, row))},p{number % 3}" for number, row in enumerate(X.tolist())]
+    (root / "x.csv").write_text("\n".join(lines))
+    ingest(root / "x.csv", root / "named.zarr", ids="id", labels="place")
+    PPCA(2, solver="krylov").fit(X, checkpoint=root / "checkpoint.zarr")
     return root
 
 
@@ -101,11 +118,18 @@ def of_model(path: Path) -> list[Any]:
     return [stored.kind, json.dumps(dict(stored.attributes), sort_keys=True), named]
 
 
-KINDS: dict[str, Callable[[Path], list[Any]]] = dict.fromkeys(("sparse", "dense", "outputs", "near", "scores"), of_data)
-KINDS |= {"graph": of_graph, "near_graph": of_graph, "tiles": of_tiles}
-KINDS |= dict.fromkeys(
-    ("ppca", "factors", "supervised", "mixture", "relational", "kernel", "views", "embedding"), of_model
+def of_checkpoint(path: Path) -> list[Any]:
+    """What a fit that goes on would recall."""
+    files = sorted(path.glob("*.npz"))
+    return [read_header(path), *(fingerprint(unpacked(file.read_bytes(), str(file))) for file in files)]
+
+
+KINDS: dict[str, Callable[[Path], list[Any]]] = dict.fromkeys(
+    ("sparse", "dense", "outputs", "near", "scores", "named"), of_data
 )  # fmt: skip
+KINDS |= {"graph": of_graph, "near_graph": of_graph, "tiles": of_tiles, "checkpoint": of_checkpoint}
+MODELS = ("ppca", "factors", "supervised", "mixture", "relational", "kernel", "views", "embedding", "joint")
+KINDS |= dict.fromkeys((*MODELS, "views_targets", "relational_targets", "kernel_targets"), of_model)
 
 
 def same(left: Any, right: Any) -> bool:
@@ -134,14 +158,21 @@ def test_one_flipped_bit(kind: str, folder: Path) -> None:
         file.write_bytes(damaged)
         found: Any = None
         try:
-            found = read(path)
-        except DlatentError as error:
-            found = error
+            found, verified = _or_error(read, path), _or_error(verify, path)
         finally:
             file.write_bytes(whole)
         refused = isinstance(found, DlatentError) and str(path) in str(found)
         assert refused or same(found, expected), f"bit {at} of {file.relative_to(path)} gives {found}"
+        seen = not isinstance(verified, Verified) or not verified.whole
+        assert seen or not refused, f"bit {at} of {file.relative_to(path)}: {found}, which verify does not see"
     assert same(read(path), expected)
+
+
+def _or_error(call: Callable[[Path], Any], path: Path) -> Any:
+    try:
+        return call(path)
+    except DlatentError as error:
+        return error
 
 
 def test_a_flipped_bit_of_a_chunk_names_store_and_chunk(folder: Path) -> None:
@@ -154,7 +185,7 @@ def test_a_flipped_bit_of_a_chunk_names_store_and_chunk(folder: Path) -> None:
 
 
 def test_every_chain_of_codecs_ends_in_a_checksum(folder: Path) -> None:
-    for kind in KINDS:
+    for kind in KINDS.keys() - {"checkpoint"}:
         for name, array in zarr.open_group(folder / f"{kind}.zarr", mode="r").members(max_depth=None):
             if isinstance(array, zarr.Array):
                 assert type(array.metadata.codecs[-1]).__name__ == "Crc32cCodec", f"{kind} {name}"  # type: ignore[union-attr]
