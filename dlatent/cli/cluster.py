@@ -64,6 +64,14 @@ def _local(arguments: argparse.Namespace) -> Iterator[Any]:
                 )
         except ValueError as error:
             raise UsageError(f"a cluster cannot be started with memory limit {limit!r}: {error}") from error
+        except RuntimeError as error:
+            first: BaseException = error
+            while first.__cause__ is not None:
+                first = first.__cause__
+            raise EngineError(
+                f"worker processes cannot be started: {first}; where Dask's configuration requires encryption "
+                "(distributed.comm.require-encryption) it must name certificates of scheduler, worker and client"
+            ) from error
         yield client
 
 

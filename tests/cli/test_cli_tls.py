@@ -20,6 +20,7 @@ from tls_cases import Authority, Cluster, Relay, authority
 
 import dlatent
 from dlatent.cli import cluster as command
+from dlatent.cli.main import parser
 from dlatent.stores.ingest import ingest
 
 FAILED = "TLS handshake failed"
@@ -129,8 +130,24 @@ def test_what_the_configuration_says_is_checked_too(run, own: Authority, nobody:
     assert untouched(nobody)
 
 
-def configuration(signed: Authority) -> dict[str, str]:
-    tls = {"ca-file": signed.ca, "client.cert": signed.cert, "client.key": signed.key}
+def test_worker_processes_have_certificates_where_encryption_is_required(run, own: Authority, store: Path) -> None:
+    required, words = {"distributed.comm.require-encryption": True}, ["--workers", "1", "--memory-limit", "1GiB"]
+    with dask.config.set(required | configuration(own, "client", "scheduler", "worker")):
+        parsed = parser().parse_args(["plan", "ppca", str(store), "-k", "2", *words])
+        with command.connected(parsed) as client:
+            assert client.scheduler.address.startswith("tls://127.0.0.1:")
+            assert [address[:6] for address in client.scheduler_info(n_workers=-1)["workers"]] == ["tls://"]
+    with dask.config.set(required):
+        ended = run("plan", "ppca", store, "-k", "2", *words)
+    assert ended.status == 5
+    assert "it must name certificates of scheduler, worker and client" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def configuration(signed: Authority, *roles: str) -> dict[str, str]:
+    tls = {"ca-file": signed.ca}
+    for role in roles or ("client",):
+        tls |= {f"{role}.cert": signed.cert, f"{role}.key": signed.key}
     return {f"distributed.comm.tls.{name}": str(path) for name, path in tls.items()}
 
 
