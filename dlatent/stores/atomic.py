@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,9 @@ MARKER = "dlatent"
 
 STORE_VERSION = 2
 """Layout version of the data stores (matrices) that this library writes."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where a disk, or what a user may have of it, is full."""
 
 REPLACE = "pass overwrite=True to replace it"
 """What a message says of overwriting."""
@@ -55,9 +59,25 @@ def new_store(
     Yields: the root group, usable inside the context only.
     Errors: StoreError where the target exists (or, with `overwrite`, exists and is no store).
     """
-    with begun(target, kind=kind, version=version, overwrite=overwrite) as location:
+    with with_room(target), begun(target, kind=kind, version=version, overwrite=overwrite) as location:
         yield zarr.open_group(location, mode="r+", use_consolidated=False)
         finish(location, target, overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def with_room(target: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the store for which a disk has no room.
+
+    Errors: StoreError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise StoreError(
+            f"cannot write {zarr_location(target)}: {error}; make room, or choose another place"
+        ) from error
 
 
 @contextlib.contextmanager

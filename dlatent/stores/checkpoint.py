@@ -240,11 +240,14 @@ class _Files:
                     self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
-            with open(unfinished, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._local / name)
+            try:
+                with open(unfinished, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.replace(self._local / name)
+            finally:
+                unfinished.unlink(missing_ok=True)
             _synced(self._local)
         except OSError as error:
             raise StoreError(

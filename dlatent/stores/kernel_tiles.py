@@ -20,7 +20,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.arrays import Array, DataSource, Features
-from dlatent.stores.atomic import abandon, begun, finish
+from dlatent.stores.atomic import abandon, begun, finish, with_room
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_rows
 from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
@@ -56,7 +56,7 @@ class TileSink:
 
         Errors: StoreError where the path is taken.
         """
-        with begun(path, kind=KIND, overwrite=overwrite) as location:
+        with with_room(path), begun(path, kind=KIND, overwrite=overwrite) as location:
             columns = chunk_columns(bounds)
             sink = cls(zarr_location(path), location, tuple(map(int, bounds)), np.dtype(dtype).str, columns, overwrite)
             root = zarr.open_group(location, mode="r+", use_consolidated=False)
@@ -76,7 +76,8 @@ class TileSink:
         start = self.bounds[int(np.searchsorted(self.bounds, row, side="right")) - 1]
         panel = open_to_write(f"{self.location}/{panel_name(start)}")
         at = (slice(row - start, row - start + tile.shape[0]), slice(column - start, column - start + tile.shape[1]))
-        panel[at] = tile.astype(self.dtype, copy=False)
+        with with_room(self.target):
+            panel[at] = tile.astype(self.dtype, copy=False)
         return int(tile.size)
 
     def finish(self) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import abandon, begun, finish, leave, take_over
+from dlatent.stores.atomic import abandon, begun, finish, leave, take_over, with_room
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
 from dlatent.stores.location import zarr_location
 from dlatent.stores.strict import strict
@@ -75,7 +75,7 @@ class RowSink:
                 raise DataError(f"the coordinates of {dim!r} have shape {np.shape(values)}; the axes are {lengths}")
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
-        with begun(path, kind=name, overwrite=overwrite) as location:
+        with with_room(path), begun(path, kind=name, overwrite=overwrite) as location:
             sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
             sink._lay_out(dims, coordinates or {})
         return sink
@@ -91,10 +91,11 @@ class RowSink:
         first = -(-start // self.row_chunk) * self.row_chunk
         last = stop if stop == self.shape[0] else stop // self.row_chunk * self.row_chunk
         tail = max(first, last)
-        self._set_aside(start, values[: first - start])
-        if first < last:
-            self._array()[first:last] = values[first - start : last - start]
-        self._set_aside(tail, values[tail - start :])
+        with with_room(self.target):
+            self._set_aside(start, values[: first - start])
+            if first < last:
+                self._array()[first:last] = values[first - start : last - start]
+            self._set_aside(tail, values[tail - start :])
         return len(values)
 
     def join(self) -> None:
@@ -109,7 +110,8 @@ class RowSink:
             members = list(pieces)
             self._check_cover(members, low, high)
             parts = [cast(ZarrArray, fragments[f"{start}-{stop}"]) for start, stop in members]
-            array[low:high] = np.concatenate([read_all(part) for part in parts])
+            with with_room(self.target):
+                array[low:high] = np.concatenate([read_all(part) for part in parts])
 
     def finish(self) -> None:
         """Make the joined store visible under its path.
@@ -121,7 +123,8 @@ class RowSink:
             raise StoreError(f"{self.target}: some rows were never written; write all blocks before finishing")
         if _FRAGMENTS in root:
             del root[_FRAGMENTS]
-        finish(self.location, self.target, overwrite=self.overwrite)
+        with with_room(self.target):
+            finish(self.location, self.target, overwrite=self.overwrite)
 
     def abort(self) -> None:
         """Remove what was written."""

@@ -1,0 +1,103 @@
+"""A disk that is full: one clear error, what was there is whole, and what was begun is gone or goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from dlatent import PPCA, load
+from dlatent.cli.main import main
+from dlatent.errors import StoreError
+from dlatent.stores.graph import ingest_graph
+from dlatent.stores.ingest import ingest
+
+SIZE = 3 * 2**20
+X = np.random.default_rng(0).normal(size=(60_000, 12))
+MODEL = PPCA(10).fit(X[:1000])
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "none", place], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no small disk can be made here: {made.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def write_table(path: Path) -> Path:
+    np.save(path / "x.npy", X)
+    return path / "x.npy"
+
+
+def write_edges(path: Path) -> Path:
+    rows = np.arange(400_000) % 60_000
+    ends = (rows * 7 + np.arange(400_000) // 60_000 + 1) % 60_000
+    matrix = sp.coo_array((np.ones(400_000), (rows, ends)), shape=(60_000, 60_000)).tocsr()
+    sp.save_npz(path / "edges.npz", sp.csr_array(matrix + matrix.T))
+    return path / "edges.npz"
+
+
+WRITERS: dict[str, Callable[[Path, Path], Any]] = {
+    "ingest": lambda inputs, out: ingest(write_table(inputs), out),
+    "edges": lambda inputs, out: ingest_graph(write_edges(inputs), out, samples=60_000),
+    "transform": lambda inputs, out: MODEL.transform(X, out=out),
+    "save": lambda inputs, out: PPCA(100).fit(np.random.default_rng(0).normal(size=(300, 5000))).save(out),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_is_named_and_nothing_is_left(name: str, disk: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"disk/out.zarr.*o space left"):
+        WRITERS[name](tmp_path, disk / "out.zarr")
+    assert os.listdir(disk) == []
+    (disk / "more").write_bytes(bytes(SIZE // 2))
+
+
+def test_a_store_that_was_to_be_replaced_is_whole(disk: Path) -> None:
+    MODEL.save(disk / "out.zarr")
+    with pytest.raises(StoreError, match="o space left"):
+        MODEL.transform(X, out=disk / "out.zarr", overwrite=True)
+    np.testing.assert_array_equal(load(disk / "out.zarr").components_, MODEL.components_)
+    assert os.listdir(disk) == ["out.zarr"]
+
+
+def test_a_checkpoint_that_finds_no_room_goes_on_elsewhere(disk: Path, tmp_path: Path) -> None:
+    wide = np.random.default_rng(0).normal(size=(200, 20_000))
+    fit = lambda **more: PPCA(3, solver="krylov").fit(wide, client="serial", **more)  # noqa: E731
+    with pytest.raises(StoreError, match=r"cannot write the checkpoint .*disk/c.*o space left.*make room"):
+        fit(checkpoint=disk / "c")
+    assert not list((disk / "c").glob("*.part"))
+    subprocess.run(["cp", "-r", disk / "c", tmp_path / "c"], check=True)
+    again = fit(checkpoint=tmp_path / "c", resume=True)
+    np.testing.assert_array_equal(again.components_, fit().components_)
+
+
+def test_a_transform_goes_on_where_there_was_no_room(disk: Path) -> None:
+    (disk / "filler").write_bytes(bytes(2 * 2**20))
+    with pytest.raises(StoreError, match="o space left"):
+        MODEL.transform(X[:20_000], out=disk / "out.zarr", resume=True)
+    (disk / "filler").unlink()
+    MODEL.transform(X[:20_000], out=disk / "out.zarr", resume=True)
+    np.testing.assert_array_equal(zarr.open_array(disk / "out.zarr/scores")[:], MODEL.transform(X[:20_000]))
+    assert os.listdir(disk) == ["out.zarr"]
+
+
+def test_the_command_says_it_in_one_line(disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ingest", str(write_table(tmp_path)), str(disk / "out.zarr"), "--quiet"]) == 3
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "o space left" in said
+    assert os.listdir(disk) == []
