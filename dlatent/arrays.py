@@ -113,7 +113,8 @@ class DataSource:
 
     `key` identifies this opening of the data to the caches; `nnz` is the number of stored entries of sparse data (None
     for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array"); `decoding` are the
-    bytes that are decoded at a time to load a block that is a part of larger chunks (0 where none is).
+    bytes that are decoded at a time to load a block that is a part of larger chunks (0 where none is); `check` refuses
+    data that are not those which were opened any more (None where nothing can tell).
     """
 
     shape: tuple[int, int]
@@ -126,6 +127,7 @@ class DataSource:
     description: str = "array"
     in_memory: bool = False
     decoding: int = 0
+    check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -151,7 +153,7 @@ class Graph:
 
     `entries` is the number of stored entries of A, two for each edge; `key` identifies this opening to the caches;
     `description` names the input in messages; `notes` says what opening it did, one sentence each ("3 self-loops were
-    dropped").
+    dropped"); `check` is that of `DataSource`.
     """
 
     samples: int
@@ -161,6 +163,7 @@ class Graph:
     description: str = "graph"
     in_memory: bool = False
     notes: tuple[str, ...] = ()
+    check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
 
 def add(left: Statistic, right: Statistic) -> Statistic:

@@ -61,7 +61,7 @@ def connect(
         raise ValueError(f'client must be a distributed.Client, "serial" or None; got {client!r}.')
     open_executor = partial(_executor, client)
     executor = open_executor(source, targets, cache_bytes, graph)
-    return Session(source, executor, open_executor, on_pass, on_progress)
+    return Session(source, executor, open_executor, on_pass, on_progress, graph)
 
 
 def _executor(

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Block, DataSource
+from dlatent.arrays import Block, DataSource, Graph
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
 from dlatent.engine.part import Share, Tally, Work, owned
@@ -66,8 +66,10 @@ class Session:
         open_executor: Callable[..., Executor],
         on_pass: OnPass | None = None,
         on_progress: OnProgress | None = None,
+        graph: Graph | None = None,
     ) -> None:
         self.source = source
+        self._checks = [given.check for given in (source, graph) if given is not None and given.check is not None]
         self.passes: list[PassRecord] = []
         self.on_pass = on_pass
         self.on_progress = on_progress
@@ -197,6 +199,8 @@ class Session:
         shares, tasks = self._executor.execute(build, self._work(pass_), tell, take)
         self._begun = self._begun or whole
         tally = reduce(Tally.plus, (tally for _, tally in shares), Tally())
+        for check in self._checks if tally.bytes_read else ():  # of data that were replaced meanwhile, nothing holds
+            check()
         record = PassRecord(
             pass_.name,
             perf_counter() - started,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +18,7 @@ from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import loaded_dtype, sized_sparse_bounds
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 from dlatent.stores.sparse import csr
-from dlatent.stores.strict import place_of, strict
+from dlatent.stores.strict import place_of, strict, unchanged
 
 POINTERS_READ = 1 << 20
 """Elements of `indptr` that are read at one time while a matrix is opened."""
@@ -32,6 +32,10 @@ class CsrArrays:
     indices: ZarrArray
     indptr: ZarrArray
     columns: int
+
+    def unchanged(self) -> None:
+        """Refuse arrays that are not those which were opened any more."""
+        unchanged(self.data, self.indices, self.indptr)
 
 
 @dataclass(eq=False)
@@ -99,7 +103,8 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     )
     parts = (arrays.data, arrays.indices)
     decoding = max(decoding_bytes(parts, block.first, block.last, block.nbytes) for block in blocks)
-    return DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place, decoding=decoding)
+    source = DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place)
+    return replace(source, decoding=decoding, check=arrays.unchanged)
 
 
 def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:

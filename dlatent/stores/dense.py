@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, proc
 from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import RowBounds, dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
-from dlatent.stores.strict import place_of, strict
+from dlatent.stores.strict import place_of, strict, unchanged
 
 MOST_BYTES = 1 << 50
 """No matrix is larger; the list of its blocks alone would fill the memory."""
@@ -75,9 +76,8 @@ def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabel
     blocks = tuple(ZarrRows(start, stop, (stop - start) * row_bytes, array) for start, stop in bounds.pairs())
     decoding = max(decoding_bytes([array], block.start, block.stop, block.nbytes) for block in blocks)
     note = _note(array, bounds)
-    return DataSource(
-        (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description=place + note, decoding=decoding
-    )
+    source = DataSource((rows, columns), dtype, blocks, uuid4().hex, labels=labels, description=place + note)
+    return replace(source, decoding=decoding, check=partial(unchanged, array))
 
 
 def _row_step(array: ZarrArray, row_bytes: int, block_bytes: int) -> int:

@@ -6,8 +6,9 @@ Samples are sorted by the views that they have, so that a block holds the featur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import cast
 from uuid import uuid4
@@ -98,12 +99,18 @@ def joint(
         description=_description(views, rereads),
         in_memory=all(source.in_memory for source in sources),
         decoding=max(source.decoding for source in sources),
+        check=partial(_checked, [source.check for source in sources if source.check is not None]),
         views=views,
         patterns=patterns,
         bounds=tuple(bounds),
         order=order.astype(np.int64),
         rereads=rereads,
     )
+
+
+def _checked(checks: Sequence[Callable[[], None]]) -> None:
+    for check in checks:
+        check()
 
 
 def _entries(sources: Sequence[DataSource], rows: Sequence[int]) -> int | None:

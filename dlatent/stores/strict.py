@@ -8,7 +8,8 @@ Laws (tested in tests/stores/test_stores_strict.py):
 1. A chunk that is absent, or shorter than the part of it that was asked for, is a StoreError that names it.
 2. Each process checks once for each opening, before the first chunk, that it sees the metadata that were opened.
 3. Metadata that carry a digest (`seal`) and do not fit it are a StoreError, and so are metadata that are no JSON.
-4. No chunk is decoded that would unpack to far more than its array says (`announced`).
+4. A store that was written over since it was opened is refused after the pass that read it (`unchanged`).
+5. No chunk is decoded that would unpack to far more than its array says (`announced`).
 """
 
 from __future__ import annotations
@@ -48,14 +49,15 @@ _known: set[str] = set()
 
 class StrictStore(WrapperStore[Store]):
     """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill";
-    `complete` says that its writer left none out, so that no reader is advised to take it for fill values."""
+    `complete` says that its writer left none out, so that no reader is advised to take it for fill values.
+    `digests` are those of the metadata that were opened, by their keys."""
 
     def __init__(self, store: Store, missing_chunks: MissingChunks = "raise", *, complete: bool = False) -> None:
         super().__init__(store)
         self.missing_chunks: MissingChunks = missing_chunks
         self._complete = complete
         self._opening, self._opener = uuid4().hex, _this_process()
-        self._digests: dict[str, str] = {}
+        self.digests: dict[str, str] = {}
         self._layouts: dict[str, ChunkLayout] = {}
         _known.add(self._opening)
 
@@ -110,7 +112,7 @@ class StrictStore(WrapperStore[Store]):
                 f"{root_of(self)}/{key}: the metadata are damaged (no JSON, or not what dlatent wrote); copy the store "
                 "again or write it again, or, where they were edited by hand, remove the white space at their end"
             )
-        self._digests[key] = _digest(document)
+        self.digests[key] = _digest(document)
         self._layouts |= layouts(key, document)
 
     async def _check_size(self, key: str, chunk: Buffer, byte_range: ByteRequest | None) -> None:
@@ -135,7 +137,7 @@ class StrictStore(WrapperStore[Store]):
         """Refuse to read where the metadata that were opened are not there, or are others."""
         place, here = root_of(self), _this_process()
         mount = f"opened by {self._opener}; mount the same store at the same path for every worker"
-        for key, digest in self._digests.items():
+        for key, digest in self.digests.items():
             found = await self._got(key, prototype)
             if found is None:
                 raise StoreError(
@@ -170,6 +172,22 @@ def strict(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     consolidated = node.metadata.consolidated_metadata is not None
     group = zarr.open_group(store, path=node.path, mode="r", zarr_format=version, use_consolidated=consolidated)
     return cast(Node, group)
+
+
+def unchanged(*arrays: zarr.Array[Any]) -> None:
+    """Refuse arrays in whose place there is nothing any more, or something else than what was opened.
+
+    A store of this library has a mark of its own, so that one that was written over is told from it.
+    """
+    for array in arrays:
+        before, place = cast(StrictStore, array.store), place_of(array)
+        way_out = "do not replace or remove it before the work is done"
+        try:
+            found = cast(StrictStore, strict(array).store)
+        except (FileNotFoundError, KeyError) as error:
+            raise StoreError(f"{place} is not there any more; {way_out}") from error
+        if found.digests != before.digests:
+            raise StoreError(f"{place} is not what was opened any more: its metadata were written anew; {way_out}")
 
 
 def check_missing_chunks(value: str) -> None:

@@ -183,6 +183,34 @@ def test_a_chunk_that_is_damaged_between_passes(kind: str, damage: str, two_proc
     assert two_processes.run(os.getpid) == workers
 
 
+def written_over(kind: str, path: Path) -> None:
+    """Another store of the same shape and kind at the same path."""
+    if kind == "graph":
+        pairs = np.stack([np.arange(399), np.arange(1, 400)], axis=1)
+        ingest_graph(pairs, path, samples=400, direction="undirected", overwrite=True)
+    elif kind == "sparse":
+        with new_store(path, overwrite=True) as group:
+            write_csr(group, [sp.csr_array(np.where(np.abs(X) > 0.3, X + 1, 0))])
+    else:
+        np.save(path.with_name("y.npy"), X + 1)
+        ingest(path.with_name("y.npy"), path, block_bytes=25 * 60 * 8, overwrite=True)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "graph"])
+def test_a_store_that_is_written_over_between_passes(kind: str, client: Any, tmp_path: Path) -> None:
+    path, fit = (OWN[kind][0] if kind == "dense" else FITS[kind])(tmp_path)
+    passes = list[object]()
+
+    def count(record: object) -> None:
+        passes.append(record)
+        if len(passes) == 2:
+            written_over(kind, path)
+
+    with pytest.raises(StoreError, match=rf"{path.name}.*(is not what was opened any more|digest)"):
+        fit(client=client, callbacks=[Callback(on_pass=count)])
+    assert len(passes) == 2
+
+
 def test_foreign_stores_with_chunks_along_columns(client: Any, tmp_path: Path) -> None:
     path = dense(tmp_path / "x.zarr")
     (path / "c" / "7" / "2").unlink()

@@ -72,8 +72,8 @@ def graph_of_group(group: zarr.Group, samples: int | None, direction: Direction 
     else:
         entries, counts = check_symmetric(source)
         rows = StoredRows(rows.arrays, clean=not (counts.self_loops or counts.zeros))
-    local = process_local(rows.arrays.data)
-    return Graph(source.shape[0], entries, rows, uuid4().hex, place, local, tuple(counts.notes()))
+    local, notes = process_local(rows.arrays.data), tuple(counts.notes())
+    return Graph(source.shape[0], entries, rows, uuid4().hex, place, local, notes, rows.arrays.unchanged)
 
 
 def graph_of_dask(array: Any, samples: int | None, direction: Direction | None) -> Graph:
