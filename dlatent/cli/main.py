@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -92,9 +93,11 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
         return _refuse(error, DOES_NOT_FIT, arguments)
     except EngineError as error:
         return _refuse(error, ENGINE_LOST, arguments)
-    except Terminated as error:
-        return _refuse(error, TERMINATED, arguments, "terminated")
     except KeyboardInterrupt as error:
+        # What Zarr was reading ends with the process, and asyncio would complain of each of these reads.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        if isinstance(error, Terminated):
+            return _refuse(error, TERMINATED, arguments, "terminated")
         return _refuse(error, INTERRUPTED, arguments, "interrupted")
     except BrokenPipeError:  # whoever read the output has seen enough
         _close_quietly(sys.stdout)
