@@ -91,7 +91,10 @@ def stopped(fit: Fit, place: Path, passes: int, **more: Any) -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize("name", FITS)
+SLOW = {"factor analysis, missing": pytest.mark.slow}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in FITS])
 def test_a_fit_goes_on_to_the_bits_of_one_that_was_not_interrupted(name: str, tmp_path: Path) -> None:
     fit, records = FITS[name], list[Any]()
     whole = fit(client="serial")

@@ -46,6 +46,8 @@ def dense(model):
 
 
 MODELS = {"ppca": PPCA, "fa": FactorAnalysis}
+# The search of factor analysis over many starts takes seconds.
+SOME = [PPCA, pytest.param(FactorAnalysis, marks=pytest.mark.slow)]
 
 
 def disjoint_halves(x, part, rng):
@@ -77,7 +79,7 @@ def test_the_maximum_has_no_gradient(model):
     assert model.log_likelihood_ == pytest.approx(oracles.log_densities(dense(model), X).sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize("make", MODELS.values())
+@pytest.mark.parametrize("make", SOME)
 def test_textbook_em_ends_at_the_same_height(make):
     fast = make(K, missing="nan").fit(X)
     slow = make(K, missing="nan", solver="em", tol=1e-14, max_iter=20_000, random_state=3).fit(X)
@@ -116,7 +118,7 @@ def test_without_holes_the_maximum_is_that_of_complete_data(make):
     np.testing.assert_allclose(one.components_, other.components_, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", MODELS.values())
+@pytest.mark.parametrize("make", SOME)
 def test_shift_and_scale_change_nothing_else(make):
     plain, moved = (make(K, missing="nan", tol=1e-13).fit(x) for x in (X, 1e3 * X + 1e7))
     np.testing.assert_allclose(moved.components_, 1e3 * plain.components_, rtol=1e-4, atol=1e-3)
