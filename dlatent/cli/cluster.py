@@ -7,6 +7,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -95,7 +96,8 @@ def _remote(address: str, certified: Any) -> Iterator[Any]:
     connect: Any = distributed.Client
 
     try:
-        asyncio.run(_greet(address, certified))
+        with ThreadPoolExecutor(1) as apart:  # from a notebook, whose thread has an event loop already
+            apart.submit(asyncio.run, _greet(address, certified)).result()
         client = connect(address, timeout=CONNECT_SECONDS, security=certified, set_as_default=False)
     except (OSError, ValueError) as error:
         raise EngineError(_unanswered(address, error)) from error

@@ -137,15 +137,15 @@ def _plain(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """What tells data from others: of a source its shape and kind, and digests of some blocks and of where all end; of
-    a graph its size, and digests of some rows; of all else a digest."""
+    """What tells data from others: of a source its shape and kind, and digests of some blocks (in memory: of all) and
+    of where all end; of a graph its size, and digests of some rows; of all else a digest."""
     if isinstance(value, Graph):
         return _graph(value)
     if not isinstance(value, DataSource):
         return fingerprint(value)
     source, blocks = value, value.blocks
-    some = [blocks[at] for at in sorted({0, len(blocks) // 2, len(blocks) - 1})]
-    values = [fingerprint(block.load()) for block in some]
+    at = range(len(blocks)) if source.in_memory else sorted({0, len(blocks) // 2, len(blocks) - 1})
+    values = fingerprint(tuple(fingerprint(blocks[number].load()) for number in at))
     return {
         "shape": list(source.shape),
         "dtype": source.dtype.str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 
 import dlatent
 from dlatent.cli import cluster
+from dlatent.cli.main import main
+from dlatent.cli.status import ENGINE_LOST
 
 
 def entries(folder: Path) -> list[str]:
@@ -151,3 +154,16 @@ def test_the_commands_themselves_import_nothing_heavy() -> None:
     folder = str(Path(dlatent.__file__).parent)
     ended = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_command_runs_where_an_event_loop_does(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a notebook."""
+    words = ["fit", "ppca", str(store), "-k", "2", "-o", str(tmp_path / "m.zarr"), "--scheduler", "127.0.0.1:9"]
+
+    async def run() -> int:
+        return main(words)
+
+    assert asyncio.run(run()) == ENGINE_LOST
+    assert "no Dask scheduler answers at 127.0.0.1:9" in capsys.readouterr().err
