@@ -211,7 +211,10 @@ def take_over(location: str) -> bool:
         raise StoreError(f"{location} is being written by another process; wait for it") from error
     except FileNotFoundError:
         return False
-    return _is_unfinished(location)
+    if not _is_unfinished(location):  # an old store that has changed places with it, for the next writer to remove
+        leave(location)
+        return False
+    return True
 
 
 def _is_unfinished(location: str) -> bool:

@@ -28,6 +28,7 @@ from dlatent import (
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
 from dlatent.estimators.checkpoints import RowsJournal
+from dlatent.stores import beside
 from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
@@ -143,6 +144,27 @@ def test_what_stops_while_a_store_is_finished_goes_on(tmp_path: Path, monkeypatc
     assert len(joins) == 2
     assert stopped_after(monkeypatch, 10_000, lambda: write(data, out=out, resume=True, client="serial")) == []
     assert files(out) == files(tmp_path / "whole.zarr")
+
+
+def test_what_is_killed_when_stores_have_changed_places_is_cleared_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = stored(tmp_path / "x.zarr", LONG), tmp_path / "out.zarr"
+    write = lambda: WRITERS["scores"](data, out=out, overwrite=True, resume=True, client="serial")  # noqa: E731
+    write()
+
+    exchange = beside._exchanged
+
+    def stop(partial: Path, path: Path) -> bool:
+        exchange(partial, path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(beside, "_exchanged", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    write()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "x.zarr"]
 
 
 @pytest.mark.usefixtures("many_stages")
