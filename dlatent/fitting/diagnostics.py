@@ -77,13 +77,17 @@ def at_floors(parameters: Parameters, specification: Specification) -> tuple[boo
 def require_sound(outcome: Outcome) -> None:
     """Refuse numbers that are none, and a likelihood that falls from one iteration to the next.
 
+    The mean of a feature without an observed entry is not known, and NaN: its loadings are zero.
     Errors: DataError.
     """
-    numbers = {**outcome.parameters._asdict(), "log-likelihood": outcome.log_likelihood, "weights": outcome.weights}
+    loadings, mean, noise = outcome.parameters
+    known = mean[~np.isnan(mean) | loadings.any(axis=-1)]
+    numbers = {"loadings": loadings, "mean": known, "noise variance": noise}
+    numbers["log-likelihood"] = np.array(outcome.log_likelihood)
     for name, values in numbers.items():
-        if values is not None and not np.isfinite(values).all():
+        if not np.isfinite(values).all():
             raise DataError(
-                f"the fit ended with a {name.replace('_', ' ')} that is not finite; bring features and targets to like "
+                f"the fit ended with a {name} that is not finite; bring features and targets to like "
                 "scales, ask for fewer components, or raise noise_floor"
             )
     values = np.array([line.log_likelihood for line in outcome.history])

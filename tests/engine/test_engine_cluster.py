@@ -312,6 +312,15 @@ def test_a_failed_pass_whose_progress_is_shown_leaves_the_client_connected(two_p
     assert two_processes.scheduler_comm is connection, "the client had to connect again"
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, also where the tests were started in the background by a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_pass_leaves_no_running_tasks(two_processes):
     source, main, told = drawn([1] * 400), threading.main_thread().ident, []
 
