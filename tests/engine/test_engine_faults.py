@@ -144,17 +144,16 @@ def test_a_worker_with_another_version_that_comes_later_is_refused(
 
 
 CLOCK = """
-import time
-if not hasattr(time, "real"):
-    time.real = time.time
-    time.time = lambda: time.real() + {} * 3600
+import runpy, sys, time
+real, hours = time.time, int(sys.argv.pop(1))
+time.time = lambda: real() + hours * 3600
+runpy.run_module("distributed.cli.dask_worker", run_name="__main__")
 """
 
 
-def test_clocks_do_not_matter(empty: Client, store: Path, tmp_path: Path) -> None:
-    for hours in (-5, 7):
-        (tmp_path / f"{hours}.py").write_text(CLOCK.format(hours))
-    with processes(*(worker(empty.scheduler.address, "--preload", str(tmp_path / f"{h}.py")) for h in (-5, 7))):
+def test_clocks_do_not_matter(empty: Client, store: Path) -> None:
+    options = worker(empty.scheduler.address)[1:]
+    with running(*([sys.executable, "-c", CLOCK, str(hours), *options] for hours in (-5, 7))):
         empty.wait_for_workers(2, timeout=60)
         clocks = empty.run(eval, "__import__('time').time()").values()
         hours = sorted(round((clock - time.time()) / 3600) for clock in clocks)
