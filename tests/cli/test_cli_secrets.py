@@ -184,7 +184,7 @@ def test_logs_of_workers_have_no_secret(tmp_path: Path, caplog: pytest.LogCaptur
     ingest(tmp_path / "x.npy", f"{HOST}/x.zarr", block_bytes=1000)
     options = {"n_workers": 1, "processes": False, "dashboard_address": None}
     with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
-        logger = logging.getLogger("distributed.worker.state_machine")
+        logger = logging.getLogger("distributed")
         logger.addHandler(caplog.handler)
         try:
             with damaged(f"{HOST}/x.zarr/X/c/3/0"), pytest.raises(StoreError) as caught:
