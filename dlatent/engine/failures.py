@@ -37,6 +37,11 @@ LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
 LOST = (ClosedClientError, CommClosedError, FutureCancelledError, FuturesCancelledError, NoValidWorkerError)
 """What a client raises where its scheduler, or the connection to it, ended."""
+WHY_LOST = (
+    "most often they ran out of memory, or what decodes a damaged chunk ended them (`dlatent verify` says whether one "
+    "is). Give workers more memory or fewer threads, or store the data"
+)
+"""Why workers die in the same place, and what to do; how the data are to be stored follows."""
 LOG = logging.getLogger("dlatent.engine")
 
 
@@ -262,14 +267,8 @@ def persistently(attempt: Callable[[], T], blamed: Callable[[], str]) -> T:
     where = blamed()
     raise EngineError(
         f"All workers were lost {ATTEMPTS} times in the same pass{where and f', each with work on {where}'}; "
-        f"{_WHY_LOST} in smaller row blocks."
+        f"{WHY_LOST} in smaller row blocks."
     )
-
-
-_WHY_LOST = (
-    "most often they ran out of memory, or what decodes a damaged chunk ended them (`dlatent verify` says whether one "
-    "is). Give workers more memory or fewer threads, or store the data"
-)
 
 
 def deaths(client: Any, names: Sequence[Any]) -> list[set[int]]:
@@ -293,7 +292,7 @@ def translated(client: Any, blamed: Callable[[], str] = str) -> Iterator[None]:
         yield
     except KilledWorker as error:
         raise EngineError(
-            f"Workers died again and again on {blamed() or 'the same group of blocks'}; {_WHY_LOST} in smaller row "
+            f"Workers died again and again on {blamed() or 'the same group of blocks'}; {WHY_LOST} in smaller row "
             f"blocks, or lower `cache_bytes`. The cluster said: {error}"
         ) from error
     except LOST as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -55,11 +55,9 @@ def checkpointed(
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **_about(data),
     }
-    checkpoint = Checkpoint(place, about, choices, threads=session.resources.total_threads, resume=resume)
-    try:
+    threads = session.resources.total_threads
+    with closing(Checkpoint(place, about, choices, threads=threads, resume=resume)) as checkpoint:
         yield checkpoint
-    finally:
-        checkpoint.close()
 
 
 class RowsJournal:
@@ -116,11 +114,8 @@ def rows_checkpoint(
         return
     place = f"{zarr_location(out)}.checkpoint"
     about = {"result": result, "model": fingerprint(function), **_about(data)}
-    checkpoint = Checkpoint(place, about, {}, threads=session.resources.total_threads, resume=True)
-    try:
+    with closing(Checkpoint(place, about, {}, threads=session.resources.total_threads, resume=True)) as checkpoint:
         yield RowsJournal(checkpoint, out)
-    finally:
-        checkpoint.close()
     discard(place)
 
 

@@ -94,7 +94,7 @@ class FactorAnalysis(PPCA):
         Regression scores have the smallest error; Bartlett's are unbiased given z, and need as many observed entries in
         a row as there are factors (NaN otherwise).
 
-        Parameters: `X` (N, D); `scores`; `out`, a Zarr store to be written instead of memory.
+        Parameters: `X` (N, D); `scores`; `out`, `overwrite`, `resume` and `client` as in PPCA.
         Returns: (N, K) in the kind of the input, or the path. Errors: as in PPCA.
         """
         if scores not in ("regression", "bartlett"):

@@ -214,8 +214,8 @@ class TransformsWithTargets(RowTargets):
     ) -> Rows | str:
         """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
 
-        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out` as in
-        PPCA.
+        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out`,
+        `overwrite`, `resume` and `client` as in PPCA.
         Returns: (N, K) in the kind of the input, or the path of the written store.
         """
         return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, resume=resume, client=client)

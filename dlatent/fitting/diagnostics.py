@@ -83,19 +83,20 @@ def require_sound(outcome: Outcome) -> None:
     loadings, mean, noise = outcome.parameters
     known = mean[~np.isnan(mean) | loadings.any(axis=-1)]
     numbers = {"loadings": loadings, "mean": known, "noise variance": noise}
-    numbers["log-likelihood"] = np.array(outcome.log_likelihood)
+    heights = np.array([line.log_likelihood for line in outcome.history])
+    numbers["log-likelihood"] = np.array([*heights[:1], outcome.log_likelihood])
     for name, values in numbers.items():
         if not np.isfinite(values).all():
             raise DataError(
                 f"the fit ended with a {name} that is not finite; bring features and targets to like "
                 "scales, ask for fewer components, or raise noise_floor"
             )
-    values = np.array([line.log_likelihood for line in outcome.history])
-    falls = -np.diff(values) - FALL * np.maximum(np.abs(values[1:]), outcome.samples)
-    if not np.isfinite(values).all() or (len(falls) and falls.max() > 0.0):
-        worst = int(falls.argmax()) if np.isfinite(values).all() else int(np.flatnonzero(~np.isfinite(values))[0]) - 1
+    before, after = heights[:-1], heights[1:]
+    rises = np.isfinite(after) & (after >= before - FALL * np.maximum(np.abs(after), outcome.samples))
+    if not rises.all():
+        first = int(rises.argmin())
         raise DataError(
-            f"the log-likelihood went from {values[worst]:.10g} to {values[worst + 1]:.10g} in iteration {worst + 2}, "
+            f"the log-likelihood went from {before[first]:.10g} to {after[first]:.10g} in iteration {first + 2}, "
             "which an exact fit never does: digits are lost; store the data as float64, bring features to like scales"
         )
 

@@ -59,7 +59,7 @@ def new_store(
     Yields: the root group, usable inside the context only.
     Errors: StoreError where the target exists (or, with `overwrite`, exists and is no store).
     """
-    with with_room(target), begun(target, kind=kind, version=version, overwrite=overwrite) as location:
+    with begun(target, kind=kind, version=version, overwrite=overwrite) as location:
         yield zarr.open_group(location, mode="r+", use_consolidated=False)
         finish(location, target, overwrite=overwrite)
 
@@ -88,7 +88,8 @@ def begun(
     it `finish` or `abandon` must follow."""
     location = _begin(target, kind, version, overwrite)
     try:
-        yield location
+        with with_room(target):
+            yield location
     except BaseException:
         abandon(location)
         raise

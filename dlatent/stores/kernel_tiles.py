@@ -56,7 +56,7 @@ class TileSink:
 
         Errors: StoreError where the path is taken.
         """
-        with with_room(path), begun(path, kind=KIND, overwrite=overwrite) as location:
+        with begun(path, kind=KIND, overwrite=overwrite) as location:
             columns = chunk_columns(bounds)
             sink = cls(zarr_location(path), location, tuple(map(int, bounds)), np.dtype(dtype).str, columns, overwrite)
             root = zarr.open_group(location, mode="r+", use_consolidated=False)

@@ -75,7 +75,7 @@ class RowSink:
                 raise DataError(f"the coordinates of {dim!r} have shape {np.shape(values)}; the axes are {lengths}")
         element = np.dtype(dtype)
         row_chunk = choose_row_chunk(starts, shape[0], shape[1] * element.itemsize)
-        with with_room(path), begun(path, kind=name, overwrite=overwrite) as location:
+        with begun(path, kind=name, overwrite=overwrite) as location:
             sink = cls(zarr_location(path), location, name, shape, element.str, row_chunk, overwrite)
             sink._lay_out(dims, coordinates or {})
         return sink
