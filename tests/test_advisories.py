@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from itertools import chain
-from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+from tests.declared import PROJECT, ROOT, requirements
+
 LISTED = tomllib.loads((ROOT / "requirements/advisories.toml").read_text())
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
-BOUNDS = [
-    requirement
-    for requirement in map(
-        Requirement,
-        chain(
-            PROJECT["build-system"]["requires"],
-            PROJECT["project"]["dependencies"],
-            *PROJECT["project"]["optional-dependencies"].values(),
-            (entry for group in PROJECT["dependency-groups"].values() for entry in group if isinstance(entry, str)),
-        ),
-    )
-    if requirement.specifier
-]
+BOUNDS = [bound for bound in requirements(PROJECT["dependency-groups"]) if bound.specifier]
 
 
 @pytest.mark.parametrize("advisory", LISTED["fixed"], ids=lambda advisory: advisory["advisory"])

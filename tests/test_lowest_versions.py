@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from itertools import chain
-from pathlib import Path
-
 import pytest
-from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
-LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())
-GROUPS = ("build", "test")
-FLOORS = [
-    requirement
-    for requirement in map(
-        Requirement,
-        chain(
-            LISTED["build-system"]["requires"],
-            LISTED["project"]["dependencies"],
-            *LISTED["project"]["optional-dependencies"].values(),
-            *(LISTED["dependency-groups"][name] for name in GROUPS),
-        ),
-    )
-    if requirement.name != "dlatent"
-]
+from tests.declared import ROOT, requirements
+
+FLOORS = [floor for floor in requirements(("build", "test")) if floor.name != "dlatent"]
 LINES = (ROOT / "requirements/lowest.txt").read_text().splitlines()
 TESTED = dict(line.partition(" ")[0].split("==") for line in LINES if line[0] not in "# ")
 

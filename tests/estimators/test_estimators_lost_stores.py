@@ -21,9 +21,7 @@ from distributed import Client, LocalCluster
 
 from dlatent import PPCA, Callback, CorrespondencePPCA, KernelPPCA, RelationalPPCA
 from dlatent.arrays import DataSource
-from dlatent.engine.session import Session
 from dlatent.errors import StoreError
-from dlatent.order import ENOUGH_GROUPS
 from dlatent.stores.atomic import new_store
 from dlatent.stores.graph import ingest_graph
 from dlatent.stores.ingest import ingest
@@ -34,27 +32,7 @@ RNG = np.random.default_rng(3)
 X = RNG.normal(size=(400, 3)) @ RNG.normal(size=(3, 60)) + 0.3 * RNG.normal(size=(400, 60))
 
 
-@pytest.fixture(scope="module")
-def two_processes() -> Iterator[Client]:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(params=["cluster", "threads", "serial"])
-def client(request: pytest.FixtureRequest) -> Any:
-    if request.param == "cluster":
-        return request.getfixturevalue("two_processes")
-    return None if request.param == "threads" else "serial"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And small data make as many tasks as large ones, so that every worker has some."""
-    monkeypatch.setattr(Session, "keep", lambda session, _: session._executor.keep(0))
-    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", ENOUGH_GROUPS)
+pytestmark = pytest.mark.usefixtures("nothing_is_cached")
 
 
 def dense(path: Path, values: np.ndarray[Any, Any] = X, chunks: tuple[int, int] = (25, 15)) -> Path:

@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from dlatent import PPCA, Callback
-from dlatent.engine.session import Session
 from dlatent.errors import StoreError
-from dlatent.order import ENOUGH_GROUPS
 from dlatent.stores import retries, sparse
 from dlatent.stores.ingest import ingest
 from dlatent.stores.open import open as open_data
@@ -44,27 +42,14 @@ def _hurry() -> None:
 
 
 @pytest.fixture(scope="module")
-def two_processes() -> Iterator[Client]:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        client.run(_hurry)
-        yield client
-
-
-@pytest.fixture(params=["cluster", "threads", "serial"])
-def client(request: pytest.FixtureRequest) -> Any:
-    if request.param == "cluster":
-        return request.getfixturevalue("two_processes")
-    return None if request.param == "threads" else "serial"
+def two_processes(two_processes: Client) -> Client:
+    two_processes.run(_hurry)
+    return two_processes
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And small data make as many tasks as large ones, so that every worker has some."""
-    monkeypatch.setattr(Session, "keep", lambda session, _: session._executor.keep(0))
-    monkeypatch.setattr("dlatent.order.FEWEST_GROUPS", ENOUGH_GROUPS)
+def small(nothing_is_cached: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits long, and small data have many chunks."""
     monkeypatch.setattr(retries, "FIRST_DELAY", SHORT)
     monkeypatch.setattr(sparse, "CHUNK_ELEMENTS", 1000)
 
