@@ -54,6 +54,9 @@ HERE = ("127.0.0.1", "::1", "localhost")
 """Hosts of workers on the machine of the driver, as a local cluster names them."""
 KNOWN_SECONDS = 1.0
 """How long the list of workers is taken as known; to ask takes as long as a few tasks, and homes are a preference."""
+CALL_SECONDS = 5.0
+"""How long the end of a fit waits until each worker has freed what it kept: a stopped one is told, and does so when it
+goes on."""
 
 
 class ClusterExecutor:
@@ -271,9 +274,13 @@ class ClusterExecutor:
 
     def _everywhere(self, function: Callable[[Any], None], value: Any) -> None:
         """Call a function in every worker process; a cluster that is gone has nothing to be told."""
+
+        async def call() -> None:
+            await self._client.run(function, value, on_error="ignore", asynchronous=True)
+
         if self._client.status == "running":
             with suppress(Exception):
-                self._client.run(function, value, on_error="ignore")
+                self._client.sync(call, callback_timeout=CALL_SECONDS)
 
 
 def _joined(task_graph: TaskGraph, tail: Sequence[int], made: dict[int, Any], work: Work) -> list[Any]:

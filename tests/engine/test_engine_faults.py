@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask
 import numpy as np
@@ -30,6 +30,7 @@ from dlatent.estimators.callbacks import Callback
 
 X = np.random.default_rng(0).normal(size=(4000, 30)) @ np.diag(np.linspace(3, 1, 30))
 MODEL = {"n_components": 3, "solver": "krylov", "tol": 1e-12}
+Pair: TypeAlias = tuple[Client, dict[str, subprocess.Popen[bytes]]]
 
 
 @contextlib.contextmanager
@@ -193,33 +194,59 @@ def test_a_scheduler_that_is_killed_costs_one_pass_at_most(store: Path, tmp_path
     assert found.n_passes_ == expected.n_passes_
 
 
-@pytest.mark.slow
-def test_a_worker_that_is_stopped_is_told_of_and_given_up(
-    store: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """The client of a cluster that gives up silent workers soon, and the processes of its two workers by address."""
     monkeypatch.setattr("dlatent.engine.failures.SILENT_SECONDS", 3.0)
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
-    expected = PPCA(**MODEL).fit(store, client="serial")
     with (
         dask.config.set({"distributed.scheduler.worker-ttl": "15s"}),
         LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
-        processes(worker(cluster.scheduler_address), worker(cluster.scheduler_address)) as workers,
+        processes(worker(cluster.scheduler_address), worker(cluster.scheduler_address)) as begun,
     ):
         client.wait_for_workers(2, timeout=60)
-        passes = list[Any]()
+        number = client.run(os.getpid)
+        yield client, {address: one for address, pid in number.items() for one in begun if one.pid == pid}
 
-        def stop(record: Any) -> None:
-            passes.append(record)
-            if len(passes) == 2:
-                workers[0].send_signal(signal.SIGSTOP)
 
-        with caplog.at_level(logging.WARNING, "dlatent.engine"):
-            found = PPCA(**MODEL).fit(store, client=client, callbacks=[Callback(on_pass=stop)])
+def fit_while_one_stops(pair: Pair, store: Path, busy: bool) -> tuple[PPCA, float]:
+    """A fit during which the worker stops that holds the rows, or the other one; and the seconds from then on."""
+    client, begun = pair
+    passes, stopped = list[Any](), list[float]()
+
+    def stop(record: Any) -> None:
+        passes.append(record)
+        if len(passes) == 2:
+            (home,) = {address for address, keys in client.has_what().items() if keys}
+            for address, process in begun.items():
+                if (address == home) == busy:
+                    process.send_signal(signal.SIGSTOP)
+                    stopped.append(time.monotonic())
+
+    found = PPCA(**MODEL).fit(store, client=client, callbacks=[Callback(on_pass=stop)])
+    return found, time.monotonic() - stopped[0]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_told_of_and_given_up(
+    pair: Pair, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = PPCA(**MODEL).fit(store, client="serial")
+    with caplog.at_level(logging.WARNING, "dlatent.engine"):
+        found, _ = fit_while_one_stops(pair, store, busy=True)
     np.testing.assert_array_equal(found.components_, expected.components_)
     said = [record.getMessage() for record in caplog.records if record.name == "dlatent.engine"]
     assert len(said) == 1
     assert "of which nobody has heard" in said[0]
+
+
+@pytest.mark.slow
+def test_a_fit_does_not_wait_for_a_stopped_worker_without_work(pair: Pair, store: Path) -> None:
+    expected = PPCA(**MODEL).fit(store, client="serial")
+    found, seconds = fit_while_one_stops(pair, store, busy=False)
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    assert seconds < 10.0  # the scheduler gives it up after 30
 
 
 def test_silence_is_told_once_and_by_no_clock_of_others(
