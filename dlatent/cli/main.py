@@ -94,8 +94,9 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
     except EngineError as error:
         return _refuse(error, ENGINE_LOST, arguments)
     except KeyboardInterrupt as error:
-        # What Zarr was reading ends with the process, and asyncio would complain of each of these reads.
+        # What Zarr was reading ends with the process; asyncio and Python would complain of each of these reads.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        sys.unraisablehook = lambda _: None
         if isinstance(error, Terminated):
             return _refuse(error, TERMINATED, arguments, "terminated")
         return _refuse(error, INTERRUPTED, arguments, "interrupted")

@@ -110,7 +110,8 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
 def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
     """The members of the group and the number of rows, checked against its `shape`."""
     shape = group.attrs.get("shape")
-    if not isinstance(shape, (list, tuple)) or len(shape) != 2 or not all(isinstance(n, int) for n in shape):
+    sizes = shape if isinstance(shape, (list, tuple)) else ()
+    if len(sizes) != 2 or not all(isinstance(n, int) and 0 <= n <= np.iinfo(np.int64).max for n in sizes):
         raise StoreError(f"{place}: the attribute `shape` is {shape!r}; expected [samples, features]")
     members: dict[str, ZarrArray] = {}
     for name in ("data", "indices", "indptr"):
@@ -119,7 +120,7 @@ def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
             raise StoreError(f"{place}: the member {name!r} is missing or no one-dimensional array; write it again")
         check_chunks(harmless(member))
         members[name] = strict(member)
-    rows, columns = (int(n) for n in shape)  # type: ignore[arg-type]
+    rows, columns = (int(n) for n in sizes)
     if members["indptr"].shape != (rows + 1,):
         raise StoreError(
             f"{place}: `shape` says {rows} rows, but indptr has {members['indptr'].shape[0]} elements instead of "

@@ -221,6 +221,9 @@ def test_what_is_killed_at_any_moment_goes_on_to_the_same_bits(
     for moment in sorted(rng.integers(1, int(counted), MOMENTS).tolist()):
         for number in (signal.SIGKILL, signal.SIGTERM):
             status, said = commands(words, number, moment)
+            if status in (0, 6) and moment > 0.95 * int(counted):  # not every run has the last moments
+                assert variables(place) == expected
+                continue
             assert status in (-signal.SIGKILL, -signal.SIGTERM if kind == "embedding" else 143), said
             if status == 143:
                 assert said in (

@@ -323,6 +323,8 @@ def test_half_written_newer_and_damaged_stores_are_refused(tmp_path: Path) -> No
         open_data(edited(path, shape=[70, COLUMNS]))
     with pytest.raises(StoreError, match="`shape` is None"):
         open_data(edited(path, shape=None))
+    with pytest.raises(StoreError, match="`shape` is "):
+        open_data(edited(path, shape=[ROWS, 2**70]))
     narrow = open_data(edited(path, shape=[ROWS, 9]))
     row = int(np.flatnonzero((DENSE[:, 9:] != 0).any(axis=1))[0])
     with pytest.raises(StoreError, match=f"row {row} has column index"):
