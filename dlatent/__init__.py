@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dlatent.errors import EngineError as EngineError
     from dlatent.errors import MisfitWarning as MisfitWarning
     from dlatent.errors import NoiseFloorWarning as NoiseFloorWarning
-    from dlatent.errors import NotFittedError as NotFittedError
     from dlatent.errors import PlanError as PlanError
     from dlatent.errors import PrecisionWarning as PrecisionWarning
     from dlatent.errors import StoreError as StoreError
@@ -37,13 +36,14 @@ if TYPE_CHECKING:
     from dlatent.estimators.ppca import PPCA as PPCA
     from dlatent.estimators.relational import RelationalPPCA as RelationalPPCA
     from dlatent.estimators.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
+    from dlatent.estimators.saved import NotFittedError as NotFittedError
     from dlatent.estimators.saved import load as load
     from dlatent.estimators.supervised import SupervisedPPCA as SupervisedPPCA
 
 __version__ = "0.1.0"
 
 _PACKAGES = ("plot", "stores", "testing")
-_ERRORS = ("DataError", "DlatentError", "EngineError", "NotFittedError", "PlanError", "StoreError")
+_ERRORS = ("DataError", "DlatentError", "EngineError", "PlanError", "StoreError")
 _WARNINGS = ("ConvergenceWarning", "DataWarning", "MisfitWarning", "NoiseFloorWarning", "PrecisionWarning")
 _MODULES = {
     **dict.fromkeys((*_ERRORS, *_WARNINGS), "errors"),
@@ -51,6 +51,7 @@ _MODULES = {
     "Callback": "estimators.callbacks",
     "ProgressBar": "estimators.callbacks",
     "select_n_components": "estimators.choice",
+    "NotFittedError": "estimators.saved",
     "load": "estimators.saved",
     "self_correspondence": "estimators.correspondence_lle",
 }

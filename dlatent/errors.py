@@ -38,6 +38,10 @@ class DataError(DlatentError, ValueError):
     """The data, labels or a store cannot be used as given; the text names the place and the way out."""
 
 
+class DataTypeError(DataError, TypeError):
+    """Data hold what is no number, nor text of one."""
+
+
 class PlanError(DlatentError, ValueError):
     """A fit cannot run in the memory at hand; raised before data moves, the text names the way out."""
 
@@ -48,10 +52,6 @@ class StoreError(DataError):
 
 class EngineError(DlatentError, RuntimeError):
     """The cluster lost the computation in a way that no retry inside a pass can mend."""
-
-
-class NotFittedError(DlatentError, ValueError, AttributeError):
-    """A fitted attribute or method was asked for before `fit`."""
 
 
 class ConvergenceWarning(UserWarning):

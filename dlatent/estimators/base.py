@@ -118,10 +118,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         rows, features = source.shape
         if rows < 2:
             raise DataError(f"the {source.description} has {rows} sample; a fit needs at least 2")
-        if self.n_components >= min(rows, features):
+        if self.n_components > min(rows - 1, features):
             raise DataError(
                 f"n_components is {self.n_components}, but data of {rows} samples × {features} features allow at "
-                f"most {min(rows, features) - 1}; ask for fewer components"
+                f"most {min(rows - 1, features)}; ask for fewer components"
             )
 
     def _check_missing(self, source: DataSource) -> None:

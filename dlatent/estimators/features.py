@@ -85,10 +85,9 @@ class KnownFeatures:
         if known is not None and given is not None:
             _check_names(known, given, place)
         if shape[1] != self.width:
-            who = "the data have" if self.view is None else f"view {self.view!r} has"
             raise DataError(
-                f"{who} {shape[1]} features; the model was fitted with {self.width}: pass the same "
-                "features in the same order"
+                f"{place}X has {shape[1]} features, but {self.model} is expecting {self.width} features as input; pass "
+                "those of the fit, in the same order"
             )
         if known is None and given is None:
             require_order(self.labels, labels, f"{place}the labels of the features")
@@ -116,7 +115,7 @@ class KnownFeatures:
             mend = "make them NaN if they are missing, or correct them"
         raise DataError(
             f"{place}{row}, column {bad.column} is {bad.value}, and {bad.all} entries of {among} "
-            f"{'are infinite' if self.holes else 'are not finite'}; {mend}"
+            f"{'are infinite' if self.holes else 'are NaN or infinite'}; {mend}"
         )
 
     def without_labels(self) -> KnownFeatures:

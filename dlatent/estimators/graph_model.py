@@ -64,7 +64,7 @@ class GraphModel(GraphHyperparameters, LinearModel):
         rank = graph.samples
         if self.gamma == 0:
             rank = graph_precision.rank(whole(graph), self.precision)
-        if self.n_components >= min(rank, specification.sizes[0]):
+        if self.n_components >= rank:
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
         partly = len(specification.patterns) > 1
         relation = Relation(self.precision, rank, self.start, self.start_noise, graph if partly else None)

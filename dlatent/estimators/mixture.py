@@ -34,7 +34,8 @@ class PPCAMixture(MixtureHyperparameters, Fits):
 
     Parameters
     ----------
-    n_components : K, the number of latent variables of each component; less than the numbers of samples and features.
+    n_components : K, the number of latent variables of each component; less than the number of samples, and at most
+        that of features.
     n_mixtures : M, the number of components of the mixture (what scikit-learn's GaussianMixture calls n_components).
     noise : "isotropic", one noise variance for each component (PPCA), or "diagonal", one for each component and feature
         (factor analysis).

@@ -11,7 +11,7 @@ class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Imputes, Reconstructs,
 
     Parameters
     ----------
-    n_components : K, the number of latent variables; less than the numbers of samples and features.
+    n_components : K, the number of latent variables; less than the number of samples, and at most that of features.
     tol : relative distance of the log-likelihood from its maximum at which a fit stops.
     max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
     random_state : seed of the first directions.

@@ -41,7 +41,7 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
 
     Parameters
     ----------
-    n_components : K, the number of latent variables; less than the numbers of samples and features.
+    n_components : K, the number of latent variables; less than the number of samples, and at most that of features.
     alpha : α ≥ 0, the weight of a sample beside its neighbours.
     gamma : γ ≥ 0, the weight of the features alone. With 0 the precision may be singular: its rank takes the place of
         N (errata 17), found for connected components of up to 4,000 samples.

@@ -10,9 +10,10 @@ from typing import Any
 
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError as ScikitNotFittedError
 
 from dlatent.engine.machine import memory
-from dlatent.errors import DlatentError, NotFittedError, StoreError, masked
+from dlatent.errors import DlatentError, StoreError, masked
 from dlatent.models import MODELS
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
@@ -22,11 +23,22 @@ PART = 0.5
 """Part of the driver's memory that a model may fill while it is saved or loaded."""
 
 
+class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
+    """A fitted attribute or method was asked for before `fit`; scikit-learn's own is caught by its name, too."""
+
+
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What all models share: they are saved as variables and attributes.
 
     A part of a model adds its own to what `super()` has in `_variables`, `_attributes` and `_restore`.
     """
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn's tools which data a model takes."""
+        tags = super().__sklearn_tags__()
+        missing = getattr(self, "missing", "raise")
+        tags.input_tags.sparse, tags.input_tags.allow_nan = missing != "nan", missing == "nan"
+        return tags
 
     def _variables(self, *, whole: bool) -> dict[str, Any]:
         """The fitted model as arrays, by the names of `dlatent.stores.schema`; `whole` adds what only a saved one

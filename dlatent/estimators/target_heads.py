@@ -60,6 +60,12 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
     classes_: npt.NDArray[Any]
     _encoding: TargetEncoding
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn's tools that there must be targets, too."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         return (*super()._floor_parts(specification)[:-1], float(self.target_noise_floor))
 

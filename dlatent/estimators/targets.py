@@ -146,7 +146,9 @@ def encode_targets(
     one class, constant targets.
     """
     if targets is None:
-        raise DataError("a supervised model needs targets: fit(X, y); for data without labels use PPCA")
+        raise DataError(
+            "a supervised model requires y to be passed, but the target y is None; for data without labels use PPCA"
+        )
     targets = _as_array(targets)
     if targets.ndim not in (1, 2) or len(targets) != samples:
         raise DataError(f"y has shape {targets.shape}; the data have {samples} samples, so y needs {samples} rows")
@@ -165,6 +167,8 @@ def _as_array(targets: Any) -> npt.NDArray[Any]:
         return _to_numpy(targets)
     if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
         return np.asarray(targets.to_numpy())
+    if hasattr(targets, "__array__"):
+        return np.asarray(targets)
     values = list(targets)
     mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
     return np.array(values, dtype=object) if mixed else np.asarray(values)

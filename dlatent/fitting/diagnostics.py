@@ -97,7 +97,8 @@ def require_sound(outcome: Outcome) -> None:
         first = int(rises.argmin())
         raise DataError(
             f"the log-likelihood went from {before[first]:.10g} to {after[first]:.10g} in iteration {first + 2}, "
-            "which an exact fit never does: digits are lost; store the data as float64, bring features to like scales"
+            "which an exact fit never does: digits are lost; store the data as float64, bring features to like scales, "
+            "or raise noise_floor"
         )
 
 

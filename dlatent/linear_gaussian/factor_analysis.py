@@ -93,7 +93,7 @@ def _starts(profile: Profile, random_state: Any) -> Iterator[Array]:
     (Jöreskog), and some that a few EM steps find from random loadings."""
     size, k = len(profile.second), profile.specification.n_components
     values = la.eigvalsh(profile.second)
-    yield np.full(size, np.log(max(float(values[: size - k].mean()), 1e-3)))
+    yield np.full(size, np.log(max(float(values[: max(size - k, 1)].mean()), 1e-3)))
     if values[0] > 1e-10 * values[-1]:
         yield np.log((1.0 - 0.5 * k / size) / np.diag(la.inv(profile.second)))
     for start in random_starts(profile.specification, RANDOM_STARTS, random_state):

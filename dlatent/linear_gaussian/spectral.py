@@ -36,13 +36,16 @@ SMALLEST_PART = 1e-12
 def ppca(moments: Moments, specification: Specification) -> Solution:
     """Maximum-likelihood PPCA from moments about the mean: σ² = mean of the discarded eigenvalues, W = U(Λ−σ²)^(1/2).
 
-    Source: Tipping and Bishop (1999), (7)–(8).  Features outside the moments count among the discarded ones.
+    Source: Tipping and Bishop (1999), (7)–(8).  Features outside the moments count among the discarded ones.  With as
+    many components as features none is discarded, and every σ² up to the smallest eigenvalue has the same likelihood:
+    half of it is taken, so that no component is lost.
     """
     found = moments.patterns[0]
     k, width = specification.n_components, len(found.gram) + int(moments.spare_size[0])
     values, vectors = top_eigenpairs(found.gram / found.samples, k)
     energy = (np.trace(found.gram) + moments.spare_energy[0]) / found.samples
-    noise = max((energy - values.sum()) / (width - k), specification.views[0].floor)
+    noise = (energy - values.sum()) / (width - k) if width > k else 0.5 * values[-1]
+    noise = max(noise, specification.views[0].floor)
     loadings = vectors * np.sqrt(np.maximum(values - noise, 0.0))
     variance = np.array([noise])
     value = _profile(moments, specification, variance, energies=np.array([energy]), values=values / noise)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features
-from dlatent.errors import DataError
+from dlatent.errors import DataError, DataTypeError
 from dlatent.stores.partition import dense_bounds, loaded_dtype, sized_sparse_bounds, wanted_bytes
 from dlatent.stores.rows import ArrayRows, FunctionRows, MatrixRows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
@@ -21,11 +21,11 @@ from dlatent.stores.sparse import canonical
 def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLabels) -> DataSource:
     """Row blocks that are views of a numpy array; the array is not copied.
 
-    Errors: DataError for other than two dimensions, an empty axis, masked arrays and values that are no real numbers.
+    Errors: DataError for other than two dimensions, an empty axis, and values that are no real numbers.
     """
-    if isinstance(array, np.ma.MaskedArray):
-        raise DataError("a masked numpy array has missing values; fill them, for example with array.filled(0.0)")
-    values = np.asarray(array)
+    values = np.asarray(_without_mask(array) if isinstance(array, np.ma.MaskedArray) else array)
+    if values.dtype == object and values.ndim == 2:
+        values = _as_numbers(values)
     rows, columns = check_matrix(values.shape, values.dtype, "numpy array")
     dtype = loaded_dtype(values.dtype)
     row_bytes = columns * dtype.itemsize
@@ -36,6 +36,34 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True
     )
+
+
+def _without_mask(array: Any) -> npt.NDArray[Any]:
+    """The values of a masked array, NaN where they are masked."""
+    if not np.ma.is_masked(array):
+        return np.asarray(array.data)
+    return np.asarray(array.astype(np.result_type(array.dtype, np.float32)).filled(np.nan))
+
+
+def _as_numbers(values: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+    """Objects (N, D) as numbers: what says that nothing is there becomes NaN.
+
+    Errors: DataError naming row and column of one that is no number, nor text of one.
+    """
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        made = np.full(values.shape, np.nan)
+    for place, value in np.ndenumerate(values):
+        if value is not None and type(value).__name__ not in ("NAType", "NaTType", "MaskedConstant"):
+            try:
+                made[place] = value
+            except (TypeError, ValueError) as error:
+                kind = DataTypeError if isinstance(error, TypeError) else DataError
+                raise kind(
+                    f"row {place[0]}, column {place[1]} is {value!r}; expected real numbers ({error})"
+                ) from error
+    return made
 
 
 def open_function(rows: Callable[[int, int], Any], shape: tuple[int, int], description: str) -> DataSource:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 from fsspec import available_protocols
@@ -34,8 +35,8 @@ from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chun
 Node: TypeAlias = "ZarrArray | zarr.Group"
 """What is at a place in a Zarr store."""
 ACCEPTED = (
-    "a numpy array, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, a zarr.Array, a Zarr group "
-    "with a csr_matrix, or the path or URL of a Zarr store"
+    "a numpy array or what numpy makes one of, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, "
+    "a zarr.Array, a Zarr group with a csr_matrix, or the path or URL of a Zarr store"
 )
 
 
@@ -48,12 +49,12 @@ def open(
 ) -> DataSource:
     """Open an samples × features matrix as row blocks that any process can load.
 
-    Parameters: `data`, one of numpy array, scipy.sparse matrix of any format, dask.array, zarr.Array, Zarr group with a
-    csr_matrix, path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their
-    path inside the store); `block_bytes`, wanted size of a loaded block in bytes (None: a
-    sixteenth of the data, at least 1 MiB and less than 32 MiB); `dims`, names of the two dimensions
-    (None: those of the store, or "sample" and "feature"); `missing_chunks`, of a Zarr store: "raise" where a chunk is
-    not there, "fill" where its writer leaves out chunks that hold nothing but the fill value.
+    Parameters: `data`, one of numpy array, a list of rows or another object of which numpy makes an array, scipy.sparse
+    matrix of any format, dask.array, zarr.Array, Zarr group with a csr_matrix, path or fsspec URL of a Zarr store (v2
+    or v3; of an AnnData store `X` is opened, other matrices by their path inside the store); `block_bytes`, wanted size
+    of a loaded block in bytes (None: a sixteenth of the data, at least 1 MiB and less than 32 MiB); `dims`, names of
+    the two dimensions (None: those of the store, or "sample" and "feature"); `missing_chunks`, of a Zarr store: "raise"
+    where a chunk is not there, "fill" where its writer leaves out chunks that hold nothing but the fill value.
     Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
     when a block is loaded.
     Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
@@ -81,7 +82,18 @@ def open(
         return open_scipy(data, block_bytes, labels)
     if is_dask_array(data):
         return open_dask(data, labels)
+    if isinstance(data, (list, tuple)) or hasattr(data, "__array__"):
+        return open_numpy(_as_array(data), block_bytes, labels)
     raise DataError(f"cannot read data of type {type(data).__module__}.{type(data).__qualname__}; give {ACCEPTED}")
+
+
+def _as_array(data: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(data)
+    except ValueError as error:
+        raise DataError(
+            f"numpy makes no matrix of the {type(data).__name__}: {error}; give rows of one length"
+        ) from error
 
 
 def open_node(

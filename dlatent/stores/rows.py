@@ -93,12 +93,20 @@ def check_matrix(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> tupl
     Errors: DataError for other than two dimensions, an empty axis, or values that are no real numbers.
     """
     if len(shape) != 2:
-        way_out = " (a single column is X[:, None], a single row X[None, :])" if len(shape) == 1 else ""
+        way_out = ". Reshape your data: a single column is X[:, None], a single row X[None, :]"
         raise DataError(
-            f"{place} has {len(shape)} dimensions, shape {tuple(shape)}; expected samples × features{way_out}"
+            f"{place} has {len(shape)} dimensions, shape {tuple(shape)}; expected samples × features"
+            f"{way_out if len(shape) == 1 else ''}"
         )
     if min(shape) == 0:
-        raise DataError(f"{place} is empty: shape {tuple(shape)}; give at least one sample and one feature")
+        what = "sample" if not shape[0] else "feature"
+        raise DataError(
+            f"{place} is empty: 0 {what}(s) (shape={tuple(shape)}) while a minimum of 1 is required; give at least one"
+        )
+    if dtype.kind == "c":
+        raise DataError(
+            f"Complex data not supported: {place} has dtype {dtype}; real and imaginary parts can be features"
+        )
     if dtype.kind not in "biuf":
         raise DataError(f"{place} has dtype {dtype}; expected real numbers, convert it with astype(float)")
     return int(shape[0]), int(shape[1])

@@ -29,8 +29,8 @@ import xarray as xr
 from sklearn.base import clone
 
 from dlatent.arrays import Array
-from dlatent.errors import DataError, DlatentError, NotFittedError, StoreError
-from dlatent.estimators.saved import load
+from dlatent.errors import DataError, DlatentError, StoreError
+from dlatent.estimators.saved import NotFittedError, load
 from dlatent.testing.simulators import simulate
 
 TIGHT = 1e-6
@@ -190,7 +190,8 @@ class Conformance:
 
     def too_many(self, preset: Preset) -> int:
         """The smallest number of components that must be refused."""
-        return int(min(preset.features.shape))
+        rows, columns = preset.features.shape
+        return int(min(rows, columns + 1))
 
     def test_parameters_survive_cloning(self, preset: Preset) -> None:
         """Constructor arguments are kept as given, and a fit does not change them."""

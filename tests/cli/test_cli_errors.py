@@ -60,7 +60,7 @@ def test_bad_data_and_stores_leave_nothing(run, store: Path, model: Path, tmp_pa
         (["ingest", bad / "absent.csv", out], "absent.csv does not exist"),
         (["plan", "ppca", bad / "absent", "-k", "1"], "does not exist"),
         (["fit", "ppca", bad / "nothing.txt", "-k", "1", "-o", out], "dlatent ingest"),
-        (["fit", "ppca", store, "-k", "9", "-o", out], "at most 8"),
+        (["fit", "ppca", store, "-k", "10", "-o", out], "at most 9"),
         (["fit", "ppca", model, "-k", "1", "-o", out], "saved result and no data"),
         (["fit", "supervised", store, "-k", "1", "-o", out, "--labels", "#colour"], "colour"),
         (["fit", "supervised", store, "-k", "1", "-o", out, "--unlabelled", "cow"], "'cow'"),

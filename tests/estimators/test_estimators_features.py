@@ -212,7 +212,7 @@ def test_a_warning_says_where_the_order_cannot_be_checked():
     with pytest.warns(UserWarning, match="X does not have valid feature names, but PPCA was fitted with") as said:
         model.transform(X)
     assert said[0].filename == __file__, "the line of the user"
-    with pytest.raises(DataError, match="the data have 5 features; the model was fitted with 8"):
+    with pytest.raises(DataError, match="X has 5 features, but PPCA is expecting 8 features"):
         model.transform(X[:, :5])
 
 

@@ -15,7 +15,8 @@ from sklearn.neighbors import NearestNeighbors
 
 import dlatent
 from dlatent import CorrespondenceLLE, LocallyLinearEmbedding, self_correspondence
-from dlatent.errors import ConvergenceWarning, DataError, DataWarning, NotFittedError, StoreError
+from dlatent.errors import ConvergenceWarning, DataError, DataWarning, StoreError
+from dlatent.estimators.saved import NotFittedError
 
 
 def s_curve(rows=300, seed=0):

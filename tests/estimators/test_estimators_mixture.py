@@ -148,7 +148,7 @@ REFUSED = {
     "n_init": (1.5, "n_init is 1.5"),
     "noise": ("full", "expected 'isotropic' or 'diagonal'"),
     "solver": ("krylov", "solver is 'krylov'"),
-    "n_components": (6, "allow at most 5"),
+    "n_components": (7, "allow at most 6"),
 }
 
 

@@ -9,8 +9,19 @@ import scipy.sparse as sp
 import xarray as xr
 import zarr
 from estimator_cases import CLASSES, PARTLY, D, N, X, Y
+from scipy.stats import multivariate_normal
 
-from dlatent import PPCA, DataError, DataWarning, DlatentError, NotFittedError, PlanError, StoreError, SupervisedPPCA
+from dlatent import (
+    PPCA,
+    DataError,
+    DataWarning,
+    DlatentError,
+    FactorAnalysis,
+    NotFittedError,
+    PlanError,
+    StoreError,
+    SupervisedPPCA,
+)
 
 ROUTES = ["covariance", "krylov"]
 BAD = {"NaN": (np.nan, "is nan"), "infinity": (np.inf, "is inf"), "minus infinity": (-np.inf, "is -inf")}
@@ -77,16 +88,23 @@ SHAPES = {
     "no rows": (X[:0], "is empty"),
     "no columns": (X[:, :0], "is empty"),
     "text": (np.full((5, 4), "a"), "expected real numbers"),
-    "complex numbers": (X.astype(complex), "expected real numbers"),
-    "objects": (X.astype(object), "expected real numbers"),
-    "a masked array": (np.ma.masked_array(X), "fill them"),
-    "a list": ([[1.0, 2.0], [3.0, 4.0]], "cannot read data of type builtins.list"),
+    "complex numbers": (X.astype(complex), "Complex data not supported"),
+    "objects": (np.array([[1.0, "a"]] * 3, dtype=object), "row 0, column 1 is 'a'; expected real numbers"),
+    "rows of two lengths": ([[1.0, 2.0], [3.0]], "give rows of one length"),
     "a number": (3.0, "cannot read data of type"),
     "nothing": (None, "cannot read data of type"),
     "one row": (X[:1], "has 1 sample; a fit needs at least 2"),
     "a DataArray of three axes": (xr.DataArray(X[None]), "expected samples × features"),
     "a Dataset of two matrices": (xr.Dataset({"a": (("i", "j"), X), "b": (("i", "j"), X)}), "pass one of them"),
 }
+
+
+def test_masked_entries_are_missing():
+    masked = np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) == 11)
+    with pytest.raises(DataError, match=r"row 1, column 3 .*is nan"):
+        PPCA(2).fit(masked)
+    expected = PPCA(2, missing="nan").fit(masked.filled(np.nan))
+    np.testing.assert_array_equal(PPCA(2, missing="nan").fit(masked).components_, expected.components_)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -103,9 +121,30 @@ def test_unknown_chunks_are_refused_with_the_way_out():
         PPCA(2).fit(x[x[:, 0] > 0])
 
 
-@pytest.mark.parametrize(("rows", "columns", "k"), [(10, 5, 5), (4, 9, 4), (5, 5, 7), (60, 8, 100)])
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(PPCA(solver=solver) for solver in ("covariance", "krylov", "em")),
+        *(FactorAnalysis(solver=solver) for solver in ("covariance", "accelerated_em", "em")),
+        PPCA(missing="nan"),
+        FactorAnalysis(missing="nan"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_as_many_components_as_features_are_the_normal_distribution(model, width):
+    rng = np.random.default_rng(width)
+    x = rng.standard_normal((60, width)) @ rng.standard_normal((width, width)) + 3.0
+    found = model.set_params(n_components=width).fit(x)
+    expected = multivariate_normal(x.mean(axis=0), np.cov(x.T, bias=True)).logpdf(x).sum()
+    assert found.log_likelihood_ == pytest.approx(expected, rel=1e-7)
+    assert found.converged_
+    np.testing.assert_allclose(found.score_samples(x).sum(), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize(("rows", "columns", "k"), [(10, 5, 6), (4, 9, 4), (5, 5, 7), (60, 8, 100)])
 def test_too_many_components(rows, columns, k):
-    most = min(rows, columns) - 1
+    most = min(rows - 1, columns)
     words = f"n_components is {k}, but data of {rows} samples × {columns} features allow at most {most}"
     x = np.random.default_rng(0).standard_normal((rows, columns))
     with pytest.raises(DataError, match=words):
@@ -182,7 +221,7 @@ def test_stored_zeros_are_zeros():
 
 
 TARGETS = {
-    "no targets": (None, r"needs targets: fit\(X, y\); for data without labels use PPCA"),
+    "no targets": (None, "requires y to be passed.*; for data without labels use PPCA"),
     "too few": (CLASSES[:-1], rf"y has shape \(59,\); the data have {N} samples"),
     "a matrix too short": (Y[:10], r"y has shape \(10, 2\)"),
     "three axes": (np.zeros((N, 2, 2)), r"y has shape \(60, 2, 2\)"),
@@ -260,7 +299,7 @@ def test_results_before_a_fit(name):
 @pytest.mark.parametrize("name", ["transform", "score", "score_samples", "predict"])
 def test_another_number_of_features_is_refused(kind, name, tmp_path):
     model = SupervisedPPCA(2).fit(X, PARTLY)
-    with pytest.raises(DataError, match=r"the data have 7 features; the model was fitted with 8"):
+    with pytest.raises(DataError, match=r"X has 7 features, but .* is expecting 8 features"):
         getattr(model, name)(KINDS[kind](X[:, :7], tmp_path))
 
 
@@ -336,7 +375,7 @@ def failing(block):
 
 
 FAILING = {
-    "another width": (X[:, :5], "the data have 5 features"),
+    "another width": (X[:, :5], "X has 5 features, but PPCA is expecting 8"),
     "a bad chunk": (da.from_array(X, chunks=(20, 8)).map_blocks(failing, meta=X[:0]), "division by zero"),
 }
 

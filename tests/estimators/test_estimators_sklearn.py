@@ -12,10 +12,49 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dlatent
-from dlatent import PPCA, DataError, SupervisedPPCA
+from dlatent import (
+    PPCA,
+    DataError,
+    FactorAnalysis,
+    KernelPPCA,
+    KernelSupervisedPPCA,
+    LocallyLinearEmbedding,
+    PPCAMixture,
+    SupervisedPPCA,
+)
 from dlatent.testing.simulators import simulate
+
+CHECKED = [
+    PPCA(),
+    PPCA(missing="nan"),
+    FactorAnalysis(),
+    SupervisedPPCA(),
+    SupervisedPPCA(target_type="class"),
+    KernelPPCA(),
+    KernelSupervisedPPCA(),
+    # On few rows a component collapses onto some of them; of sparse rows the likelihood then keeps six digits only.
+    PPCAMixture(noise_floor=1e-3),
+    # Of clusters the graph of neighbours falls apart, which is an error unless it is wanted.
+    LocallyLinearEmbedding(disconnected="keep"),
+]
+
+
+NO_CLASSIFIER = "predict_proba has a column for each component of the mixture, and none for each class"
+OUTSIDE = "rows of the fit are placed by their neighbours, as others are, so that a ridge moves them by a thousandth"
+EXPECTED = {
+    PPCAMixture: dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), NO_CLASSIFIER),
+    LocallyLinearEmbedding: {f"check_transformer_{name}": OUTSIDE for name in ("general", "data_not_an_array")},
+}
+"""Why a check of scikit-learn fails; docs/howto/scikit_learn.md has the same."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(CHECKED, expected_failed_checks=lambda estimator: EXPECTED.get(type(estimator), {}))
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
 
 
 @pytest.mark.parametrize("model", [PPCA(3, tol=1e-7), SupervisedPPCA(3, target_type="class", noise_floor=1e-4)])

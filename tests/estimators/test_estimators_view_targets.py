@@ -10,8 +10,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 import dlatent
-from dlatent import CorrespondenceSupervisedPPCA, DataWarning
-from dlatent.errors import DataError, NotFittedError
+from dlatent import CorrespondenceSupervisedPPCA, DataError, DataWarning, NotFittedError
 from dlatent.testing.simulators import simulate
 
 DATA = simulate(60, (6, 5, 2), 2, noise=(0.3, 0.4, 0.3), offset=2.0, random_state=2).stacked
@@ -157,7 +156,7 @@ def test_targets_that_cannot_be(y, words):
 
 
 def test_what_cannot_be_fitted():
-    with pytest.raises(DataError, match="needs targets"):
+    with pytest.raises(DataError, match="requires y to be passed"):
         CorrespondenceSupervisedPPCA(2).fit(VIEWS, **JOINT)
     with pytest.raises(DataError, match="a view is named 'targets'"):
         fit({"b": OF_A[:40]}, {"targets": A, "b": B})

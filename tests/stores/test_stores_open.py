@@ -13,6 +13,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -260,16 +261,16 @@ def test_wide_chunks_are_split_and_the_description_says_so(tmp_path: Path) -> No
 
 
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a list": (lambda _: [[1.0]], "builtins.list; give a numpy array"),
+    "rows of two lengths": (lambda _: [[1.0], [1.0, 2.0]], "numpy makes no matrix of the list"),
+    "a set": (lambda _: {1.0}, "builtins.set; give a numpy array"),
     "one dimension": (lambda _: DENSE[0], r"1 dimensions.*X\[:, None\]"),
     "three dimensions": (lambda _: DENSE[None], "3 dimensions"),
-    "no rows": (lambda _: DENSE[:0], r"empty: shape \(0, 17\)"),
-    "no columns": (lambda _: MATRIX[:, :0], r"empty: shape \(60, 0\)"),
-    "complex": (lambda _: DENSE.astype(complex), "complex128; expected real"),
-    "objects": (lambda _: DENSE.astype(object), "object; expected real"),
+    "no rows": (lambda _: DENSE[:0], r"empty: 0 sample\(s\) \(shape=\(0, 17\)\)"),
+    "no columns": (lambda _: MATRIX[:, :0], r"empty: 0 feature\(s\) \(shape=\(60, 0\)\)"),
+    "complex": (lambda _: DENSE.astype(complex), "Complex data not supported: numpy array"),
+    "objects": (lambda _: np.array([[1.0], ["two"]], dtype=object), "row 1, column 0 is 'two'; expected real"),
     "text": (lambda _: DENSE.astype(str), "expected real"),
-    "complex sparse": (lambda _: MATRIX.astype(complex), "complex128; expected real"),
-    "masked": (lambda _: np.ma.masked_less(DENSE, 0.5), "masked.*filled"),
+    "complex sparse": (lambda _: MATRIX.astype(complex), "Complex data not supported: scipy"),
     "unknown chunks": (lambda _: (x := da.from_array(DENSE, chunks=5))[x[:, 0] > 0], r"compute_chunk_sizes\(\)"),
     "nothing there": (lambda tmp: tmp / "no" / "where", "does not exist"),
     "an empty directory": (lambda tmp: tmp, "no Zarr store"),
@@ -284,6 +285,23 @@ def test_what_is_no_matrix_is_refused(name: str, tmp_path: Path) -> None:
     make, words = BAD[name]
     with pytest.raises(DataError, match=words):
         open_data(make(tmp_path))
+
+
+def test_what_numpy_makes_a_matrix_of_is_read() -> None:
+    rows = [[1.0, 2.0], [3.0, np.nan]]
+    kinds = {
+        "lists": rows,
+        "tuples": tuple(map(tuple, rows)),
+        "objects": np.array([[1, 2.0], [3, None]], dtype=object),
+        "text of numbers": np.array([["1", "2.0"], [3, None]], dtype=object),
+        "masked": np.ma.masked_array([[1.0, 2.0], [3.0, 9.0]], [[False, False], [False, True]]),
+        "masked integers": np.ma.masked_array([[1, 2], [3, 9]], [[False, False], [False, True]]),
+        "pandas": pd.array([1, 2, 3, pd.NA], dtype="Int64").to_numpy(dtype=object).reshape(2, 2),
+    }
+    for name, kind in kinds.items():
+        np.testing.assert_array_equal(gathered(open_data(kind)), rows, err_msg=name)
+    with pytest.raises(TypeError, match=r"row 0, column 1 is \{\}; expected real numbers"):
+        open_data(np.array([[1.0, {}]], dtype=object))
 
 
 def test_dask_chunks_that_break_their_promise_are_named() -> None:
