@@ -6,7 +6,7 @@ be loaded anywhere.  The stores make them, the engine loads them, and the mathem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -94,17 +94,50 @@ class Origin:
     load: Callable[[], npt.NDArray[np.int64]]
 
 
+class Coordinate(NamedTuple):
+    """Values along some of the dimensions of a grid, and what is known of them."""
+
+    dims: tuple[str, ...]
+    values: npt.NDArray[Any]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The dimensions over which the features of an xarray input lie, in the order in which they become one axis.
+
+    `coords` are its coordinates by name, and `levels` the names of those that are levels of a multi-index, by its
+    dimension; `name` and `attrs` are those of the input.  `kept` (D,) are the positions of the features among all cells
+    of the grid, None where every cell is a feature; `scale` (D,) is what the features were multiplied by.
+    """
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    coords: Mapping[str, Coordinate] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    name: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    kept: npt.NDArray[np.int64] | None = None
+    scale: Array | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the features are the one dimension of the input as it came."""
+        return len(self.dims) == 1 and self.kept is None and self.scale is None
+
+
 @dataclass(frozen=True)
 class AxisLabels:
     """Dimension names and coordinates of the two axes, as the input carried them (None where it had none).
 
-    `origin` is None where the samples lie as they came.
+    `origin` is None where the samples lie as they came; `grid` is None where the input is not of xarray.
     """
 
     dims: tuple[str, str] = ("sample", "feature")
     samples: npt.NDArray[Any] | None = None
     features: npt.NDArray[Any] | None = None
     origin: Origin | None = None
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph
 from dlatent.blas import pinned
@@ -30,6 +31,7 @@ from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.facts import Facts, component_facts, noise_facts, total_variance
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
+from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, restored_grid, spread_all
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
 from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
 from dlatent.estimators.inputs import PathLike, ScoresLike, Seed
@@ -299,11 +301,19 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
         """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
-        labels = self._require_fitted().labels.features
+        known = self._require_fitted().labels
         around = ", or fit around NaN with missing='nan'" if hasattr(self, "missing") else ""
         dense = ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else ""
         holes = self._missing != "raise" if holes is None else holes
-        return KnownFeatures(type(self).__name__, self.n_features_in_, labels, holes=holes, advice=around, dense=dense)
+        return KnownFeatures(
+            type(self).__name__,
+            self.n_features_in_,
+            known.features,
+            holes=holes,
+            advice=around,
+            dense=dense,
+            grid=known.grid,
+        )
 
     def _latent(self, Z: ScoresLike) -> npt.NDArray[Any]:
         """Latent variables (n, K) that a user gives, in the order of the components.
@@ -361,6 +371,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             noise_name(self._shared, "at_floor"): np.array(self._fitted.outcome.at_floor),
         }
 
+    def _over_dimensions(self, dataset: xr.Dataset) -> xr.Dataset:
+        labels = self._fitted.labels
+        return dataset if labels.grid is None else spread_all(dataset, labels.dims[1], labels.grid)
+
     def _variables(self, *, whole: bool) -> dict[str, Any]:
         fitted = self._require_fitted()
         outcome = fitted.outcome
@@ -374,7 +388,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         }
         if fitted.labels.features is not None:
             found["feature"] = np.asarray(fitted.labels.features)
-        return found
+        return found | (grid_variables(fitted.labels.grid) if whole and fitted.labels.grid else {})
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         fitted = self._require_fitted()
@@ -383,6 +397,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         found |= {"passes": self.n_passes_, "dims": fitted.labels.dims}
         more = {name: getattr(outcome, name) for name in ("checked_log_likelihood", "advice")}
         more |= {"patterns": self._specification.patterns, "view_sizes": self._specification.sizes, "plan": self.plan_}
+        more |= {"grid": grid_attributes(fitted.labels.grid)} if fitted.labels.grid else {}
         return found | more if whole else found
 
     def _facts(self) -> Facts:
@@ -421,12 +436,13 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _component_facts(self) -> list[Facts]:
         """Each component, with the features of the largest loadings."""
         fitted, loadings = self._fitted, self._parameters.loadings[self._own]
-        names = np.arange(len(loadings)) if fitted.labels.features is None else np.asarray(fitted.labels.features)
+        names = feature_words(fitted.labels, len(loadings))
         return component_facts(loadings, names, total_variance(fitted.outcome, self._specification, 1))
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         first, second = attributes["dims"]
-        labels = AxisLabels((first, second), None, values.get("feature"))
+        grid = restored_grid(values, attributes["grid"]) if "grid" in attributes else None
+        labels = AxisLabels((first, second), None, values.get("feature"), grid=grid)
         outcome = self._restored_outcome(values, attributes)
         self._become(Fitted(outcome, restored_passes(values), labels), attributes["plan"])
 

@@ -30,6 +30,7 @@ def select_n_components(
     *,
     held_out: float = 0.1,
     random_state: int = 0,
+    dim: str | None = None,
     client: Where = None,
 ) -> xr.Dataset:
     """Fit the model with each number of components to a part of the cells, and score the predictions of the others.
@@ -39,7 +40,8 @@ def select_n_components(
 
     Parameters: `model`, an estimator, whose other parameters are kept; `X` (N, D) dense, or sparse with
     missing="unstored"; `candidates`, numbers of components; `y`, targets of a supervised model, none of them held out;
-    `held_out`, the part of the cells that is; `random_state`, a number that decides which; `client` as in `fit`.
+    `held_out`, the part of the cells that is; `random_state`, a number that decides which; `dim` and `client` as in
+    `fit`.
     Returns: Dataset over `n_components` with `held_out_log_likelihood` (nats a cell), `held_out_rmse`,
     `log_likelihood`, `passes` and `converged`; the attribute `best` is the number with the highest score.
     Errors: DataError for parameters that make no sense, and as in `fit`.
@@ -50,7 +52,7 @@ def select_n_components(
         raise DataError("there are no numbers of components to choose from")
     if "missing" not in model.get_params():
         raise DataError(f"{type(model).__name__} has no missing entries to score; choose by prediction (GridSearchCV)")
-    source, _ = open_input(X)
+    source, _ = open_input(X, dim=dim)
     if source.sparse and model.missing != "unstored":
         raise DataError(
             "cells of sparse data can be held out where their stored entries are the observed ones: missing='unstored'"

@@ -124,7 +124,7 @@ class FactorAnalysis(PPCA):
         found = varimax(standard) if method == "varimax" else promax(standard, power)
         feature, square = fitted.labels.dims[1], ("component", "component_2")
         coordinates = {} if fitted.labels.features is None else {feature: np.asarray(fitted.labels.features)}
-        return xr.Dataset(
+        dataset = xr.Dataset(
             {
                 "loadings": ((feature, "component"), self.components_.T @ found.transformation),
                 "correlations": (square, found.correlations),
@@ -133,3 +133,4 @@ class FactorAnalysis(PPCA):
             coords={**coordinates, "component": self.component_names_},
             attrs={"method": method},
         )
+        return self._over_dimensions(dataset)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Features
+from dlatent.arrays import Features, Grid
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.moments import found_bad
 
@@ -59,6 +59,7 @@ class KnownFeatures:
     holes : whether NaN is a missing entry for the model.
     advice : what to do about NaN, beside filling it.
     dense : why sparse rows are refused, about `{data}`; nothing where they are not.
+    grid : the dimensions over which the features lie, where the data of the fit were of xarray.
     """
 
     model: str
@@ -68,6 +69,7 @@ class KnownFeatures:
     holes: bool = False
     advice: str = ""
     dense: str = ""
+    grid: Grid | None = None
 
     def check_kind(self, sparse: bool, data: str) -> None:
         """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""
@@ -120,7 +122,7 @@ class KnownFeatures:
 
     def without_labels(self) -> KnownFeatures:
         """The same for `check_values`, which travels to where the rows are; the labels may be many."""
-        return replace(self, labels=None)
+        return replace(self, labels=None, grid=None)
 
 
 def outside() -> int:

@@ -19,7 +19,7 @@ from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.hyperparameters import GraphHyperparameters
-from dlatent.estimators.inputs import GraphLike
+from dlatent.estimators.inputs import GraphLike, Seed
 from dlatent.estimators.linear import LinearModel
 from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.complete import log_likelihoods
@@ -131,6 +131,11 @@ class GraphModel(GraphHyperparameters, LinearModel):
             )
         chosen = np.arange(opened.samples) if rows is None else np.asarray(rows)
         return graph_precision.inverse_diagonal(whole(opened), self.precision, chosen)
+
+    def _drawn(self, n_samples: int, random_state: Seed) -> Array:
+        """Samples without edges: x ~ N(μ, C / (γ + α²))."""
+        drawn, mean = super()._drawn(n_samples, random_state), self._parameters.mean
+        return np.asarray(mean + (drawn - mean) / np.sqrt(self._alone()))
 
     def _likelihood_function(self) -> Any:
         return partial(self._rows(isolated_likelihood_rows), precision=self._alone())

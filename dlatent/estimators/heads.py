@@ -25,20 +25,30 @@ from dlatent.linear_gaussian.missing_entries import incomplete
 class Fits(RowModel):
     """Models that are fitted to features alone."""
 
-    def plan(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Plan:
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
         """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory.
 
-        Parameters: `X` (N, D) and `client` as in `fit`; `y` is ignored.
+        Parameters: `X` (N, D), `dim`, `weights` and `client` as in `fit`; `y` is ignored.
         Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no solver fits in memory, with the way out; DataError for data that cannot be fitted.
         """
-        return self._plan(self._given(X), client)
+        return self._plan(self._given(X, dim, weights), client)
 
     def fit(
         self,
         X: Data,
         y: TargetsLike = None,
         *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: PathLike | None = None,
@@ -47,14 +57,17 @@ class Fits(RowModel):
         """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
 
         Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
-        path or URL of a Zarr store; `y` is ignored; `client` a distributed.Client (None: the active one, or this
-        process's threads); `callbacks` hear how the fit goes on; `checkpoint`, a directory or URL that gets the result
-        of every pass; `resume` (True) goes on behind the last one of them, or begins where there is no checkpoint, and
-        gives the bits of a fit that was not interrupted.  The checkpoint stays until you remove it.
+        path or URL of a Zarr store; `y` is ignored; `dim`, of xarray data of any number of dimensions, the one that the
+        samples lie along: all cells of the others are features, but for those without a value in any sample; `weights`,
+        a DataArray over some of these others: features are multiplied by its square root in the model, and results
+        are given without; `client` a distributed.Client (None: the active one, or this process's threads);
+        `callbacks` hear how the fit goes on; `checkpoint`, a directory or URL that gets the result of every pass;
+        `resume` (True) goes on behind the last one of them, or begins where there is no checkpoint, and gives the bits
+        of a fit that was not interrupted.  The checkpoint stays until you remove it.
         Errors: DataError naming row, column and block; PlanError before data move; StoreError for a checkpoint of
         another fit, with what differs; warns ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning.
         """
-        return self._fit(self._given(X), client, callbacks, checkpoint, resume)
+        return self._fit(self._given(X, dim, weights), client, callbacks, checkpoint, resume)
 
 
 class Transforms(LinearModel):
@@ -122,8 +135,8 @@ class Imputing(LinearModel):
                 "the rows of sparse data are too many to be filled in whole; transform them, and take from "
                 "inverse_transform of a few scores what is wanted"
             )
-        function = self._rows(function)
-        return self._mapped(X, function, name, **self._feature_axis(), holes=True, targets=targets, **options)
+        options |= {"power": 2 if function is incomplete.imputed_variances else 1, "targets": targets, "holes": True}
+        return self._mapped(X, self._rows(function), name, **self._feature_axis(), **options)
 
 
 class Imputes(Imputing):
@@ -170,14 +183,15 @@ class Imputes(Imputing):
 class Reconstructs(LinearModel):
     """Models that lead back from latent variables to features."""
 
-    def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any]:
+    def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
         """What the model expects of the features for given latent variables: E[x|z] = Wz + μ.
 
         Parameters: `Z` (n, K) scores.
-        Returns: (n, D), in units of the features.
+        Returns: (n, D), in units of the features; a DataArray over the dimensions of the features where the fit had
+        several of them, and where it had a DataArray and `Z` is one.
         Errors: NotFittedError; DataError for another number of components, or for their labels in another order.
         """
-        return np.asarray(self._latent(Z) @ self.components_ + self.mean_)
+        return self._over_features(np.asarray(self._latent(Z) @ self.components_ + self.mean_), Z)
 
     def get_covariance(self) -> Array:
         """The model's covariance of the features, C = WWᵀ + σ²I.
@@ -191,10 +205,11 @@ class Reconstructs(LinearModel):
 class Draws(LinearModel):
     """Models that samples are drawn from."""
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64]:
+    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64] | xr.DataArray:
         """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
-        Returns: (n_samples, D), in units of the features. Errors: NotFittedError.
+        Returns: (n_samples, D), in units of the features; a DataArray over the dimensions of the features where the
+        fit had several of them. Errors: NotFittedError.
         """
-        return self._drawn(n_samples, random_state)
+        return self._over_features(self._drawn(n_samples, random_state))

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import AxisLabels
+from dlatent.arrays import AxisLabels, Grid
 from dlatent.errors import DataError
+from dlatent.estimators.grid import features_of, flattened, grid_of, require_grid, spread, units
 from dlatent.estimators.inputs import Rows
 
 
@@ -23,28 +24,77 @@ class Unwrapped:
     original: xr.DataArray | None
 
 
-def unwrap(data: Any) -> Unwrapped:
-    """Take the data out of a DataArray, a Dataset with one two-dimensional variable, or a data frame; others pass.
+def unwrap(
+    data: Any, *, dim: str | None = None, weights: xr.DataArray | None = None, known: Grid | None = None
+) -> Unwrapped:
+    """Take the data out of a DataArray, a Dataset with one variable that can be meant, or a data frame; others pass.
 
-    Raises DataError for a DataArray that has not two dimensions, a Dataset with none or several candidates, or a data
-    frame of which some columns only are named by texts.
+    Parameters: `dim` and `weights`, of a fit: the dimension of the samples, and weights of the cells of the others;
+    `known`, the grid of the features that a model was fitted to.
+    Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
+    or a data frame of which some columns only are named by texts.
     """
     if isinstance(data, xr.Dataset):
-        names = [str(name) for name, v in data.data_vars.items() if v.ndim == 2 and v.dtype.kind in "fiub"]
-        if len(names) != 1:
-            raise DataError(
-                f"the Dataset has {len(names)} two-dimensional variables {names}; pass one of them, as ds[name]"
-            )
-        data = data[names[0]]
-    if is_frame(data):
-        return _unwrap_frame(data)
+        data = _only_variable(data, dim, known)
     if not isinstance(data, xr.DataArray):
-        return Unwrapped(data, None, None)
-    if data.ndim != 2:
-        raise DataError(f"the DataArray {data.name!r} has dimensions {data.dims}; expected samples × features")
-    dims = (str(data.dims[0]), str(data.dims[1]))
-    labels = AxisLabels(dims, _coordinate(data, dims[0]), _coordinate(data, dims[1]))
-    return Unwrapped(data.data, labels, data)
+        _require_unlabelled(data, dim, weights, known)
+        return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
+    if known is not None:
+        return _unwrapped(data, require_grid(data, known), known)
+    if dim is None:
+        if data.ndim != 2:
+            raise DataError(
+                f"the DataArray {data.name!r} has dimensions {data.dims}; expected samples × features: say which "
+                "dimension the samples lie along, as in fit(X, dim='time'), or stack the others into one"
+            )
+        rows = str(data.dims[0])
+    elif dim not in data.dims or data.ndim < 2:
+        raise DataError(f"dim is {dim!r}; the DataArray {data.name!r} has dimensions {data.dims}, one for samples")
+    else:
+        rows = dim
+    grid = grid_of(data, rows)
+    if dim is not None or weights is not None:
+        grid = features_of(data, rows, grid, weights)
+    return _unwrapped(data, rows, grid)
+
+
+def _require_unlabelled(data: Any, dim: str | None, weights: Any, known: Grid | None) -> None:
+    """Refuse what only an input with named dimensions can be asked for. Raises DataError."""
+    if dim is not None or weights is not None:
+        given = "weights" if dim is None else "dim"
+        raise DataError(
+            f"{given} is for an xarray DataArray or Dataset, and the data are of type {type(data).__name__}"
+        )
+    if known is not None and known.scale is not None:
+        raise DataError("the model was fitted with weights of the features; give new data as a DataArray, too")
+
+
+def _only_variable(data: xr.Dataset, dim: str | None, known: Grid | None) -> xr.DataArray:
+    """The variable of a Dataset that is meant. Raises DataError where there are none or several."""
+    axes = len(known.dims) + 1 if known is not None else None if dim is not None else 2
+    names = [
+        str(name)
+        for name, v in data.data_vars.items()
+        if v.dtype.kind in "fiub" and (v.ndim == axes if axes else dim in v.dims and v.ndim > 1)
+    ]
+    if len(names) != 1:
+        kind = {2: "two-dimensional variables", None: f"variables over {dim!r} and other dimensions"}
+        raise DataError(
+            f"the Dataset has {len(names)} {kind.get(axes, f'variables of {axes} dimensions')} {names}; pass one of "
+            "them, as ds[name]" + ("" if dim or known else ", and for more dimensions that of the samples as dim=…")
+        )
+    return data[names[0]]
+
+
+def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
+    """The data with samples along the dimension `rows`."""
+    turned = data.transpose(rows, ...)
+    columns, names = "feature" if rows != "feature" else "cell", None
+    if len(grid.dims) == 1:
+        columns = str(turned.dims[1])
+        names = _coordinate(data, columns) if grid.kept is None and not grid.levels else None
+    labels = AxisLabels((rows, columns), _coordinate(data, rows), names, grid=grid)
+    return Unwrapped(flattened(turned, grid), labels, turned)
 
 
 def is_frame(data: Any) -> bool:
@@ -92,12 +142,29 @@ def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
     return values.values
 
 
-def wrap_rows(values: Rows, like: Unwrapped, columns: str, names: npt.NDArray[Any], *, name: str) -> Rows:
-    """Rows of results as a DataArray with the samples' dimension and coordinates, where the input was one."""
+def wrap_rows(
+    values: Rows,
+    like: Unwrapped,
+    columns: str,
+    names: npt.NDArray[Any],
+    *,
+    name: str,
+    grid: Grid | None = None,
+    power: int = 1,
+) -> Rows:
+    """Rows of results as a DataArray with the samples' dimension and coordinates, where the input was one.
+
+    Where the columns are features, `grid` is theirs, over whose dimensions the results are spread then, and `power`
+    that of their units.
+    """
     if like.original is None:
         return values
-    dim = str(like.original.dims[0])
-    coords = {str(key): value for key, value in like.original.coords.items() if value.dims == (dim,)}
+    rows, *others = map(str, like.original.dims)
+    own = like.original.coords.to_dataset().drop_dims(others, errors="ignore")
+    coords = own.drop_vars([key for key, found in own.coords.items() if not found.dims]).coords
     if values.ndim == 1:
-        return xr.DataArray(values, dims=(dim,), coords=coords, name=name)
-    return xr.DataArray(values, dims=(dim, columns), coords={**coords, columns: names}, name=name)
+        return xr.DataArray(values, dims=(rows,), coords=coords, name=name)
+    found = xr.DataArray(values, dims=(rows, columns), coords=coords, name=name)
+    if grid is None:
+        return found.assign_coords({columns: names})
+    return spread(found, columns, grid, 0).assign_attrs(units(grid, power))

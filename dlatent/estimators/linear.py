@@ -14,6 +14,7 @@ from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.estimators.base import Given, LatentVariableModel
+from dlatent.estimators.grid import over_features
 from dlatent.estimators.inputs import Data, Rows
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.outcome import Outcome
@@ -25,10 +26,10 @@ from dlatent.linear_gaussian.missing_entries import incomplete
 class RowModel(LatentVariableModel):
     """A model of samples × features."""
 
-    def _given(self, X: Data) -> Given:
+    def _given(self, X: Data, dim: str | None = None, weights: xr.DataArray | None = None) -> Given:
         """The data of a fit, which the model can be fitted to."""
         self._check_hyperparameters()
-        source, _ = open_input(X)
+        source, _ = open_input(X, dim=dim, weights=weights)
         self._check_shape(source)
         return Given(source)
 
@@ -44,7 +45,11 @@ class RowModel(LatentVariableModel):
         """The dimension of results that have a column for each feature, and its labels."""
         labels = self._require_fitted().labels
         names = np.arange(self.n_features_in_) if labels.features is None else np.asarray(labels.features)
-        return {"columns": labels.dims[1], "names": names}
+        return {"columns": labels.dims[1], "names": names, "grid": labels.grid}
+
+    def _over_features(self, rows: Array, like: Any = None) -> Array | xr.DataArray:
+        """Rows of features (n, D) as the data of the fit had them; see `over_features`."""
+        return over_features(rows, self._require_fitted().labels, like)
 
 
 class LinearModel(RowModel):

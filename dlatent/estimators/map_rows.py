@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, Block, DataSource, Features
+from dlatent.arrays import Array, Block, DataSource, Features, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
@@ -33,11 +33,18 @@ RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their targets (n, L') or None → (n, width)."""
 
 
-def open_input(data: Data) -> tuple[DataSource, Unwrapped]:
-    """Open any input, with the labels that xarray or the store gives it."""
-    like = unwrap(data)
+def open_input(
+    data: Data, *, dim: str | None = None, weights: Any = None, known: Grid | None = None
+) -> tuple[DataSource, Unwrapped]:
+    """Open any input, with the labels that xarray or the store gives it; other parameters as in `unwrap`."""
+    like = unwrap(data, dim=dim, weights=weights, known=known)
+    return source_of(like), like
+
+
+def source_of(like: Unwrapped) -> DataSource:
+    """The source of plain data with the labels that they came with."""
     source = open_source(like.data)
-    return (source if like.labels is None else replace(source, labels=like.labels)), like
+    return source if like.labels is None else replace(source, labels=like.labels)
 
 
 class RowWork(NamedTuple):
@@ -76,6 +83,10 @@ def _without_targets(features: Features, function: RowFunction, single: bool) ->
     return values[:, None] if single else values
 
 
+def _in_own_units(features: Features, targets: Array | None, function: RowFunction, scale: Array) -> Array:
+    return function(features, targets) / scale
+
+
 def _keeping(function: Any, single: bool) -> Callable[[Features], Array]:
     """The function of rows alone, with a place for what it compares them with."""
     return partial(_without_targets, function=function.keeping(Shelf()), single=single)
@@ -89,6 +100,8 @@ def map_rows(
     columns: str,
     names: npt.NDArray[Any] | None,
     name: str,
+    grid: Grid | None = None,
+    power: int = 1,
     targets: Array | None = None,
     out: PathLike | None = None,
     overwrite: bool = False,
@@ -98,15 +111,19 @@ def map_rows(
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
-    second axis (names None: one number per row); `targets` (N, L') encoded; `out`, a Zarr store to be written instead
-    of memory; `resume`, whether an interrupted call leaves what it has written to the next, which goes on from there.
+    second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
+    their units; `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory; `resume`, whether an
+    interrupted call leaves what it has written to the next, which goes on from there.
     Returns: an array of the input's kind, or the path of the written store.
     """
     if out is not None:
         require_writable(out, overwrite=overwrite, resume=resume)
     elif resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
-    like = unwrap(data)
+    like = unwrap(data, known=features.grid)
+    if grid is not None and grid.scale is not None:
+        function = partial(_in_own_units, function=function, scale=grid.scale**power)
+    wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
     if is_dask(like.data) and out is None and targets is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
@@ -114,8 +131,8 @@ def map_rows(
         rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), features.without_labels().check_values
         lazy = map_chunks(like.data, rows, width, check=check, shared=shared)
-        return wrap_rows(lazy[:, 0] if names is None else lazy, like, columns, _numbered(names), name=name)
-    source, like = open_input(data)
+        return wrapped(lazy[:, 0] if names is None else lazy)
+    source = source_of(like)
     features.check(source.shape, source.labels.features)
     features.check_kind(source.sparse, source.description)
     if targets is not None and len(targets) != source.shape[0]:
@@ -127,7 +144,7 @@ def map_rows(
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with connect(source, targets=targets, client=local, cache_bytes=0) as session:
         session.deliver(Pass(_collected, work.on(session), name=name), partial(_fill, values))
-    return wrap_rows(values, like, columns, _numbered(names), name=name)
+    return wrapped(values)
 
 
 def _fill(values: Array, pieces: tuple[tuple[int, Array], ...]) -> None:

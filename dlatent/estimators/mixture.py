@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.connect import Where
@@ -16,6 +17,7 @@ from dlatent.engine.session import Session
 from dlatent.errors import DataError, StoreError
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.facts import Facts, component_facts, noise_fact
+from dlatent.estimators.grid import feature_words
 from dlatent.estimators.heads import Fits
 from dlatent.estimators.hyperparameters import MixtureHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
@@ -142,7 +144,7 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         ]
 
     def _component_facts(self) -> list[Facts]:
-        names = self._feature_axis()["names"]
+        names = feature_words(self._fitted.labels, self.n_features_in_)
         total = float(self._fitted.outcome.total_variance[0]) * self.n_features_in_
         each = zip(self._mixture_names.tolist(), self._mixture.loadings, strict=True)
         return [{"mixture": m} | one for m, own in each for one in component_facts(own, names, total)]
@@ -238,14 +240,17 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._of_rows(X, mixture.reconstructions, "reconstructed", **self._feature_axis(), **options)
 
-    def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array:
+    def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array | xr.DataArray:
         """What the model expects of the features for given latent variables: E[x|z, c] = W_c z + μ_c.
 
         Parameters: `Z` (n, K) scores; `labels` (n,), of which component c each row is.
-        Returns: (n, D), in units of the features.
+        Returns: (n, D), in units of the features; over their dimensions as PPCA.inverse_transform.
         Errors: NotFittedError; DataError for another number of latent variables, or labels that are no components.
         """
-        z, chosen = self._latent(Z), np.asarray(labels)
+        return self._over_features(self._means_given(self._latent(Z), np.asarray(labels)), Z)
+
+    def _means_given(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
+        """The means of the features (n, D) given latent variables and the component of each row."""
         if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, self._mixture_names).all():
             raise DataError(
                 f"the labels must be {len(z)} whole numbers from 0 to {len(self.weights_) - 1}, as `predict` gives them"
@@ -288,7 +293,7 @@ class PPCAMixture(MixtureHyperparameters, Fits):
 
     def sample(
         self, n_samples: int = 1, *, random_state: Seed = None
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    ) -> tuple[npt.NDArray[np.float64] | xr.DataArray, npt.NDArray[np.int64]]:
         """Draw samples from the model: c ~ π, z ~ N(0, I), x = W_c z + μ_c + ε.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
@@ -301,4 +306,4 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         z = rng.standard_normal((n_samples, self.components_.shape[1]))
         spread = np.sqrt(self._mixture.noise_variance)[labels]
         noise = rng.standard_normal((n_samples, self.n_features_in_)) * spread
-        return self.inverse_transform(z, labels) + noise, labels
+        return self._over_features(self._means_given(z, labels) + noise), labels

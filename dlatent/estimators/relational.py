@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels
@@ -18,7 +17,7 @@ from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.graph_model import GraphModel
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import RelationalSupervisedHyperparameters
-from dlatent.estimators.inputs import Data, GraphLike, Mask, PathLike, Seed, TargetsLike
+from dlatent.estimators.inputs import Data, GraphLike, Mask, PathLike, TargetsLike
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.target_heads import (
     DrawsWithTargets,
@@ -65,14 +64,23 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
     Source: Li, Yeung and Zhang (2009), with errata 15–19 (docs/models/relational.md); rows are samples here.
     """
 
-    def plan(self, X: Data, y: TargetsLike = None, *, graph: GraphLike = None, client: Where = None) -> Plan:
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
         """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data.
 
-        Parameters: `X` (N, D), `graph` and `client` as in `fit`; `y` is ignored.
+        Parameters: `X` (N, D), `graph`, `dim`, `weights` and `client` as in `fit`; `y` is ignored.
         Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
         """
-        return self._plan(self._in_graph(self._given(X), graph), client)
+        return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
 
     def fit(
         self,
@@ -80,6 +88,8 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
         y: TargetsLike = None,
         *,
         graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: PathLike | None = None,
@@ -87,12 +97,13 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
     ) -> Self:
         """Fit the model to samples × features and the graph between the samples.
 
-        Parameters: `X` (N, D) and `client`, `callbacks`, `checkpoint`, `resume` as in PPCA; `graph`, what
-        `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse adjacency matrix (N, N), a Zarr store of
-        one, a networkx graph; `y` is ignored.
+        Parameters: `X` (N, D), `dim`, `weights`, `client`, `callbacks`, `checkpoint`, `resume` as in PPCA; `graph`,
+        what `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse adjacency matrix (N, N), a Zarr
+        store of one, a networkx graph; `y` is ignored.
         Errors: DataError naming row, column and block, or the edge; PlanError before data move; warns as PPCA.
         """
-        return self._fit(self._in_graph(self._given(X), graph), client, callbacks, checkpoint, resume)
+        given = self._in_graph(self._given(X, dim, weights), graph)
+        return self._fit(given, client, callbacks, checkpoint, resume)
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)): their means and covariances.
@@ -118,14 +129,6 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
         Errors: NotFittedError; DataError as in `fit`.
         """
         return joint_log_likelihood(self, X, graph, None, client, determinant)
-
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64]:
-        """Draw samples without edges: x ~ N(μ, C / (γ + α²)).
-
-        Parameters and returns as in PPCA. Errors: NotFittedError.
-        """
-        drawn = super().sample(n_samples, random_state=random_state)
-        return np.asarray(self.mean_ + (drawn - self.mean_) / np.sqrt(self._alone()))
 
 
 class RelationalSupervisedPPCA(
@@ -179,14 +182,22 @@ class RelationalSupervisedPPCA(
             )
 
     def plan(
-        self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, graph: GraphLike = None, client: Where = None
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        labelled: Mask = None,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
     ) -> Plan:
         """What `fit` would do and cost; see RelationalPPCA.plan.
 
-        Parameters: `X`, `y`, `labelled`, `graph` and `client` as in `fit`.
+        Parameters: `X`, `y`, `labelled`, `graph`, `dim`, `weights` and `client` as in `fit`.
         Returns: the plan. Errors: PlanError, DataError as in `fit`.
         """
-        return self._plan(self._in_graph(self._given_targets(X, y, labelled), graph), client)
+        return self._plan(self._in_graph(self._given_targets(X, y, labelled, dim, weights), graph), client)
 
     def fit(
         self,
@@ -195,6 +206,8 @@ class RelationalSupervisedPPCA(
         *,
         labelled: Mask = None,
         graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: PathLike | None = None,
@@ -202,13 +215,12 @@ class RelationalSupervisedPPCA(
     ) -> Self:
         """Fit the model to features, targets of all samples or of some, and the graph between the samples.
 
-        Parameters: `X`, `y`, `labelled`, `client`, `callbacks`, `checkpoint`, `resume` as in SupervisedPPCA; `graph` as
-        in RelationalPPCA.
+        Parameters: `X`, `y`, `labelled`, `dim`, `weights`, `client`, `callbacks`, `checkpoint`, `resume` as in
+        SupervisedPPCA; `graph` as in RelationalPPCA.
         Errors: DataError (also: some samples without targets where γ = 0 or there are more than 20,000), PlanError.
         """
-        return self._fit(
-            self._in_graph(self._given_targets(X, y, labelled), graph), client, callbacks, checkpoint, resume
-        )
+        given = self._in_graph(self._given_targets(X, y, labelled, dim, weights), graph)
+        return self._fit(given, client, callbacks, checkpoint, resume)
 
     def predictive_variance(self) -> Array:
         """Variance of each output of a sample without edges, given its features (L,)."""
@@ -231,20 +243,15 @@ class RelationalSupervisedPPCA(
             self._require_completable(len(targets))
         return joint_log_likelihood(self, X, graph, targets, client, determinant)
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Draw samples without edges; as in SupervisedPPCA."""
-        x, y = super().sample(n_samples, random_state=random_state)
-        scale = 1.0 / np.sqrt(self._alone())
-        return self.mean_ + (x - self.mean_) * scale, self.target_mean_ + (y - self.target_mean_) * scale
-
 
 def joint_log_likelihood(
     model: Any, X: Data, graph: GraphLike, targets: Array | None, client: Where, determinant: dict[str, Any]
 ) -> Estimate:
     """Log-likelihood of samples in a graph together, with the constant of the graph."""
     model._require_fitted()
-    source, _ = open_input(X)
-    model._known_features().check(source.shape, source.labels.features)
+    known = model._known_features()
+    source, _ = open_input(X, known=known.grid)
+    known.check(source.shape, source.labels.features)
     given = model._in_graph(Given(source), graph)
     constant = model.log_determinant(given.graph, client=client, **determinant)
     specification = model._specification

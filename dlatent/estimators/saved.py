@@ -94,7 +94,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             coords={name: (v.dims, v.values) for name, v in variables.items() if name in along and used >= {*v.dims}},
             attrs={"model": type(self).__name__, **attributes},
         )
-        return dataset.rename({"feature": feature}) if feature != "feature" and "feature" in dataset.dims else dataset
+        if "feature" not in dataset.dims:
+            return dataset
+        return self._over_dimensions(dataset.rename({"feature": feature}) if feature != "feature" else dataset)
+
+    def _over_dimensions(self, dataset: xr.Dataset) -> xr.Dataset:
+        """The same with features over the dimensions that they had in the data."""
+        return dataset
 
 
 def _parameter(value: Any) -> Any:

@@ -158,9 +158,16 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 class RowTargets(TargetModel, LinearModel):
     """A model of samples × features with targets for some of the samples."""
 
-    def _given_targets(self, X: Data, y: TargetsLike, labelled: Mask) -> Given:
+    def _given_targets(
+        self,
+        X: Data,
+        y: TargetsLike,
+        labelled: Mask,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+    ) -> Given:
         """The data of a fit and their targets."""
-        given = self._given(X)
+        given = self._given(X, dim, weights)
         return Given(given.source, self._encoded(y, labelled, given.source.shape[0], given.source.labels))
 
     def _encode_new(self, X: Data, y: TargetsLike) -> Array | None:
@@ -168,21 +175,31 @@ class RowTargets(TargetModel, LinearModel):
         self._require_fitted()
         if y is None:
             return None
-        rows = int(X.shape[0] if hasattr(X, "shape") else open_input(X)[0].shape[0])
+        known = self._fitted.labels.grid
+        rows = int(X.shape[0] if hasattr(X, "shape") and not known else open_input(X, known=known)[0].shape[0])
         return self._encoding.encode(plain_rows(y, None), rows, holes=self._missing != "raise")
 
 
 class FitsTargets(RowTargets):
     """Models that are fitted to features and targets."""
 
-    def plan(self, X: Data, y: TargetsLike = None, *, labelled: Mask = None, client: Where = None) -> Plan:
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        labelled: Mask = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
         """What `fit` would do and cost, from metadata and the targets alone.
 
-        Parameters: `X`, `y`, `labelled` and `client` as in `fit`.
+        Parameters: `X`, `y`, `labelled`, `dim`, `weights` and `client` as in `fit`.
         Returns: the plan; `str(plan)` is a page to read.
         Errors: PlanError where no solver fits in memory, with the way out; DataError as in `fit`.
         """
-        return self._plan(self._given_targets(X, y, labelled), client)
+        return self._plan(self._given_targets(X, y, labelled, dim, weights), client)
 
     def fit(
         self,
@@ -190,6 +207,8 @@ class FitsTargets(RowTargets):
         y: TargetsLike = None,
         *,
         labelled: Mask = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: PathLike | None = None,
@@ -198,11 +217,11 @@ class FitsTargets(RowTargets):
         """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
 
         Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
-        `labelled` (N,) booleans, another way to say which rows have targets; `client`, `callbacks`,
+        `labelled` (N,) booleans, another way to say which rows have targets; `dim`, `weights`, `client`, `callbacks`,
         `checkpoint`, `resume` as in PPCA.
         Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
         """
-        return self._fit(self._given_targets(X, y, labelled), client, callbacks, checkpoint, resume)
+        return self._fit(self._given_targets(X, y, labelled, dim, weights), client, callbacks, checkpoint, resume)
 
 
 class TransformsWithTargets(RowTargets):
@@ -336,11 +355,13 @@ class Predicts(RowTargets):
 class DrawsWithTargets(RowTargets):
     """Models that samples with targets are drawn from."""
 
-    def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def sample(
+        self, n_samples: int = 1, *, random_state: Seed = None
+    ) -> tuple[npt.NDArray[Any] | xr.DataArray, npt.NDArray[Any]]:
         """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
 
         Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
         Returns: features (n_samples, D) and outputs (n_samples, L). Errors: NotFittedError.
         """
         both, own = self._drawn(n_samples, random_state), self._specification.slices
-        return both[:, own[0]], self._encoding.decode(both[:, own[1]])
+        return self._over_features(both[:, own[0]]), self._encoding.decode(both[:, own[1]])

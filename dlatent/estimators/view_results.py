@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -16,6 +16,7 @@ from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import KnownFeatures, view_feature_names
+from dlatent.estimators.grid import over_features
 from dlatent.estimators.inputs import (
     Data,
     Names,
@@ -70,13 +71,19 @@ def arrangement(source: JointSource, numbers: Sequence[int], sizes: tuple[int, .
     return Arrangement(source.bounds, sizes, tuple(dense))
 
 
-def opened(views: Views, on: Names) -> tuple[dict[str, Any], dict[str, DataSource]]:
-    """The data of the views by name, and their sources."""
+def opened(
+    views: Views, on: Names, known: Mapping[str, AxisLabels] | None = None
+) -> tuple[dict[str, Any], dict[str, DataSource]]:
+    """The data of the views by name, and their sources; `known`, the labels of those that a model was fitted to."""
     data = named(views)
     sources: dict[str, DataSource] = {}
     for name, own in data.items():
+        grid = known[name].grid if known and name in known else None
+        # Of more than two dimensions that is one of samples whose labels the views share.
+        several = isinstance(own, xr.DataArray) and own.ndim > 2 and not grid
+        dim = on if several and isinstance(on, str) and on in own.dims else None
         try:
-            sources[name] = open_input(without_labels(own, on))[0]
+            sources[name] = open_input(without_labels(own, on), dim=dim, known=grid)[0]
         except DataError as error:
             raise type(error)(f"view {name!r}: {error}") from error
     return data, sources
@@ -114,7 +121,8 @@ class ViewResults(LatentVariableModel):
     def _known_view(self, view: str) -> KnownFeatures:
         """What the model asks of new data of a view."""
         width = self._specification.sizes[self._number(view)]
-        return KnownFeatures(type(self).__name__, width, self._view_labels[view].features, view)
+        labels = self._view_labels[view]
+        return KnownFeatures(type(self).__name__, width, labels.features, view, grid=labels.grid)
 
     def _alone(
         self, view: str, data: Data, function: Any, columns: str, names: Any, name: str, **options: Any
@@ -126,7 +134,8 @@ class ViewResults(LatentVariableModel):
 
     def _samples(self, views: Views, correspondence: Pairing, on: Names) -> JointSamples:
         """Joint samples of new data; those of one view are its rows."""
-        data, sources = opened(views, on)
+        self._require_fitted()
+        data, sources = opened(views, on, self._view_labels)
         for name in sources:
             self._number(name)
         for name, own in sources.items():
@@ -259,6 +268,7 @@ class ViewResults(LatentVariableModel):
         number, labels = self._number(to_view), self._view_labels.get(to_view, AxisLabels())
         names = np.arange(self._specification.sizes[number]) if labels.features is None else labels.features
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
+        options["grid"] = labels.grid
         function = partial(view_predictions, other=number)
         columns = labels.dims[1]
         mean = self._alone(from_view, data, function, columns, np.asarray(names), "reconstructed", **options)
@@ -273,15 +283,16 @@ class ViewResults(LatentVariableModel):
         nothing = np.zeros((0, self._n_features_out))
         return predict_view(nothing, about, self._number(to_view), self._parameters, self._specification).variance
 
-    def inverse_transform(self, Z: ScoresLike, view: str) -> npt.NDArray[Any]:
+    def inverse_transform(self, Z: ScoresLike, view: str) -> npt.NDArray[Any] | xr.DataArray:
         """What the model expects of a view for given latent variables: E[x_v | z] = W_v z + μ_v.
 
         Parameters: `Z` (n, K) scores; `view`, its name.
-        Returns: (n, D_v), in units of the features.
+        Returns: (n, D_v), in units of the features; over their dimensions as PPCA.inverse_transform.
         Errors: NotFittedError; DataError for an unknown view or another number of components.
         """
         own, scores = self._specification.slices[self._number(view)], self._latent(Z)
-        return np.asarray(scores @ self._parameters.loadings[own].T + self._parameters.mean[own])
+        rows = np.asarray(scores @ self._parameters.loadings[own].T + self._parameters.mean[own])
+        return over_features(rows, self._view_labels.get(view, AxisLabels()), Z)
 
     def score_samples(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None

@@ -18,6 +18,7 @@ from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.facts import Facts, component_facts, total_variance
+from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, restored_grid
 from dlatent.estimators.inputs import Names, Pairing, PathLike, TargetsLike, Views
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import JointSamples, ViewResults, arrangement, opened
@@ -30,6 +31,7 @@ from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.views import Arrangement
 from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint
+from dlatent.stores.schema import GRID
 
 
 class CorrespondenceModel(ViewResults):
@@ -68,6 +70,9 @@ class CorrespondenceModel(ViewResults):
         names = self.view_names_
         sizes = self._specification.sizes[: len(names)]
         found = super()._variables(whole=whole) | {"feature_view": np.repeat(np.array(names), sizes)}
+        grids = [self._view_labels[name].grid for name in names] if whole else []
+        for number, grid in enumerate(grids):
+            found |= grid_variables(grid, _of_view(number)) if grid else {}
         own = [self._view_labels[name].features for name in names]
         if any(labels is not None for labels in own):
             texts = [np.arange(n) if x is None else x for x, n in zip(own, sizes, strict=True)]
@@ -76,14 +81,17 @@ class CorrespondenceModel(ViewResults):
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         labels = [self._view_labels[name] for name in self.view_names_]
-        more = {"view_dims": [list(own.dims) for own in labels], "view_labels": [kind_of(own) for own in labels]}
+        more: dict[str, Any] = {
+            "view_dims": [list(own.dims) for own in labels],
+            "view_labels": [kind_of(own) for own in labels],
+            "grids": [grid_attributes(own.grid) if own.grid else None for own in labels],
+        }
         return super()._attributes(whole=whole) | (more if whole else {})
 
     def _component_facts(self) -> list[Facts]:
         names, sizes = list[str](), self._specification.sizes
         for view, width in zip(self.view_names_, sizes, strict=False):
-            labels = self._view_labels[view].features
-            names += [f"{view} {name}" for name in (range(width) if labels is None else labels)]
+            names += [f"{view} {name}" for name in feature_words(self._view_labels[view], width)]
         total = total_variance(self._fitted.outcome, self._specification, len(self.view_names_))
         return component_facts(self._parameters.loadings[self._own], names, total)
 
@@ -94,11 +102,13 @@ class CorrespondenceModel(ViewResults):
             self._specification.slices[: len(self.view_names_)],
             attributes["view_dims"],
             attributes["view_labels"],
+            attributes.get("grids", [None] * len(self.view_names_)),
             strict=True,
         )
-        for name, (at, dims, kind) in zip(self.view_names_, own, strict=True):
+        for number, (name, (at, dims, kind, saved)) in enumerate(zip(self.view_names_, own, strict=True)):
             features = values["feature"][at].astype(kind) if kind else None
-            self._view_labels[name] = AxisLabels((dims[0], dims[1]), None, features)
+            grid = restored_grid(values, saved, _of_view(number)) if saved else None
+            self._view_labels[name] = AxisLabels((dims[0], dims[1]), None, features, grid=grid)
 
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
         source = joint_source(given.source)
@@ -161,11 +171,12 @@ class CorrespondenceModel(ViewResults):
         """Fit the model to all samples: those of several views, and those that have only one.
 
         Parameters: `views`, a mapping from names to data (N_v, D_v), or a list of them, each of any kind that
-        `dlatent.stores.open` takes; `y` is ignored; `correspondence`, pairs of rows (m, 2) for two views, or a table
-        (m, views) of rows, −1 where a sample lacks a view (an array, a data frame with a column for each view, a
-        DataArray): the other rows of a view are samples that have no other; `on`, instead, the name of labels that
-        the views share (an xarray coordinate, an index or a column), or a mapping from views to labels; `client`,
-        `callbacks`, `checkpoint`, `resume` as in PPCA.
+        `dlatent.stores.open` takes, or an xarray Dataset, whose variables are the views; a view of more than two
+        dimensions has its samples along the dimension `on`; `y` is ignored; `correspondence`, pairs of rows (m, 2) for
+        two views, or a table (m, views) of rows, −1 where a sample lacks a view (an array, a data frame with a column
+        for each view, a DataArray): the other rows of a view are samples that have no other; `on`, instead, the name
+        of labels that the views share (an xarray coordinate, an index or a column), or a mapping from views to labels;
+        `client`, `callbacks`, `checkpoint`, `resume` as in PPCA.
         Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
         """
         return self._fit(self._given(self._to_fit(views, correspondence, on)), client, callbacks, checkpoint, resume)
@@ -197,6 +208,11 @@ def joint_source(source: DataSource) -> JointSource:
     """The data of a fit, which are joint samples."""
     assert isinstance(source, JointSource)
     return source
+
+
+def _of_view(number: int) -> str:
+    """How names begin of what is saved of the grid of a view."""
+    return f"{GRID}{number}_"
 
 
 def kind_of(labels: AxisLabels) -> str:

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import secrets
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +43,9 @@ RESULT = "result"
 
 GRAPHS = ("graph", "links")
 """Kinds of the stores that hold edges, today and in format 1."""
+
+DATA_KINDS = ("data", "matrix", *GRAPHS)
+"""Kinds of the stores that hold data; all others hold results."""
 
 
 @contextlib.contextmanager
@@ -170,7 +174,10 @@ def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) ->
     group, mark = zarr.open_group(location, mode="r+", use_consolidated=False), secrets.token_bytes(8)
     for _, member in group.members(max_depth=None):
         seal(member, location, mark)
-    _mark(group, cast(Mapping[str, Any], group.attrs[MARKER]), complete=True)
+    marker = cast(Mapping[str, Any], group.attrs[MARKER])
+    _mark(group, marker, complete=True)
+    if marker.get("kind") not in DATA_KINDS:
+        _consolidate(group)
     seal(group, location, mark)
     path = local_path(target)
     if path is not None:
@@ -180,6 +187,16 @@ def finish(location: str, target: str | os.PathLike[str], *, overwrite: bool) ->
         else:
             Path(location).rename(path)
         release(location)
+
+
+def _consolidate(group: zarr.Group) -> None:
+    """Repeat all metadata at the root, where xarray looks for them first.
+
+    Nobody changes a result, so that they do not go stale, as they would beside data; dlatent does not read them.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Consolidated metadata")  # that they are no part of Zarr v3 yet
+        zarr.consolidate_metadata(group.store)
 
 
 def abandon(location: str) -> None:

@@ -1,7 +1,7 @@
 """Saved results: a Zarr v3 store with named variables and JSON attributes; no pickle, versioned, whole or absent.
 
 Laws (tested in tests/stores/test_stores_results.py): what `load` returns equals what `save` was given, to the last bit;
-`xarray.open_zarr(path, consolidated=False)` opens the same store.
+`xarray.open_zarr(path)` opens the same store.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ TRUTH = "b"
 TEXT = "U"
 TIME = "mM"
 ANY = REAL + WHOLE + TRUTH + TEXT + TIME
+GRID = "grid_"
+"""How names begin that a model gives to coordinates of its users, and to their dimensions."""
 KIND_NAMES = {
     REAL: "floating point",
     WHOLE: "integers",
@@ -62,10 +64,13 @@ def register(name: str, dims: Iterable[str], kinds: str, meaning: str) -> None:
         raise ValueError(f"the variable {name!r} is already registered with dimensions {known.dims}")
 
 
-def named(values: Mapping[str, npt.NDArray[Any]]) -> dict[str, Variable]:
+def named(values: Mapping[str, npt.NDArray[Any] | Variable]) -> dict[str, Variable]:
     """Values as variables, with the dimensions that the registry has for their names; `check` refuses other names."""
     dims = {name: REGISTRY[name].dims if name in REGISTRY else () for name in values}
-    return {name: Variable(dims[name], np.asarray(value)) for name, value in values.items()}
+    return {
+        name: value if isinstance(value, Variable) else Variable(dims[name], np.asarray(value))
+        for name, value in values.items()
+    }
 
 
 def check(variables: Mapping[str, Variable], place: str) -> None:
@@ -109,6 +114,8 @@ def check_values(variables: Mapping[str, Variable], place: str) -> None:
 
 def _check_one(name: str, variable: Variable, place: str) -> None:
     specified = REGISTRY.get(name)
+    if name.startswith(GRID) and all(dim.startswith(GRID) for dim in variable.dims):
+        specified = Specified(variable.dims, ANY, "coordinates of the dimensions over which the features lie")
     if specified is None:
         raise StoreError(
             f"{place}: unknown variable {name!r}; known are {', '.join(sorted(REGISTRY))}; add it to "
@@ -197,6 +204,12 @@ _VARIABLES = (
     ("pass_cached", "pass", WHOLE, "blocks that came from a cache"),
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
 )
+
+UNITS = {
+    **dict.fromkeys(("loadings", "mean", "mixture_loadings", "mixture_mean"), 1),
+    **dict.fromkeys(("feature_noise_variance", "feature_noise_floor", "mixture_feature_noise_variance"), 2),
+}
+"""Variables along the features that have their units, or the square of them."""
 
 FINITE = frozenset(
     (

@@ -171,7 +171,7 @@ def test_results_go_into_a_store(kind, with_y, stored, tmp_path):
     out = SEMI.transform(data, out=tmp_path / "z.zarr", **options)
     assert out == str(tmp_path / "z.zarr")
     expected = SEMI.transform(X, *options.values())
-    written = xr.open_zarr(out, consolidated=False)["scores"]
+    written = xr.open_zarr(out)["scores"]
     rows = "doc" if kind.startswith("xarray") else "sample"
     assert written.dims == (rows, "component")
     np.testing.assert_allclose(written.values, expected, rtol=1e-9, atol=1e-10)

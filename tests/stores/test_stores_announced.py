@@ -123,7 +123,7 @@ def test_texts_that_are_not_there(version: int, count: int, tmp_path: Path) -> N
 def test_texts_of_a_model_and_of_an_array_of_any_length(tmp_path: Path) -> None:
     model = dlatent.PPCA(2).fit(np.random.default_rng(0).normal(size=(30, 4)), client="serial")
     model.save(tmp_path / "m.zarr")
-    path = next(path.parent for path in (tmp_path / "m.zarr").rglob("zarr.json") if '"string"' in path.read_text())
+    path = next(path.parent for path in (tmp_path / "m.zarr").glob("*/zarr.json") if '"string"' in path.read_text())
     body = PACK["zstd"](announcing((1 << 32) - 1))
     (path / "c/0").write_bytes(body + crc32c(body).to_bytes(4, "little"))
     refused(lambda: dlatent.load(tmp_path / "m.zarr"), f"{path.name}.* announces 4,294,967,295 texts")

@@ -100,7 +100,9 @@ def test_numpy_scalars_and_nan_attributes(tmp_path: Path) -> None:
 
 def test_xarray_opens_the_store(tmp_path: Path) -> None:
     save(tmp_path / "m.zarr", kind="ppca", attributes=ATTRIBUTES, variables=VARIABLES)
-    data = xr.open_zarr(tmp_path / "m.zarr", consolidated=False).load()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = xr.open_zarr(tmp_path / "m.zarr").load()
     for name in ("loadings", "mean", "noise_variance", "at_floor", "class_counts"):
         assert data[name].dims == VARIABLES[name].dims
         np.testing.assert_array_equal(data[name].values, VARIABLES[name].values)

@@ -1,0 +1,258 @@
+"""Features over several dimensions: how they become the one axis of the models, and how results come back.
+
+Laws (tests/estimators/test_estimators_grid.py): `spread` of what `flattened` gives is the input, NaN where no cell is a
+feature; a fit to an array of any number of dimensions is, to the bit, that of the matrix that a user would stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array, AxisLabels, Coordinate, Grid
+from dlatent.errors import DataError
+from dlatent.stores.schema import GRID, UNITS, Variable
+
+
+def grid_of(data: xr.DataArray, dim: str) -> Grid:
+    """The grid of all dimensions of an array but one."""
+    dims = tuple(str(name) for name in data.dims if name != dim)
+    own = data.coords.to_dataset().drop_dims(dim, errors="ignore")
+    levels = {
+        str(name): tuple(str(level) for level in index.names)
+        for name, index in own.indexes.items()
+        if index.nlevels > 1 and name in own.dims
+    }
+    own = own.reset_index(list(levels))
+    coords = {
+        str(name): Coordinate(tuple(map(str, found.dims)), np.asarray(found.values), plain_attributes(found.attrs))
+        for name, found in own.coords.items()
+        if found.dims
+    }
+    shape = tuple(int(data.sizes[name]) for name in dims)
+    # xarray calls a Dask array without a name of its own by its token.
+    name = None if data.name is None or data.name == getattr(data.data, "name", None) else str(data.name)
+    return Grid(dims, shape, coords, levels, name, plain_attributes(data.attrs))
+
+
+def plain_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """The attributes that JSON can hold; those of netCDF are numbers, arrays of numbers and texts."""
+    found = {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in attrs.items()}
+    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str | list)}
+
+
+def flattened(data: xr.DataArray, grid: Grid) -> Any:
+    """The values as samples × features, NumPy or Dask; the first dimension is that of the samples."""
+    whole = data.data if len(grid.dims) == 1 else data.transpose(data.dims[0], *grid.dims).data
+    rows = whole if len(grid.dims) == 1 else whole.reshape(whole.shape[0], -1)
+    rows = rows if grid.kept is None else rows[:, grid.kept]
+    if grid.scale is None:
+        return rows
+    return rows * grid.scale.astype(rows.dtype if rows.dtype.kind == "f" else np.float64)
+
+
+def require_grid(data: xr.DataArray, grid: Grid) -> str:
+    """The dimension of the samples in new data, whose other dimensions must be those of the grid.
+
+    Errors: DataError for other dimensions, lengths or coordinates.
+    """
+    dims = [str(name) for name in data.dims]
+    if grid.plain and len(dims) == 2 and grid.dims[0] not in dims:
+        return dims[0]
+    rest = [name for name in dims if name not in grid.dims]
+    if len(rest) != 1 or len(dims) != len(grid.dims) + 1:
+        raise DataError(
+            f"the DataArray {data.name!r} has dimensions {tuple(dims)}; the model was fitted to features over "
+            f"{grid.dims}, so give these and one of samples"
+        )
+    for name, length in zip(grid.dims, grid.shape, strict=True):
+        if data.sizes[name] != length and not grid.plain:
+            raise DataError(
+                f"the dimension {name!r} has length {data.sizes[name]}; the model was fitted to {length}; take the "
+                "same cells, for example by X.sel or X.interp"
+            )
+    # Labels of features that are one dimension as it came are checked as names are (`KnownFeatures`).
+    checked = [name for dim in grid.dims for name in grid.levels.get(dim, () if grid.plain else (dim,))]
+    for name in checked:
+        if name not in grid.coords or name not in data.coords:
+            continue
+        known, given = grid.coords[name].values, data.coords[name].values
+        if len(known) != len(given):
+            continue
+        close = np.isclose(known, given) if known.dtype.kind == given.dtype.kind == "f" else known == given
+        if not np.all(close):
+            at = int(np.flatnonzero(~np.asarray(close))[0])
+            raise DataError(
+                f"the coordinate {name!r} is {given[at]} at position {at}, where the model was fitted to {known[at]}; "
+                f"bring X to the same coordinates in the same order, for example by X.sortby({name!r}) or X.interp"
+            )
+    return rest[0]
+
+
+def features_of(data: xr.DataArray, dim: str, grid: Grid, weights: xr.DataArray | None) -> Grid:
+    """The grid with the cells that are features: those with a value in some sample and a weight above 0.
+
+    Where the first sample lacks a cell, all samples are looked at.
+    Errors: DataError for weights that are none, or where no cell is a feature.
+    """
+    good = np.ones(grid.shape, dtype=bool)
+    first = data.isel({dim: 0}).transpose(*grid.dims)
+    if np.asarray(first.isnull()).any():
+        good = ~np.asarray(data.isnull().all(dim).transpose(*grid.dims))
+    scale = None
+    if weights is not None:
+        given = _weights(weights, first)
+        good &= given > 0
+        scale = np.sqrt(given)
+    kept = np.flatnonzero(good)
+    if not len(kept):
+        raise DataError(
+            f"no cell of the DataArray {data.name!r} has a value" + (" and a weight" if weights is not None else "")
+        )
+    return replace(grid, kept=None if good.all() else kept, scale=None if scale is None else scale.ravel()[kept])
+
+
+def _weights(weights: Any, like: xr.DataArray) -> npt.NDArray[np.float64]:
+    """Weights of all cells. Errors: DataError."""
+    if not isinstance(weights, xr.DataArray):
+        raise DataError(f"weights are of type {type(weights).__name__}; give a DataArray over some of the dimensions")
+    other = [str(name) for name in weights.dims if name not in like.dims]
+    if other:
+        raise DataError(f"weights have the dimension {other[0]!r}; the features have {tuple(map(str, like.dims))}")
+    try:
+        both = xr.align(weights, like, join="exact")[0].broadcast_like(like).transpose(*like.dims)
+    except ValueError as error:
+        raise DataError(f"weights have other coordinates than the data: {error}") from error
+    values = np.asarray(both, dtype=np.float64)
+    if not (np.isfinite(values) & (values >= 0)).all():
+        raise DataError("weights must be finite numbers of at least 0; some are not")
+    return values
+
+
+def spread(values: xr.DataArray, feature: str, grid: Grid, power: int = 1) -> xr.DataArray:
+    """Values along the features over the dimensions of the grid, in the units of the input.
+
+    Parameters: `power`, the power of the features' units that the values have, 0 for none.
+    Returns: the dimensions of the grid, with their coordinates, in place of that of the features; where a cell is no
+    feature NaN, of whole numbers and truth values 0.
+    """
+    order = [name for own in values.dims for name in (grid.dims if own == feature else (str(own),))]
+    lead = [str(name) for name in values.dims if name != feature]
+    values = values.transpose(*lead, feature)
+    if grid.scale is not None and power:
+        values = values / xr.DataArray(grid.scale**power, dims=feature)
+    values = values.drop_vars(feature, errors="ignore")
+    if grid.kept is not None:
+        place = np.full(int(np.prod(grid.shape)), -1)
+        place[grid.kept] = np.arange(len(grid.kept))
+        taken, known = values.isel({feature: np.maximum(place, 0)}), xr.DataArray(place >= 0, dims=feature)
+        values = taken.where(known) if taken.dtype.kind == "f" else taken.where(known, taken.dtype.type(0))
+    sizes = [values.sizes[name] for name in lead]
+    found = xr.DataArray(
+        values.data.reshape(*sizes, *grid.shape), dims=[*lead, *grid.dims], coords=values.coords, name=values.name
+    )
+    return found.transpose(*order).assign_coords(_coordinates(grid))
+
+
+def spread_all(dataset: xr.Dataset, feature: str, grid: Grid) -> xr.Dataset:
+    """A Dataset of results with all its variables along the features over the dimensions of the grid."""
+    about, found = grid.attrs.get("long_name", grid.name), {}
+    for name, values in dataset.data_vars.items():
+        if feature not in values.dims:
+            continue
+        power = UNITS.get(str(name), 0)
+        words = {"long_name": str(name).replace("_", " ") + (f" of {about}" if about else "")}
+        own = spread(values.reset_coords(drop=True), feature, grid, power)
+        found[name] = own.assign_attrs({**units(grid, power), **words})
+    return dataset.drop_dims(feature).assign(found)[list(dataset.data_vars)].assign_attrs(dataset.attrs)
+
+
+def _coordinates(grid: Grid) -> xr.Coordinates:
+    """The coordinates of a grid, with its multi-indexes."""
+    own = {name: (found.dims, found.values, dict(found.attrs)) for name, found in grid.coords.items()}
+    indexes: dict[Any, Any] = {dim: list(names) for dim, names in grid.levels.items()}
+    return xr.Dataset(coords=own).set_index(indexes).coords
+
+
+def over_features(rows: Array, labels: AxisLabels, like: Any = None) -> Array | xr.DataArray:
+    """Rows of features (n, D) as a DataArray over the dimensions that the features had in the data of a fit.
+
+    Where that was one dimension as it came, only if `like`, whose rows they belong to, is a DataArray.
+    """
+    grid, named = labels.grid, like if isinstance(like, xr.DataArray) else None
+    if grid is None or (grid.plain and named is None):
+        return rows
+    found = xr.DataArray(rows, dims=("sample", labels.dims[1]), name=grid.name)
+    if named is not None:
+        own = named.coords.to_dataset().drop_dims([named.dims[1]], errors="ignore")
+        found = found.rename({"sample": named.dims[0]}).assign_coords(own.coords)
+    return spread(found, labels.dims[1], grid).assign_attrs(grid.attrs)
+
+
+def units(grid: Grid, power: int) -> dict[str, Any]:
+    """The attributes of the input for values in its units, or in a power of them."""
+    if power == 1:
+        return dict(grid.attrs)
+    return {"units": f"({grid.attrs['units']})^{power}"} if power and "units" in grid.attrs else {}
+
+
+def feature_words(labels: AxisLabels, features: int) -> Sequence[Any] | npt.NDArray[Any]:
+    """What to call each of so many features: by their labels, by their coordinates in a grid, or by their numbers."""
+    if labels.features is not None:
+        return np.asarray(labels.features)
+    if labels.grid is None or (labels.grid.plain and not labels.grid.levels):
+        return np.arange(features)
+    return _spelled(labels.grid, features)
+
+
+def _spelled(grid: Grid, features: int) -> list[str]:
+    """A name for each feature, by its coordinates: "lat=50.5 lon=3"."""
+    places = np.unravel_index(np.arange(features) if grid.kept is None else grid.kept, grid.shape)
+    columns = []
+    for dim, at in zip(grid.dims, places, strict=True):
+        for name in grid.levels.get(dim, (dim,)):
+            values = grid.coords[name].values[at] if name in grid.coords else at
+            columns.append([f"{name}={value}" for value in values.tolist()])
+    return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:
+    """The arrays of a grid, to be saved; see `grid_attributes`."""
+    found = {
+        f"{prefix}{number}": Variable(tuple(f"{prefix}{dim}" for dim in own.dims), own.values, {"name": name})
+        for number, (name, own) in enumerate(grid.coords.items())
+    }
+    optional = {"kept": grid.kept, "scale": grid.scale}
+    own_axis = (f"{prefix}features",)
+    return found | {
+        f"{prefix}{name}": Variable(own_axis, values) for name, values in optional.items() if values is not None
+    }
+
+
+def grid_attributes(grid: Grid) -> dict[str, Any]:
+    """What else a grid is, as JSON values."""
+    return {
+        "dims": list(grid.dims),
+        "shape": list(grid.shape),
+        "coords": [[name, list(own.dims), dict(own.attrs)] for name, own in grid.coords.items()],
+        "levels": {name: list(levels) for name, levels in grid.levels.items()},
+        "name": grid.name,
+        "attrs": dict(grid.attrs),
+    }
+
+
+def restored_grid(values: Mapping[str, Any], attributes: Mapping[str, Any], prefix: str = GRID) -> Grid:
+    """The grid that was saved with these. Errors: any, for what no grid has."""
+    coords = {
+        name: Coordinate(tuple(dims), values[f"{prefix}{number}"], attrs)
+        for number, (name, dims, attrs) in enumerate(attributes["coords"])
+    }
+    levels = {name: tuple(names) for name, names in attributes["levels"].items()}
+    kept, scale = values.get(f"{prefix}kept"), values.get(f"{prefix}scale")
+    dims, shape = tuple(attributes["dims"]), tuple(attributes["shape"])
+    return Grid(dims, shape, coords, levels, attributes["name"], attributes["attrs"], kept, scale)

@@ -1,0 +1,325 @@
+"""Features over several dimensions: fits are those of the stacked matrix, and results come back as the data lay."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlatent import (
+    PPCA,
+    CorrespondencePPCA,
+    FactorAnalysis,
+    KernelPPCA,
+    PPCAMixture,
+    RelationalPPCA,
+    SupervisedPPCA,
+    load,
+    select_n_components,
+)
+from dlatent.errors import DataError
+from dlatent.estimators.grid import features_of, flattened, grid_of, spread
+from dlatent.estimators.labelled import unwrap
+
+T, LAT, LON = 40, 5, 4
+SEA = np.ones((LAT, LON), dtype=bool)
+SEA[1, 2] = SEA[4, :2] = False
+
+
+def field(seed: int = 0) -> xr.DataArray:
+    """A field of rank 2 with noise, land where nothing was ever measured, coordinates of every kind, and units."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(T, 2)) @ rng.normal(size=(2, LAT * LON)) + 0.1 * rng.normal(size=(T, LAT * LON)) + 3.0
+    coords = {
+        "time": pd.date_range("2001-01-01", periods=T, freq="D"),
+        "month": ("time", np.arange(T) % 12),
+        "lat": ("lat", np.linspace(-60.0, 60.0, LAT), {"units": "degrees_north"}),
+        "lon": np.arange(LON) * 10,
+        "region": (("lat", "lon"), np.where(np.arange(LON) < 2, "west", "east") + np.zeros((LAT, 1), dtype="<U1")),
+        "depth": 5.0,
+    }
+    attrs = {"units": "K", "long_name": "temperature", "valid_range": np.array([0.0, 9.0]), "odd": object()}
+    whole = xr.DataArray(values.reshape(T, LAT, LON), dims=("time", "lat", "lon"), coords=coords, name="sst")
+    return whole.where(xr.DataArray(SEA, dims=("lat", "lon"))).assign_attrs(attrs)
+
+
+X = field()
+MATRIX = X.values.reshape(T, -1)[:, SEA.ravel()]
+WEIGHTS = np.cos(np.deg2rad(X["lat"]))
+ROOTS = np.sqrt(np.broadcast_to(WEIGHTS.values[:, None], (LAT, LON))[SEA])
+CELLS = X.stack(cell=("lat", "lon")).isel(cell=np.flatnonzero(SEA))
+LABELS = np.where(np.arange(T) < 30, np.arange(T) % 2, -1)
+CHAIN = sp.csr_array(np.eye(T, k=1) + np.eye(T, k=-1))
+MODELS = {
+    "ppca": (PPCA(2), {}),
+    "missing": (PPCA(2, missing="nan"), {}),
+    "factors": (FactorAnalysis(2), {}),
+    "kernel": (KernelPPCA(2), {}),
+    "mixture": (PPCAMixture(2, 1), {}),
+    "supervised": (SupervisedPPCA(2), {"y": LABELS}),
+    "relational": (RelationalPPCA(2), {"graph": CHAIN}),
+}
+INPUTS = {
+    "as it is": X,
+    "time last": X.transpose("lat", "lon", "time"),
+    "time between": X.transpose("lon", "time", "lat"),
+    "dask": X.chunk({"time": T}),
+    "dask in pieces": X.chunk({"time": T, "lat": 2, "lon": 3}),
+    "a dataset": X.to_dataset().assign(depths=("lat", np.zeros(LAT))),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fit_is_that_of_the_stacked_matrix(name):
+    model, more = MODELS[name]
+    plain, own = model.fit(MATRIX, **more), type(model)(**model.get_params()).fit(X, dim="time", **more)
+    assert own.log_likelihood_ == plain.log_likelihood_
+    assert own.n_features_in_ == SEA.sum()
+    found = own.transform(X)
+    assert found.dims == ("time", "component")
+    np.testing.assert_array_equal(found, plain.transform(MATRIX))
+    xr.testing.assert_identical(
+        found["month"].drop_vars(["time", "depth"], errors="ignore"), X["month"].drop_vars(["time", "depth"])
+    )
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_the_order_of_dimensions_and_the_kind_of_input_change_nothing(kind):
+    usual, own = PPCA(2).fit(X, dim="time"), PPCA(2).fit(INPUTS[kind], dim="time")
+    data = usual.result_[["loadings", "mean"]]
+    xr.testing.assert_allclose(own.result_[["loadings", "mean"]].transpose(*data.sizes), data, rtol=1e-10)
+    np.testing.assert_allclose(own.transform(X), usual.transform(INPUTS[kind]), rtol=1e-9, atol=1e-12)
+
+
+def test_results_lie_over_the_dimensions_of_the_data():
+    model = FactorAnalysis(2).fit(X, dim="time")
+    plain = FactorAnalysis(2).fit(MATRIX)
+    found = model.result_
+    assert found["loadings"].dims == ("lat", "lon", "component")
+    assert found["feature_noise_variance"].dims == ("lat", "lon")
+    np.testing.assert_array_equal(found["loadings"].values[SEA], plain.components_.T)
+    assert np.isnan(found["loadings"].values[~SEA]).all()
+    np.testing.assert_array_equal(found["feature_noise_variance"].values[SEA], plain.noise_variance_)
+    assert found["feature_at_floor"].dtype == bool
+    for name in ("lat", "lon", "region"):
+        xr.testing.assert_equal(found[name].drop_vars("depth", errors="ignore"), X[name].drop_vars("depth"))
+    assert found["lat"].attrs == {"units": "degrees_north"}
+    assert found["mean"].attrs["units"] == "K"
+    assert found["feature_noise_variance"].attrs["units"] == "(K)^2"
+    assert found["loadings"].attrs["long_name"] == "loadings of temperature"
+    turned = model.rotated()["loadings"]
+    assert turned.dims == ("lat", "lon", "component")
+    assert np.isnan(turned.values[~SEA]).all()
+    assert len(model.result_.data_vars) == len(plain.result_.data_vars)
+
+
+def test_scores_lead_back_to_the_field():
+    model = PPCA(2).fit(X, dim="time")
+    back = model.inverse_transform(model.transform(X))
+    assert back.dims == X.dims
+    assert back.name == "sst"
+    assert back.attrs["units"] == "K"
+    assert back.attrs["valid_range"] == [0.0, 9.0]
+    xr.testing.assert_equal(back["time"].drop_vars("month"), X["time"].drop_vars(["month", "depth"]))
+    np.testing.assert_array_equal(np.isnan(back), np.isnan(X))
+    assert float(np.abs(back - X).max()) < 0.6
+    unlabelled = model.inverse_transform(model.transform(X).values)
+    np.testing.assert_array_equal(unlabelled.values, back.values)
+    assert unlabelled.dims == ("sample", "lat", "lon")
+    assert model.sample(3, random_state=0).sizes == {"sample": 3, "lat": LAT, "lon": LON}
+    assert SupervisedPPCA(2).fit(X, LABELS, dim="time").sample(3)[0].dims == ("sample", "lat", "lon")
+    assert RelationalPPCA(2).fit(X, graph=CHAIN, dim="time").sample(3).dims == ("sample", "lat", "lon")
+    mixed = PPCAMixture(2, 1).fit(X, dim="time")
+    assert mixed.reconstruct(X).dims == X.dims
+    assert mixed.sample(3)[0].dims == ("sample", "lat", "lon")
+
+
+def test_weights_are_square_roots_on_the_features_and_results_are_without_them():
+    own, by_hand = PPCA(2).fit(X, dim="time", weights=WEIGHTS), PPCA(2).fit(MATRIX * ROOTS)
+    assert own.log_likelihood_ == by_hand.log_likelihood_
+    np.testing.assert_array_equal(own.transform(X), by_hand.transform(MATRIX * ROOTS))
+    expected = by_hand.inverse_transform(by_hand.transform(MATRIX * ROOTS)) / ROOTS
+    np.testing.assert_allclose(own.inverse_transform(own.transform(X)).values[:, SEA], expected, rtol=1e-12)
+    np.testing.assert_allclose(own.result_["mean"].values[SEA], MATRIX.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(own.result_["loadings"].values[SEA], by_hand.components_.T / ROOTS[:, None], rtol=1e-12)
+    factors = FactorAnalysis(2).fit(X, dim="time", weights=WEIGHTS).result_["feature_noise_variance"]
+    noise = FactorAnalysis(2).fit(MATRIX * ROOTS).noise_variance_
+    np.testing.assert_allclose(factors.values[SEA], noise / ROOTS**2, rtol=1e-12)
+
+
+def test_cells_of_weight_zero_are_no_features():
+    weights = xr.DataArray(np.array([0.0, 1.0, 1.0, 4.0, 1.0]), dims="lat", coords={"lat": X["lat"]})
+    model = PPCA(2).fit(X, dim="time", weights=weights)
+    assert model.n_features_in_ == SEA[1:].sum()
+    assert np.isnan(model.result_["mean"].values[0]).all()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_holes_are_filled_where_the_data_lay(chunked, tmp_path):
+    rng = np.random.default_rng(1)
+    data = X.where(xr.DataArray(rng.random(X.shape) > 0.1, dims=X.dims))
+    data[0] = X[0]
+    holes = np.isnan(data.values[:, SEA])
+    model, plain = (PPCA(2, missing="nan") for _ in range(2))
+    plain.fit(data.values[:, SEA])
+    given = data.chunk({"time": 17, "lon": 2}) if chunked else data
+    model.fit(data, dim="time", weights=WEIGHTS * 0 + 4.0)
+    filled, spreads = model.impute(given), model.impute_variance(given)
+    assert filled.dims == X.dims
+    assert dask.is_dask_collection(filled.data) is chunked
+    np.testing.assert_allclose(filled.values[:, SEA], plain.impute(data.values[:, SEA]), rtol=1e-5)
+    np.testing.assert_allclose(spreads.values[:, SEA], plain.impute_variance(data.values[:, SEA]), rtol=1e-4)
+    assert np.isnan(filled.values[:, ~SEA]).all()
+    assert (spreads.values[:, SEA][holes] > 0).all()
+    assert filled.attrs["units"] == "K"
+    assert spreads.attrs["units"] == "(K)^2"
+    model.impute(given, out=tmp_path / "filled.zarr")
+    stored = xr.open_zarr(tmp_path / "filled.zarr")["imputed"]
+    np.testing.assert_allclose(stored.values, filled.values[:, SEA], rtol=1e-12)
+
+
+def test_a_cell_that_only_the_first_sample_lacks_is_a_feature():
+    late = X.copy()
+    late[0, 0, 0] = np.nan
+    model = PPCA(2, missing="nan").fit(late, dim="time")
+    assert model.n_features_in_ == SEA.sum()
+    assert not np.isnan(model.result_["mean"].values[0, 0])
+
+
+def test_a_model_is_saved_with_its_grid(tmp_path):
+    for number, (data, weights) in enumerate([(X, WEIGHTS), (X, None), (X[:, 0], None), (CELLS, None)]):
+        model = PPCA(2).fit(data, dim="time", weights=weights)
+        model.save(tmp_path / f"{number}.zarr")
+        again = load(tmp_path / f"{number}.zarr")
+        xr.testing.assert_identical(again.result_, model.result_)
+        xr.testing.assert_identical(again.transform(data), model.transform(data))
+        xr.testing.assert_identical(
+            again.inverse_transform(model.transform(data)), model.inverse_transform(model.transform(data))
+        )
+    assert isinstance(again.result_.indexes["cell"], pd.MultiIndex)
+    xr.testing.assert_equal(again.result_["loadings"].unstack("cell")["lat"], X["lat"].drop_vars("depth"))
+
+
+def test_samples_along_a_multi_index_can_be_unstacked():
+    double = xr.concat([X, field(1)], dim="member").stack(sample=("member", "time"))
+    scores = PPCA(2).fit(double, dim="sample").transform(double)
+    assert scores.unstack("sample").sizes == {"component": 2, "member": 2, "time": T}
+    first = scores.unstack("sample").sel(member=0).transpose("time", ...)
+    np.testing.assert_array_equal(first, scores.values[:T])
+
+
+def test_two_dimensions_by_name():
+    flat = xr.DataArray(MATRIX.T, dims=("band", "site"), coords={"band": [f"b{i}" for i in range(MATRIX.shape[1])]})
+    own, plain = PPCA(2).fit(flat, dim="site"), PPCA(2).fit(MATRIX)
+    np.testing.assert_array_equal(own.components_, plain.components_)
+    assert own.feature_names_in_[:2].tolist() == ["b0", "b1"]
+    assert own.result_["loadings"].dims == ("band", "component")
+    assert own.transform(flat).dims == ("site", "component")
+    assert type(own.inverse_transform(np.zeros((2, 2)))) is np.ndarray
+    labelled = own.inverse_transform(own.transform(flat))
+    assert labelled.dims == ("site", "band")
+    assert labelled["band"].values.tolist() == flat["band"].values.tolist()
+
+
+def test_facts_name_cells_by_their_coordinates():
+    largest = PPCA(2).fit(X, dim="time")._facts()["components"][0]["largest"][0]["feature"]
+    where = dict(part.split("=") for part in largest.split())
+    found = np.abs(PPCA(2).fit(X, dim="time").result_["loadings"][..., 0])
+    at = found.argmax(("lat", "lon"))
+    assert where == {name: str(X[name].values[at[name].item()]) for name in ("lat", "lon")}
+
+
+def test_variables_of_a_dataset_are_views(tmp_path):
+    both = xr.Dataset({"sst": X, "flat": (("time", "band"), MATRIX[:, :5])})
+    by_hand = CorrespondencePPCA(2).fit([MATRIX, MATRIX[:, :5]], correspondence=np.tile(np.arange(T)[:, None], 2))
+    model = CorrespondencePPCA(2).fit(both, on="time")
+    assert model.log_likelihood_ == by_hand.log_likelihood_
+    model.save(tmp_path / "model.zarr")
+    for own in (model, load(tmp_path / "model.zarr")):
+        back = own.reconstruct(both["flat"], "flat", "sst")
+        assert back.dims == ("time", "lat", "lon")
+        np.testing.assert_array_equal(back.values[:, SEA], by_hand.reconstruct(MATRIX[:, :5], "1", "0"))
+        np.testing.assert_array_equal(own.transform(both, on="time"), model.transform(both, on="time"))
+        assert own.inverse_transform(np.zeros((1, 2)), "sst").dims == ("sample", "lat", "lon")
+
+
+def test_the_number_of_components_is_chosen_over_a_grid():
+    found = select_n_components(PPCA(), X, [1, 2, 3], dim="time")
+    by_hand = select_n_components(PPCA(), MATRIX, [1, 2, 3])
+    xr.testing.assert_equal(found, by_hand)
+    assert found.attrs["best"] == 2
+
+
+def test_a_plan_knows_the_features():
+    assert str(PPCA(2).plan(X, dim="time")) == str(PPCA(2).plan(MATRIX))
+
+
+REFUSED = {
+    "no dim": (lambda: PPCA(2).fit(X), r"dimensions \('time', 'lat', 'lon'\).*fit\(X, dim='time'\)"),
+    "unknown dim": (lambda: PPCA(2).fit(X, dim="day"), "dim is 'day'; the DataArray 'sst' has dimensions"),
+    "numpy": (lambda: PPCA(2).fit(MATRIX, dim="time"), "dim is for an xarray DataArray or Dataset.*ndarray"),
+    "several variables": (
+        lambda: PPCA(2).fit(xr.Dataset({"a": X, "b": X}), dim="time"),
+        r"2 variables over 'time' and other dimensions \['a', 'b'\]; pass one",
+    ),
+    "no value": (lambda: PPCA(2).fit(X * np.nan, dim="time"), "no cell of the DataArray 'sst' has a value"),
+    "no weight": (lambda: PPCA(2).fit(X, dim="time", weights=WEIGHTS * 0), "has a value and a weight"),
+    "turned levels": (
+        lambda: PPCA(2).fit(CELLS, dim="time").transform(CELLS[:, ::-1]),
+        "'lat' is 60.0 at position 0.*fitted to -60.0",
+    ),
+    "weights of time": (
+        lambda: PPCA(2).fit(X, dim="time", weights=X["month"]), "weights have the dimension 'time'",
+    ),
+    "negative weights": (lambda: PPCA(2).fit(X, dim="time", weights=-WEIGHTS), "finite numbers of at least 0"),
+    "weights elsewhere": (
+        lambda: PPCA(2).fit(X, dim="time", weights=WEIGHTS.assign_coords(lat=WEIGHTS["lat"] + 1)), "other coordinates",
+    ),
+    "weights of numpy": (lambda: PPCA(2).fit(X, dim="time", weights=np.ones(LAT)), "weights are of type ndarray"),
+    "plain rows for weights": (
+        lambda: PPCA(2).fit(X, dim="time", weights=WEIGHTS).transform(MATRIX), "give new data as a DataArray",
+    ),
+    "other dimensions": (
+        lambda: PPCA(2).fit(X, dim="time").transform(X.rename(lon="x")), r"over \('lat', 'lon'\), so give these",
+    ),
+    "fewer cells": (lambda: PPCA(2).fit(X, dim="time").transform(X[:, 1:]), "'lat' has length 4.*fitted to 5"),
+    "turned": (
+        lambda: PPCA(2).fit(X, dim="time").transform(X[:, ::-1]), "'lat' is 60.0 at position 0.*fitted to -60.0",
+    ),
+    "a hole": (
+        lambda: PPCA(2).fit(X, dim="time").transform(X.where(X["time"] != X["time"][3])), "row 3, column 0 is nan",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case):
+    call, words = REFUSED[case]
+    with pytest.raises(DataError, match=words):
+        call()
+
+
+@given(
+    order=st.permutations(["t", "a", "b", "c"]),
+    mask=st.lists(st.booleans(), min_size=12, max_size=12).filter(any),
+    lazy=st.booleans(),
+)
+def test_spread_leads_back(order, mask, lazy):
+    good = np.array(mask).reshape(2, 3, 2)
+    values = np.arange(3 * 12, dtype=np.float64).reshape(3, 2, 3, 2)
+    values = np.where(good, values, np.nan)
+    data = xr.DataArray(da.from_array(values, chunks=2) if lazy else values, dims=("t", "a", "b", "c"))
+    data = data.transpose(*order)
+    grid = features_of(data, "t", grid_of(data, "t"), None)
+    turned = data.transpose("t", ...)
+    rows = flattened(turned, grid)
+    assert rows.shape == (3, good.sum())
+    found = spread(xr.DataArray(rows, dims=("t", "feature")), "feature", grid)
+    xr.testing.assert_equal(found.compute(), turned.compute())
+    np.testing.assert_array_equal(np.asarray(unwrap(data, known=grid).data), np.asarray(rows))
