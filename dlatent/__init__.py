@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dlatent.errors import PlanError as PlanError
     from dlatent.errors import PrecisionWarning as PrecisionWarning
     from dlatent.errors import StoreError as StoreError
+    from dlatent.estimators.annotated import annotate as annotate
     from dlatent.estimators.callbacks import Callback as Callback
     from dlatent.estimators.callbacks import ProgressBar as ProgressBar
     from dlatent.estimators.choice import select_n_components as select_n_components
@@ -48,6 +49,7 @@ _WARNINGS = ("ConvergenceWarning", "DataWarning", "MisfitWarning", "NoiseFloorWa
 _MODULES = {
     **dict.fromkeys((*_ERRORS, *_WARNINGS), "errors"),
     **{model.name: f"estimators.{model.module}" for model in MODELS},
+    "annotate": "estimators.annotated",
     "Callback": "estimators.callbacks",
     "ProgressBar": "estimators.callbacks",
     "select_n_components": "estimators.choice",

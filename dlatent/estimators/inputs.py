@@ -17,7 +17,7 @@ from dlatent.stores.open import Node
 
 
 class Frame(Protocol):
-    """A data frame in memory, as pandas and polars have it."""
+    """A data frame, as pandas and polars have it, or Dask with `to_dask_array`."""
 
     @property
     def columns(self) -> Iterable[Any]:
@@ -26,6 +26,25 @@ class Frame(Protocol):
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """The values."""
+        ...
+
+
+class Annotated(Protocol):
+    """A matrix with annotated rows and columns, as anndata has it."""
+
+    @property
+    def X(self) -> Any:
+        """The matrix."""
+        ...
+
+    @property
+    def obs_names(self) -> Iterable[Any]:
+        """Names of the rows."""
+        ...
+
+    @property
+    def var_names(self) -> Iterable[Any]:
+        """Names of the columns."""
         ...
 
 
@@ -46,7 +65,7 @@ PathLike: TypeAlias = "str | os.PathLike[str]"
 """A path, or an fsspec URL."""
 Matrix: TypeAlias = "npt.NDArray[Any] | sp.sparray | sp.spmatrix | Lazy | Frame"
 """A matrix that lies in memory, or a Dask array."""
-Data: TypeAlias = "Matrix | xr.DataArray | xr.Dataset | Node | DataSource | PathLike"
+Data: TypeAlias = "Matrix | Annotated | xr.DataArray | xr.Dataset | Node | DataSource | PathLike"
 """Samples × features."""
 Views: TypeAlias = "Mapping[str, Data] | list[Data] | tuple[Data, ...]"
 """Data sets by name, or in order."""

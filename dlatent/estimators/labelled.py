@@ -98,8 +98,10 @@ def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
 
 
 def is_frame(data: Any) -> bool:
-    """True for a data frame in memory: of pandas, of polars, or of another kind with columns and a matrix of them."""
-    return hasattr(data, "columns") and hasattr(data, "to_numpy") and not isinstance(data, (xr.DataArray, xr.Dataset))
+    """True for a data frame: of pandas, of polars, of Dask, or of another kind with columns and a matrix of them."""
+    if isinstance(data, (xr.DataArray, xr.Dataset)):
+        return False
+    return (hasattr(data, "to_numpy") or hasattr(data, "to_dask_array")) and hasattr(data, "columns")
 
 
 def _unwrap_frame(frame: Any) -> Unwrapped:
@@ -114,7 +116,9 @@ def _unwrap_frame(frame: Any) -> Unwrapped:
             f"some columns of the data frame have texts for names, as {names[0]!r}, and others not, as {other!r}; name "
             "all of them by texts, as with X.columns = X.columns.astype(str), or pass X.to_numpy()"
         )
-    return Unwrapped(frame.to_numpy(), AxisLabels(features=np.array(names) if names else None), None)
+    # Of Dask a pass over its files counts the rows of each partition.
+    values = frame.to_dask_array(lengths=True) if hasattr(frame, "to_dask_array") else frame.to_numpy()
+    return Unwrapped(values, AxisLabels(features=np.array(names) if names else None), None)
 
 
 def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:

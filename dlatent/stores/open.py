@@ -20,6 +20,7 @@ from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import AxisLabels, DataSource
 from dlatent.errors import DataError, StoreError, cause
+from dlatent.stores.annotated import annotated_matrix, is_annotated, is_h5ad, read_lazily
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
 from dlatent.stores.beside import PARTIAL, put_back
 from dlatent.stores.chunked import ZarrArray
@@ -36,7 +37,8 @@ Node: TypeAlias = "ZarrArray | zarr.Group"
 """What is at a place in a Zarr store."""
 ACCEPTED = (
     "a numpy array or what numpy makes one of, a scipy.sparse matrix, a dask.array with numpy or scipy.sparse chunks, "
-    "a zarr.Array, a Zarr group with a csr_matrix, or the path or URL of a Zarr store"
+    "a zarr.Array, a Zarr group with a csr_matrix, an AnnData, the path of an h5ad file, or the path or URL of a Zarr "
+    "store"
 )
 
 
@@ -50,11 +52,12 @@ def open(
     """Open an samples × features matrix as row blocks that any process can load.
 
     Parameters: `data`, one of numpy array, a list of rows or another object of which numpy makes an array, scipy.sparse
-    matrix of any format, dask.array, zarr.Array, Zarr group with a csr_matrix, path or fsspec URL of a Zarr store (v2
-    or v3; of an AnnData store `X` is opened, other matrices by their path inside the store); `block_bytes`, wanted size
-    of a loaded block in bytes (None: a sixteenth of the data, at least 1 MiB and less than 32 MiB); `dims`, names of
-    the two dimensions (None: those of the store, or "sample" and "feature"); `missing_chunks`, of a Zarr store: "raise"
-    where a chunk is not there, "fill" where its writer leaves out chunks that hold nothing but the fill value.
+    matrix of any format, dask.array, zarr.Array, Zarr group with a csr_matrix, AnnData (its X), path of an h5ad file,
+    path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their path inside
+    the store); `block_bytes`, wanted size of a loaded block in bytes (None: a sixteenth of the data, at least 1 MiB and
+    less than 32 MiB); `dims`, names of the two dimensions (None: those of the store, or "sample" and "feature");
+    `missing_chunks`, of a Zarr store: "raise" where a chunk is not there, "fill" where its writer leaves out chunks
+    that hold nothing but the fill value.
     Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
     when a block is loaded.
     Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
@@ -64,6 +67,11 @@ def open(
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
     if isinstance(data, DataSource):
         return data
+    if is_h5ad(data):
+        data = read_lazily(data)
+    if is_annotated(data):
+        matrix, labels = annotated_matrix(data)
+        return replace(open(matrix, block_bytes=block_bytes), labels=labels)
     if isinstance(data, (str, os.PathLike)):
         data = open_node(data, missing_chunks)
     elif isinstance(data, zarr.Array | zarr.Group) and not isinstance(data.store, StrictStore):
