@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dlatent.estimators.annotated import annotate as annotate
     from dlatent.estimators.callbacks import Callback as Callback
     from dlatent.estimators.callbacks import ProgressBar as ProgressBar
+    from dlatent.estimators.callbacks import show_progress as show_progress
     from dlatent.estimators.choice import select_n_components as select_n_components
     from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis as CorrespondenceFactorAnalysis
     from dlatent.estimators.correspondence import CorrespondencePPCA as CorrespondencePPCA
@@ -52,6 +53,7 @@ _MODULES = {
     "annotate": "estimators.annotated",
     "Callback": "estimators.callbacks",
     "ProgressBar": "estimators.callbacks",
+    "show_progress": "estimators.callbacks",
     "select_n_components": "estimators.choice",
     "NotFittedError": "estimators.saved",
     "load": "estimators.saved",

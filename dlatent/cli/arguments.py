@@ -53,6 +53,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write the result as JSON, and nothing else, to stdout")
 
 
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """`--quiet`."""
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """`--overwrite`."""
     parser.add_argument("--overwrite", action="store_true", help="replace the store at the destination")

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import counts
+from dlatent.cli.arguments import add_quiet, counts
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.status import OK
@@ -22,6 +22,7 @@ def register(commands: Any) -> None:
     )
     for kind in add_models(parser, counts, incomplete=True).values():
         kind.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
+        add_quiet(kind)
         kind.set_defaults(run=run)
 
 
@@ -29,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit and score all candidates, and show what came out."""
     import dlatent
 
+    dlatent.show_progress(False if arguments.quiet else "auto")
     given, candidates = inputs_of(arguments), arguments.n_components
     arguments.n_components = candidates[0]
     model = model_of(arguments)

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import UsageError, add_overwrite
+from dlatent.cli.arguments import UsageError, add_overwrite, add_quiet
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.places import require_free, told_how_to_go_on
@@ -23,7 +23,7 @@ def register(commands: Any) -> None:
     )
     for kind in add_models(parser).values():
         kind.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
-        kind.add_argument("--quiet", action="store_true", help="show no progress")
+        add_quiet(kind)
         kind.add_argument(
             "--checkpoint",
             metavar="PLACE",
@@ -39,8 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume and arguments.checkpoint is None:
         raise UsageError("--resume needs --checkpoint PLACE")
     require_free(arguments.output, overwrite=arguments.overwrite)
+    import dlatent
+
     model = model_of(arguments)
     data, inputs = data_of(arguments), inputs_of(arguments)
+    dlatent.show_progress(False)  # there are a bar and lines of our own
     with warnings.catch_warnings(), connected(arguments) as client:
         warnings.simplefilter("ignore")  # the model knows what its fit warned of
         started = perf_counter()

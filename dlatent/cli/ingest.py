@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, byte_count, positive
+from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, add_quiet, byte_count, positive
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import IngestProgress, Screen
 from dlatent.cli.status import OK
@@ -52,7 +52,7 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--max-expansion", type=positive, metavar="N", help="refuse files that unpack to N times their size (200)"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet(parser)
     add_overwrite(parser)
     add_json(parser)
     parser.set_defaults(run=run)

@@ -16,6 +16,7 @@ from dlatent.cli.arguments import (
     add_missing_chunks,
     add_model_size,
     add_overwrite,
+    add_quiet,
     opened,
 )
 from dlatent.cli.cluster import connected
@@ -69,6 +70,7 @@ def _command(commands: Any, name: str, help: str, description: str, make: Make) 
         "--resume", action="store_true", help="keep what an interrupted command has written, and go on from there"
     )
     add_model_size(parser)
+    add_quiet(parser)
     add_json(parser)
     parser.set_defaults(run=run, make=make)
     return parser
@@ -77,8 +79,9 @@ def _command(commands: Any, name: str, help: str, description: str, make: Make) 
 def run(arguments: argparse.Namespace) -> int:
     """Write the rows, and say where they are."""
     require_free(arguments.output, overwrite=arguments.overwrite, resume=arguments.resume)
-    from dlatent import load
+    from dlatent import load, show_progress
 
+    show_progress(False if arguments.quiet else "auto")
     model, started = load(arguments.model, max_bytes=arguments.max_model_size), perf_counter()
     data = opened(arguments.data, arguments.missing_chunks)
     way_on = f"{arguments.output}.checkpoint knows the rows so far: the same command goes on"

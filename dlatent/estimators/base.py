@@ -241,8 +241,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             session.keep(plan.cache_bytes)
             if self.zero_rows == "keep" and self._missing == "raise":
                 session.count_beside(self._count(given.source))
-            route, listeners = chosen_route(plan), Listeners(callbacks)
-            with listeners.told(plan):
+            route, listeners = chosen_route(plan), Listeners(callbacks, plan)
+            with listeners.told():
                 shift = self._initial_mean(session, observed=route.observed)
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from dlatent.engine.records import PassRecord
+from dlatent.engine.session import Session
+from dlatent.errors import DataError
 from dlatent.fitting.local_linear import LocalPlan
 from dlatent.fitting.outcome import Iteration
 from dlatent.fitting.plan import Plan
@@ -81,6 +86,44 @@ class Callback:
 
 
 _active: ContextVar[tuple[Callback, ...]] = ContextVar("active callbacks", default=())
+_progress: ContextVar[bool | None] = ContextVar("whether progress is shown", default=None)
+
+LOG = logging.getLogger("dlatent")
+LONG_SECONDS = 1.0
+"""A bar is shown by itself where the plan expects a longer fit."""
+LONG_BYTES = 2**28
+"""A bar is shown by itself where a pass goes through more."""
+
+
+def show_progress(when: bool | Literal["auto"] = "auto") -> None:
+    """Say when fits and other passes show a bar by themselves.
+
+    Parameters
+    ----------
+    when : "auto" shows one for what takes long, on a terminal and, where ipywidgets is installed, in a notebook; True
+        always, False never.  Bars of a `ProgressBar` are shown in any case.
+
+    Raises
+    ------
+    DataError : for anything else.
+    """
+    if when not in (True, False, "auto"):
+        raise DataError(f"show_progress takes True, False or 'auto', not {when!r}")
+    _progress.set(None if when == "auto" else bool(when))
+
+
+def _bars(seconds: float, nbytes: int) -> tuple[Callback, ...]:
+    """The bar that is shown without being asked for."""
+    wanted = _progress.get()
+    if wanted is None:
+        wanted = (seconds > LONG_SECONDS or nbytes > LONG_BYTES) and _interactive()
+    asked = any(isinstance(one, ProgressBar) for one in _active.get())
+    return (ProgressBar(),) if wanted and not asked else ()
+
+
+def _interactive() -> bool:
+    """Whether somebody looks on: a terminal, or a notebook that can show a bar."""
+    return sys.stdout.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)
 
 
 class ProgressBar(Callback):
@@ -99,17 +142,25 @@ class ProgressBar(Callback):
 
     def on_plan(self, plan: Plan | LocalPlan) -> None:
         """Show the bar."""
+        self.begin("pass", plan.passes)
+
+    def begin(self, name: str, passes: int | None = None) -> None:
+        """Show the bar of something that makes about so many passes; None of what has no plan, and makes one."""
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))
-        self._bar, self._passes, self._expected = Progress(*columns, transient=True), 0, plan.passes
-        self._shown = self._bar.add_task("pass 1", total=None, note="")
+        self._bar, self._passes, self._expected = Progress(*columns, transient=True), 0, passes
+        self._name = name
+        self._shown = self._bar.add_task(self._text(), total=None, note="")
         self._bar.start()
 
     def on_task(self, done: int, total: int) -> None:
         """Move the bar."""
-        text = f"pass {self._passes + 1} of about {max(self._expected, self._passes + 1)}"
-        self._bar.update(self._shown, description=text, completed=done, total=total)
+        self._bar.update(self._shown, description=self._text(), completed=done, total=total)
+
+    def _text(self) -> str:
+        number = self._passes + 1
+        return self._name if self._expected is None else f"{self._name} {number} of about {max(self._expected, number)}"
 
     def on_pass(self, record: PassRecord) -> None:
         """Begin the next bar."""
@@ -128,14 +179,17 @@ class ProgressBar(Callback):
 class Listeners:
     """The callbacks of one fit: those that it was given, and those of the `with` blocks around it."""
 
-    def __init__(self, given: Sequence[Callback]) -> None:
-        self._all = (*_active.get(), *given)
+    def __init__(self, given: Sequence[Callback], plan: Plan | LocalPlan) -> None:
+        seconds, nbytes = (plan.seconds, 0) if isinstance(plan, Plan) else (0.0, plan.bytes_read)
+        shown = () if any(isinstance(one, ProgressBar) for one in given) else _bars(seconds, nbytes)
+        self._all, self._plan = (*_active.get(), *given, *shown), plan
 
     @contextmanager
-    def told(self, plan: Plan | LocalPlan) -> Iterator[None]:
+    def told(self) -> Iterator[None]:
         """Tell of the plan now, and of the end when it comes."""
+        LOG.info("plan of %d passes:\n%s", self._plan.passes, self._plan, extra={"plan": self._plan})
         for one in self._all:
-            one.on_plan(plan)
+            one.on_plan(self._plan)
         try:
             yield
         finally:
@@ -155,10 +209,36 @@ class Listeners:
 
     def on_pass(self, record: PassRecord) -> None:
         """Tell of a pass."""
+        log_pass(record)
         for one in self._all:
             one.on_pass(record)
 
     def on_iteration(self, line: Iteration) -> None:
         """Tell of an iteration."""
+        LOG.debug("iteration %d: log-likelihood %.10g", line.iteration, line.log_likelihood, extra={"iteration": line})
         for one in self._all:
             one.on_iteration(line)
+
+
+def log_pass(record: PassRecord) -> None:
+    """Write what a pass cost into the log."""
+    text = "pass %s: %.2f s, %d bytes read, %d of %d blocks from the cache"
+    numbers = (record.name, record.seconds, record.bytes_read, record.cached, record.blocks)
+    LOG.info(text, *numbers, extra={"pass_record": record})
+
+
+@contextmanager
+def shown(session: Session, name: str) -> Iterator[None]:
+    """Show a bar for the passes of a session that are no fit, where one is wanted."""
+    session.on_pass = log_pass
+    active = [one for one in _active.get() if isinstance(one, ProgressBar)]
+    bar = next(iter(active or _bars(0.0, session.source.nbytes)), None)
+    if not isinstance(bar, ProgressBar):
+        yield
+        return
+    bar.begin(name)
+    session.on_progress = bar.on_task
+    try:
+        yield
+    finally:
+        bar.on_end()

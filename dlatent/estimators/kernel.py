@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import estimator_html_repr
 
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
@@ -92,9 +91,6 @@ class KernelModel(KernelHyperparameters, LinearModel):
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
         return str(BaseEstimator.__repr__(self._shown(), N_CHAR_MAX))
-
-    def _html_repr(self) -> str:
-        return str(estimator_html_repr(self._shown()))
 
     def _shown(self) -> Self:
         """The same for the eyes: without credentials in the URL of `kernel_store`."""

@@ -124,8 +124,8 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             return found
 
         others = approximate if self.neighbors == "approximate" else None
-        listeners = Listeners(callbacks)
-        with session.over(source) as own, listeners.told(plan):
+        listeners = Listeners(callbacks, plan)
+        with session.over(source) as own, listeners.told():
             shift = initial_mean(own)
             own.on_pass, own.on_progress = listeners.on_pass, listeners.on_task
             return make_graph(own.run, shift, plan, float(self.reg), others), recalls[0]

@@ -19,6 +19,7 @@ from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
+from dlatent.estimators.callbacks import shown
 from dlatent.estimators.checkpoints import rows_checkpoint
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.inputs import Data, PathLike, Rows
@@ -142,7 +143,7 @@ def map_rows(
         return _into_store(source, work, targets, out, columns, names, name, overwrite, resume, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
-    with connect(source, targets=targets, client=local, cache_bytes=0) as session:
+    with connect(source, targets=targets, client=local, cache_bytes=0) as session, shown(session, name):
         session.deliver(Pass(_collected, work.on(session), name=name), partial(_fill, values))
     return wrapped(values)
 
@@ -183,6 +184,7 @@ def _into_store(
     with (
         connect(source, targets=targets, client=client, cache_bytes=0) as session,
         rows_checkpoint(out if resume else None, name, work.function, data, session) as session.journal,
+        shown(session, name),
     ):
         journal = session.journal
         sink = create() if journal is None else journal.sink(create)

@@ -6,14 +6,16 @@ A model says which variables and attributes it has, and how it is made of them a
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Self
 
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError as ScikitNotFittedError
+from sklearn.utils import estimator_html_repr
 
 from dlatent.engine.machine import memory
 from dlatent.errors import DlatentError, StoreError, masked
+from dlatent.fitting.plan import html_table
 from dlatent.models import MODELS
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
@@ -63,6 +65,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Errors: any, for what no model has.
         """
         raise NotImplementedError
+
+    def _shown(self) -> Self:
+        """The same for the eyes."""
+        return self
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
+        lines = self._words().items() if hasattr(self, "history_") else ()
+        return str(estimator_html_repr(self._shown())) + (html_table(lines) if lines else "")
 
     def _require_fitted(self) -> Any:
         if not hasattr(self, "history_"):

@@ -14,6 +14,7 @@ from dlatent.arrays import Array, AxisLabels, Block, DataSource
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
+from dlatent.estimators.callbacks import shown
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import KnownFeatures, view_feature_names
 from dlatent.estimators.grid import over_features
@@ -162,7 +163,7 @@ class ViewResults(LatentVariableModel):
             for start, piece in pieces:
                 values[source.order[start : start + len(piece)]] = piece
 
-        with connect(source, client=local, cache_bytes=0) as session:
+        with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"):
             session.deliver(Pass(_placed_results, request, name="joint rows"), take)
         known = enumerate(name for name in sources if name in self.view_names_)
         return Together(values, {f"row_{name}": ("sample", table[:, view]) for view, name in known})

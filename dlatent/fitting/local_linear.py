@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array
-from dlatent.fitting.plan import size
+from dlatent.fitting.plan import html_page, size
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
 from dlatent.local_linear.inverses import SLOW
@@ -67,6 +67,9 @@ class LocalPlan:
     bytes_read: int
     worker_memory: int
     driver_memory: int
+
+    def _repr_html_(self) -> str:
+        return html_page(str(self))
 
     def __str__(self) -> str:
         shape = f"{self.samples:,} × {self.features:,}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Protocol
 
 KEPT = ("solver", "reason", "passes", "bytes_per_pass", "bytes_total", "worker_memory", "driver_memory", "machine")
@@ -218,6 +220,14 @@ class Plan:
         ]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return html_page(str(self))
+
+    @property
+    def seconds(self) -> float:
+        """A guess at how long the fit takes, for what should not be shown of short ones."""
+        return next((cost.seconds for cost in self.alternatives if cost.name == self.solver), 0.0)
+
     def _neighbours(self) -> list[str]:
         p = self.problem
         if p.graph_entries is None:
@@ -232,6 +242,19 @@ class Plan:
 
 def _of(limit: int | None) -> str:
     return f" of {size(limit)}" if limit else ""
+
+
+def html_page(text: str) -> str:
+    """A page of lines, each a name and what is said of it, as a table for a notebook."""
+    parts = (line.partition(" ") for line in text.splitlines())
+    return html_table((name, words) for name, _, words in parts)
+
+
+def html_table(lines: Iterable[tuple[str, str]]) -> str:
+    """Names and what is said of them as a table for a notebook."""
+    cell = '<td style="text-align: left; vertical-align: top">'
+    rows = (f"<tr>{cell}<b>{escape(name)}</b></td>{cell}{escape(text.strip())}</td></tr>" for name, text in lines)
+    return f"<table>{''.join(rows)}</table>"
 
 
 def size(nbytes: float) -> str:

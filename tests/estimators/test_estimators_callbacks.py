@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
 import rich
 from rich.console import Console
 
-from dlatent import PPCA, Callback, DataError, KernelPPCA, LocallyLinearEmbedding, ProgressBar
+from dlatent import PPCA, Callback, DataError, KernelPPCA, LocallyLinearEmbedding, ProgressBar, show_progress
 from dlatent.estimators import callbacks
 
 X = np.random.default_rng(0).normal(size=(80, 3)) @ np.random.default_rng(1).normal(size=(3, 12))
@@ -77,8 +78,9 @@ def test_the_end_is_told_after_an_error():
 
 
 def test_nobody_counts_tasks_where_nobody_listens():
-    assert callbacks.Listeners([Callback(on_pass=print)]).on_task is None
-    assert callbacks.Listeners([Noted()]).on_task is not None
+    plan = PPCA(2).plan(X)
+    assert callbacks.Listeners([Callback(on_pass=print)], plan).on_task is None
+    assert callbacks.Listeners([Noted()], plan).on_task is not None
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
@@ -89,3 +91,82 @@ def test_a_progress_bar_is_shown_and_taken_away(model, monkeypatch):
         model.fit(X)
     assert "pass 1" in shown.getvalue()
     assert not shown.getvalue().endswith("pass 1")
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What is shown on a terminal that somebody looks at."""
+    shown = io.StringIO()
+    monkeypatch.setattr(rich, "_console", Console(file=shown, force_terminal=True, width=100))
+    monkeypatch.setattr(callbacks, "_interactive", lambda: True)
+    return shown
+
+
+@pytest.fixture
+def usual():
+    yield
+    show_progress("auto")
+
+
+@pytest.mark.usefixtures("usual")
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_a_bar_is_shown_by_itself_where_something_takes_long(model, monkeypatch):
+    shown = terminal(monkeypatch)
+    model.fit(X).transform(X)
+    assert not shown.getvalue()
+    monkeypatch.setattr(callbacks, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(callbacks, "LONG_BYTES", 0)
+    model.fit(X)
+    assert "pass 1 of about" in shown.getvalue()
+    seen = len(shown.getvalue())
+    model.transform(X)
+    assert "pass 1" not in shown.getvalue()[seen:]
+    assert re.search("scores|embedding|coordinates", shown.getvalue()[seen:])
+    seen = len(shown.getvalue())
+    show_progress(False)
+    model.fit(X).transform(X)
+    assert len(shown.getvalue()) == seen
+
+
+@pytest.mark.usefixtures("usual")
+def test_bars_of_short_fits_and_no_second_one(monkeypatch):
+    shown = terminal(monkeypatch)
+    show_progress(True)
+    PPCA(2).fit(X)
+    assert "pass 1" in shown.getvalue()
+    bars, begin = [], callbacks.ProgressBar.begin
+    monkeypatch.setattr(callbacks.ProgressBar, "begin", lambda self, *rest: (bars.append(self), begin(self, *rest)))
+    PPCA(2).fit(X, callbacks=[ProgressBar()])
+    with ProgressBar():
+        PPCA(2).fit(X).transform(X)
+    assert len(bars) == 3
+    with pytest.raises(DataError, match="show_progress takes True, False or 'auto'"):
+        show_progress("always")
+
+
+def test_nothing_is_shown_where_nobody_looks_on(monkeypatch, capsys):
+    monkeypatch.setattr(callbacks, "LONG_SECONDS", 0.0)
+    PPCA(2).fit(X)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_log_has_plan_passes_and_iterations(caplog):
+    with caplog.at_level("DEBUG", logger="dlatent"):
+        model = PPCA(2, solver="krylov").fit(X)
+        model.transform(X)
+    records = [record.pass_record for record in caplog.records if hasattr(record, "pass_record")]
+    first, *names = model.history_["pass_name"].values.tolist()
+    assert first == "initial mean"
+    assert [record.name for record in records] == [*names, "scores"]
+    assert "solver    krylov" in caplog.text
+    assert f"iteration {model.n_iter_}: log-likelihood {model.log_likelihood_:.10g}" in caplog.text
+
+
+def test_plans_and_fitted_models_are_tables_in_notebooks():
+    model = PPCA(2).fit(X)
+    assert "<b>log-likelihood</b>" in model._repr_html_()
+    assert "<b>log-likelihood</b>" not in PPCA(2)._repr_html_()
+    plan = PPCA(2).plan(X)
+    page = plan._repr_html_()
+    assert page.count("<tr>") == len(str(plan).splitlines())
+    assert "<b>solver</b></td>" in page
+    assert "<b>passes</b>" in LocallyLinearEmbedding(n_components=2).plan(X)._repr_html_()
