@@ -55,3 +55,76 @@ def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     whole_ticks(axes)
     axes.legend(frameon=False)
     return axes
+
+
+def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes:
+    """Draw the variance along each component above the noise, and where the number of components was cut.
+
+    A component that stands clear of the noise says something of its own; one at the level of the noise does not.
+
+    Parameters
+    ----------
+    result : fitted model or Dataset
+        A model whose features share one noise variance (PPCA and its relatives), or its `result_`.  Fit it with more
+        components than are wanted, to see where the others lie.
+    chosen : int or Dataset, optional
+        The number of components that was chosen, or what `select_n_components` returns.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        On a logarithmic scale Σ_d W_dk² + σ² for k = 1 … K, which are the largest eigenvalues of the covariance, and
+        σ² as a dashed line, the mean of all others.
+
+    Raises
+    ------
+    TypeError
+        Where each feature has a noise variance of its own, so that there is no one level.
+    """
+    dataset = dataset_of(result)
+    found = variable(dataset, "loadings")
+    if "noise_variance" not in dataset:
+        raise TypeError("each feature has its own noise variance here, so that there is no level to draw; see loadings")
+    (features,) = (dim for dim in found.dims if dim != "component")
+    noise = float(dataset["noise_variance"].values[0])
+    values = (found**2).sum(str(features)).values + noise
+    axes = axes_or_new(ax)
+    axes.semilogy(np.arange(1, len(values) + 1), values, marker="o", markersize=4, label="variance along a component")
+    axes.axhline(noise, color="0.3", linestyle="--", linewidth=1, label="noise variance")
+    if chosen is not None:
+        best = int(chosen.attrs["best"] if isinstance(chosen, xr.Dataset) else chosen)
+        axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
+    axes.set_xlabel("number of the component")
+    axes.set_ylabel("variance")
+    whole_ticks(axes)
+    axes.legend(frameon=False)
+    return axes
+
+
+def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """Draw how well each number of components predicts cells that the fits did not see.
+
+    Parameters
+    ----------
+    found : Dataset
+        What `select_n_components` returns.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Upwards the held-out log-likelihood of a cell, in nats; a vertical line at the best number.
+    """
+    scores, best = variable(found, "held_out_log_likelihood"), int(found.attrs["best"])
+    order = np.argsort(found["n_components"].values)
+    axes = axes_or_new(ax)
+    axes.plot(found["n_components"].values[order], scores.values[order], marker="o", markersize=4)
+    axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
+    axes.set_xlabel("number of components")
+    axes.set_ylabel("held-out log-likelihood of a cell")
+    whole_ticks(axes)
+    axes.legend(frameon=False)
+    return axes

@@ -35,6 +35,34 @@ def test_explained_variance_leaves_the_noise_out(model, data) -> None:
     assert plot.explained_variance(model.result_).patches[0].get_height() == heights[0]
 
 
+def test_the_spectrum_is_that_of_the_covariance(model, data) -> None:
+    eigenvalues = np.linalg.eigvalsh(np.cov(data.values.T, bias=True))[::-1]
+    axes = plot.spectrum(model, chosen=2)
+    line, noise, chosen = axes.lines
+    np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
+    np.testing.assert_allclose(line.get_ydata(), eigenvalues[:3], rtol=1e-6)
+    np.testing.assert_allclose(noise.get_ydata(), eigenvalues[3:].mean(), rtol=1e-6)
+    np.testing.assert_array_equal(chosen.get_xdata(), 2)
+    assert axes.get_yscale() == "log"
+    assert len(plot.spectrum(model.result_).lines) == 2
+
+
+def test_the_spectrum_needs_one_level_of_noise(data) -> None:
+    with pytest.raises(TypeError, match="its own noise variance"):
+        plot.spectrum(dlatent.FactorAnalysis(2).fit(data))
+
+
+def test_the_selection_in_the_order_of_numbers(data) -> None:
+    found = dlatent.select_n_components(dlatent.PPCA(), data, [4, 1, 3], random_state=1)
+    assert found.attrs["best"] == 3  # the data have three components
+    axes = plot.selection(found)
+    x, y = axes.lines[0].get_data()
+    np.testing.assert_array_equal(x, [1, 3, 4])
+    np.testing.assert_array_equal(y, found["held_out_log_likelihood"].values[[1, 2, 0]])
+    np.testing.assert_array_equal(axes.lines[1].get_xdata(), found.attrs["best"])
+    np.testing.assert_array_equal(plot.spectrum(dlatent.PPCA(5).fit(data), chosen=found).lines[2].get_xdata(), 3)
+
+
 def test_a_saved_model_is_drawn_as_well(model, data, tmp_path: Path) -> None:
     model.save(tmp_path / "m.zarr")
     axes = plot.explained_variance(dlatent.load(tmp_path / "m.zarr"))
