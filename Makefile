@@ -14,6 +14,7 @@ TEST_PROCESSES ?= 2
 # The tests of what meets other libraries; LOWEST_TESTS=tests runs them all.
 LOWEST_TESTS ?= $(addprefix tests/,cli engine formats laws local_linear operators plot stores) $(wildcard tests/test_*.py) \
   $(wildcard tests/estimators/test_*conformance.py) $(patsubst %,tests/estimators/test_estimators_%.py,features grid kinds sklearn)
+NOTEBOOKS ?= examples
 FUZZ_ARGS ?=
 DEMO_ARGS ?=
 LOCK_FLAGS ?=
@@ -31,13 +32,15 @@ PIP_INSTALL = $(PY) -m pip install -qq --no-input --disable-pip-version-check
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix == sys.base_prefix)
 
-.PHONY: help demo test test-slow test-all test-lowest fuzz check lint types contracts docs lock audit clean
+.PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz check lint types contracts docs lock audit clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
 	@echo "make test    install the tools of development into $(VENV) and run the tests, but for the slow ones"
 	@echo "make test-all   the slow ones too"
 	@echo "make test-lowest   install the lowest versions that pyproject.toml allows into $(LOWEST) and run the tests there"
+	@echo "make notebooks   run the notebooks of examples/, each from a clean kernel (NOTEBOOKS=examples/text.ipynb for one)"
+	@echo "make notebooks-renew   the same, and keep what they print and draw"
 	@echo "make fuzz    read 20000 damaged inputs (FUZZ_ARGS='--count 500 --only csv'); about half an hour"
 	@echo "make check   lint, types, import contracts and documentation, as the continuous integration runs them"
 	@echo "make lock    write requirements/*.txt again from pyproject.toml (LOCK_FLAGS=--upgrade for newer versions)"
@@ -65,6 +68,15 @@ test-all: test test-slow
 test-lowest: $(LOWEST_READY)
 	@echo "==> Tests with the lowest versions"
 	$(PYTEST) -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
+
+notebooks: $(DEV_READY)
+	@echo "==> Notebooks"
+	$(PYTEST) --nbmake $(NOTEBOOKS) $(PYTEST_ARGS)
+
+# nbstripout takes the times of the cells out, so that only what a reader sees makes a difference.
+notebooks-renew: override PYTEST_ARGS += --overwrite
+notebooks-renew: notebooks
+	$(VENV)/bin/uv tool run nbstripout --keep-output --keep-count $(filter %.ipynb,$(wildcard $(NOTEBOOKS) $(NOTEBOOKS)/*.ipynb))
 
 fuzz: $(DEV_READY)
 	@echo "==> Damaged inputs to every reader"
