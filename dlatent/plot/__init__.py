@@ -1,7 +1,18 @@
 """Pictures of results: every function takes a result and returns the matplotlib axes that it drew on."""
 
-from dlatent.plot.filled import imputation
+from dlatent.plot.filled import imputation, reconstruction
 from dlatent.plot.fits import explained_variance, history, selection, spectrum
-from dlatent.plot.maps import loadings, scores
+from dlatent.plot.maps import biplot, loadings, loadings_map, scores
 
-__all__ = ["explained_variance", "history", "imputation", "loadings", "scores", "selection", "spectrum"]
+__all__ = [
+    "biplot",
+    "explained_variance",
+    "history",
+    "imputation",
+    "loadings",
+    "loadings_map",
+    "reconstruction",
+    "scores",
+    "selection",
+    "spectrum",
+]

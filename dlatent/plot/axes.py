@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from dlatent.errors import DlatentError
@@ -56,3 +58,17 @@ def variable(dataset: xr.Dataset, name: str) -> xr.DataArray:
     if name not in dataset:
         raise TypeError(f"the Dataset has no variable {name!r}, so it is no result_ of a fitted model")
     return dataset[name]
+
+
+def feature_dims(loadings: xr.DataArray) -> list[str]:
+    """The dimensions of loadings that are not the component's: one, or those of a grid."""
+    return [str(dim) for dim in loadings.dims if dim != "component"]
+
+
+def component_variances(result: Any) -> npt.NDArray[np.float64]:
+    """Σ_d W_dk² of each component; of weighted features where the fit had weights."""
+    own = getattr(result, "components_", None)
+    if isinstance(own, np.ndarray):
+        return np.asarray((own**2).sum(axis=1))
+    found = variable(dataset_of(result), "loadings")
+    return np.asarray((found**2).sum(feature_dims(found)).values)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from dlatent.plot.axes import axes_or_new, dataset_of, variable, whole_ticks
+from dlatent.plot.axes import axes_or_new, component_variances, dataset_of, variable, whole_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,9 +42,8 @@ def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     """
     dataset = dataset_of(result)
     loadings = variable(dataset, "loadings")
-    (features,) = (dim for dim in loadings.dims if dim != "component")
-    total = float(variable(dataset, "total_variance").values[0]) * loadings.sizes[features]
-    shares = (loadings**2).sum(str(features)).values / total
+    features = int(loadings.notnull().any("component").sum())  # cells of a grid that are none are NaN
+    shares = component_variances(result) / (float(variable(dataset, "total_variance").values[0]) * features)
     axes = axes_or_new(ax)
     places = np.arange(len(shares))
     axes.bar(places, shares, label="component")
@@ -84,12 +83,11 @@ def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes
         Where each feature has a noise variance of its own, so that there is no one level.
     """
     dataset = dataset_of(result)
-    found = variable(dataset, "loadings")
+    variances = component_variances(result)
     if "noise_variance" not in dataset:
         raise TypeError("each feature has its own noise variance here, so that there is no level to draw; see loadings")
-    (features,) = (dim for dim in found.dims if dim != "component")
     noise = float(dataset["noise_variance"].values[0])
-    values = (found**2).sum(str(features)).values + noise
+    values = variances + noise
     axes = axes_or_new(ax)
     axes.semilogy(np.arange(1, len(values) + 1), values, marker="o", markersize=4, label="variance along a component")
     axes.axhline(noise, color="0.3", linestyle="--", linewidth=1, label="noise variance")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.plot.axes import axes_or_new, dataset_of, variable
+from dlatent.plot.axes import axes_or_new, dataset_of, feature_dims, variable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,21 +25,26 @@ def scores(
     labels: Any = None,
     components: tuple[int, int] = (0, 1),
     most_labels: int = 10,
+    ellipses: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw samples by two of their latent variables.
 
     Parameters: `result`, scores (N, K) as `transform` returns them, or the Dataset of `posterior`; `labels` (N,), one
     per sample, None or NaN for none; `components`, the two to draw, by position; `most_labels`, how many labels get
-    a colour, the most frequent first; `ax`, axes to draw on (None: new ones).
+    a colour, the most frequent first; `ellipses`, the probability of an ellipse around each sample, such as 0.5 (None:
+    without), for which `result` is that of `posterior`; `ax`, axes to draw on (None: new ones).
     Returns: the axes.
-    Errors: ValueError where `labels` has another length, or there is no such component.
+    Errors: ValueError where `labels` has another length, there is no such component, or `ellipses` is no probability;
+    TypeError for ellipses of scores alone.
     """
     values, names = _values(result)
     if not all(-values.shape[1] <= number < values.shape[1] for number in components):
         raise ValueError(f"components are {components}, but the scores have {values.shape[1]}")
     x, y = (values[:, number] for number in components)
     axes = axes_or_new(ax)
+    if ellipses is not None:
+        _around(axes, values[:, list(components)], _covariances(result, len(x), list(components)), ellipses)
     size = float(np.clip(2e4 / max(len(x), 1), 4, 36))
     if labels is None:
         axes.scatter(x, y, s=size, linewidths=0)
@@ -58,11 +64,7 @@ def loadings(result: Any, component: int, *, top: int = 15, ax: Axes | None = No
     Errors: ValueError where there is no such component.
     """
     found = variable(dataset_of(result), "loadings")
-    (features,) = (dim for dim in found.dims if dim != "component")
-    if not 0 <= component < found.sizes["component"]:
-        raise ValueError(f"component is {component}; the model has {found.sizes['component']}, counted from 0")
-    column = found.isel(component=component).values
-    names = found.coords[features].values if features in found.coords else np.arange(len(column))
+    column, names = _column(found, component)
     order = np.argsort(-np.abs(column), kind="stable")[:top]
     axes = axes_or_new(ax)
     colours = np.where(column[order] < 0, "tab:red", "tab:blue").tolist()
@@ -72,6 +74,150 @@ def loadings(result: Any, component: int, *, top: int = 15, ax: Axes | None = No
     axes.axvline(0, color="0.3", linewidth=0.8)
     axes.set_xlabel(f"loading of component {component}")
     return axes
+
+
+def loadings_map(result: Any, component: int, *, shape: tuple[int, int] | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the loadings of one component where the features lie: a map of a field, or an image.
+
+    Parameters
+    ----------
+    result : fitted model or Dataset
+        A model, or its `result_`.  Where it was fitted to an array with two dimensions beside that of the samples, they
+        are the axes, with their coordinates and units.
+    component : int
+        The component to draw, by position.
+    shape : tuple of int, optional
+        Rows and columns of an image, row by row, where the features are one dimension.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Loadings as colours, white for 0; cells that are no features are blank.
+
+    Raises
+    ------
+    ValueError
+        Where the features are not over two dimensions, or there is no such component.
+    """
+    found = variable(dataset_of(result), "loadings")
+    _check_component(found, component)
+    one = found.isel(component=component)
+    if shape is not None:
+        if one.size != shape[0] * shape[1]:
+            raise ValueError(f"the model has {one.size} features, which make no image of {shape[0]} × {shape[1]}")
+        one = xr.DataArray(one.values.reshape(shape), dims=("row", "column"), attrs=one.attrs)
+    if one.ndim != 2:
+        raise ValueError(
+            f"the features have the dimensions {feature_dims(found)}; a map has two: give the shape of an image, or "
+            "fit an array with two dimensions beside that of the samples"
+        )
+    axes = axes_or_new(ax)
+    most = float(np.abs(one).max())
+    units = f" ({one.attrs['units']})" if "units" in one.attrs else ""
+    one.plot.pcolormesh(ax=axes, vmin=-most, vmax=most, cmap="RdBu_r", cbar_kwargs={"label": f"loading{units}"})
+    if shape is not None:
+        axes.invert_yaxis()
+        axes.set_aspect("equal")
+    axes.set_title(f"component {component}")
+    return axes
+
+
+def biplot(
+    model: Any,
+    result: Any,
+    *,
+    labels: Any = None,
+    components: tuple[int, int] = (0, 1),
+    top: int = 8,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw samples and features together: scores as points, and loadings as arrows from the middle.
+
+    An arrow points to samples in which its feature is large; features with arrows in one direction go together.
+
+    Parameters
+    ----------
+    model : fitted model or Dataset
+        A model, or its `result_`.
+    result : array_like of shape (N, K) or Dataset
+        Scores, or what `posterior` returns.
+    labels : array_like of shape (N,), optional
+        Labels of the samples, as for `scores`.
+    components : tuple of int, default (0, 1)
+        The two to draw, by position.
+    top : int, default 8
+        How many features are drawn, those with the longest arrows.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Scores, and on top the arrows, of which the longest reaches as far as the farthest samples; their lengths
+        compare with each other.
+    """
+    found = variable(dataset_of(model), "loadings")
+    axes = scores(result, labels=labels, components=components, ax=ax)
+    columns, names = zip(*(_column(found, component) for component in components), strict=True)
+    arrows = np.column_stack(columns)
+    length = np.linalg.norm(arrows, axis=1)
+    longest = np.argsort(-length, kind="stable")[:top]
+    reach = float(np.linalg.norm(_values(result)[0][:, list(components)], axis=1).max())
+    arrows = arrows * (reach / float(length.max()))
+    for number in longest.tolist():
+        tip = tuple(arrows[number])
+        axes.annotate("", xy=tip, xytext=(0, 0), arrowprops={"arrowstyle": "->", "color": "0.2"})
+        axes.annotate(str(names[0][number]), xy=tip, ha="center", va="center", fontsize="small")
+    axes.update_datalim(arrows[longest] * 1.1)
+    axes.autoscale_view()
+    return axes
+
+
+def _check_component(found: xr.DataArray, component: int) -> None:
+    if not 0 <= component < found.sizes["component"]:
+        raise ValueError(f"component is {component}; the model has {found.sizes['component']}, counted from 0")
+
+
+def _column(found: xr.DataArray, component: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The loadings of one component, and the names of the features; a cell of a grid is named by its coordinates."""
+    _check_component(found, component)
+    column, dims = found.isel(component=component, drop=True), feature_dims(found)
+    if len(dims) == 1:
+        (features,) = dims
+        return column.values, found.coords[features].values if features in found.coords else np.arange(column.size)
+    given = [found.coords[dim].values if dim in found.coords else np.arange(found.sizes[dim]) for dim in dims]
+    words = [" ".join(map(str, cell)) for cell in product(*given)]
+    good = ~np.isnan(column.values.ravel())
+    return column.values.ravel()[good], np.array(words, dtype=object)[good]
+
+
+def _covariances(result: Any, rows: int, components: list[int]) -> npt.NDArray[Any]:
+    """The posterior covariance of two latent variables, (N, 2, 2)."""
+    if not isinstance(result, xr.Dataset) or "covariance" not in result:
+        raise TypeError("ellipses are drawn from covariances, which posterior() gives; scores alone have none")
+    own = result["covariance"].values
+    if "pattern_of" in result:
+        own = own[result["pattern_of"].values]
+    return np.broadcast_to(own, (rows, *own.shape[-2:]))[:, components][:, :, components]
+
+
+def _around(axes: Axes, middle: npt.NDArray[Any], covariances: npt.NDArray[Any], level: float) -> None:
+    """An ellipse around each point that holds the probability."""
+    from matplotlib.collections import EllipseCollection
+
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"ellipses is {level}; expected a probability, above 0 and below 1")
+    lengths, directions = np.linalg.eigh(covariances)
+    # Of two dimensions a part 1 − exp(−r²/2) lies within r standard deviations.
+    widths = 2 * np.sqrt(-2 * np.log1p(-level) * lengths)
+    angles = np.degrees(np.arctan2(directions[:, 1, 0], directions[:, 0, 0]))
+    drawn = EllipseCollection(
+        widths[:, 0], widths[:, 1], angles, units="xy", offsets=middle, offset_transform=axes.transData,
+        facecolors="none", edgecolors="0.6", linewidths=0.5, zorder=0.5,
+    )  # fmt: skip
+    axes.add_collection(drawn)
 
 
 def _values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:

@@ -31,3 +31,14 @@ def data() -> xr.DataArray:
 @pytest.fixture(scope="session")
 def model(data: xr.DataArray) -> dlatent.PPCA:
     return dlatent.PPCA(3, solver="krylov").fit(data)
+
+
+@pytest.fixture(scope="session")
+def field() -> xr.DataArray:
+    """Two patterns over a grid of which a corner is land."""
+    rng = np.random.default_rng(3)
+    lat, lon = np.array([-60.0, 0.0, 60.0]), np.array([10.0, 20.0, 30.0, 40.0])
+    values = rng.standard_normal((50, 2)) @ rng.standard_normal((2, 12)) + 0.1 * rng.standard_normal((50, 12))
+    values[:, 0] = np.nan
+    shape = ("time", "lat", "lon")
+    return xr.DataArray(values.reshape(50, 3, 4), dims=shape, coords={"lat": lat, "lon": lon}, attrs={"units": "K"})

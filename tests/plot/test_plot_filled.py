@@ -57,3 +57,34 @@ def test_what_cannot_be_drawn_is_refused(holes) -> None:
         plot.imputation(model, holes, 12)
     with pytest.raises(ValueError, match="probability"):
         plot.imputation(model, holes, 0, level=95)
+    with pytest.raises(ValueError, match="position along each"):
+        plot.imputation(model, holes, {"gene": 1, "cell": 2})
+
+
+def test_a_cell_of_a_grid_is_named_by_its_coordinates(field) -> None:
+    holes = field.copy()
+    holes[5:9, 1, 2] = np.nan
+    model = dlatent.PPCA(2, missing="nan").fit(holes, dim="time")
+    axes = plot.imputation(model, holes, {"lat": 1, "lon": 2}, truth=field[:, 1, 2])
+    np.testing.assert_array_equal(intervals(axes)[:, 0], [5, 6, 7, 8])
+    np.testing.assert_array_equal(axes.lines[2].get_ydata(), field.values[5:9, 1, 2])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "lat 0.0, lon 30.0")
+
+
+def test_a_view_from_another(data) -> None:
+    views = {"image": data.values[:60, :7], "sound": data.values[20:, 7:]}
+    pairs = np.column_stack([np.arange(20, 60), np.arange(40)])
+    model = dlatent.CorrespondencePPCA(3).fit(views, correspondence=pairs)
+    new, truth = data.values[:20, :7], data.values[:20, 9]
+    axes = plot.reconstruction(model, new, "image", "sound", 2, truth=truth, level=0.5)
+
+    # The conditional distribution of a normal vector.
+    image, sound = model.components_["image"].T, model.components_["sound"].T[2]
+    covariance = image @ image.T + model.noise_variance_["image"] * np.eye(7)
+    weights = np.linalg.solve(covariance, image @ sound)
+    mean = model.mean_["sound"][2] + (new - model.mean_["image"]) @ weights
+    variance = sound @ sound + model.noise_variance_["sound"] - weights @ image @ sound
+    half = 0.6744897501960817 * np.sqrt(variance)
+    np.testing.assert_allclose(intervals(axes), np.column_stack([truth, mean - half, mean + half]), rtol=1e-6)
+    np.testing.assert_array_equal(axes.lines[1].get_xdata(), axes.lines[1].get_ydata())
+    np.testing.assert_array_equal(intervals(plot.reconstruction(model, new, "image", "sound", 2))[:, 0], np.arange(20))

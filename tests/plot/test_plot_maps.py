@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.collections import EllipseCollection, QuadMesh
 
+import dlatent
 from dlatent import plot
 
 
@@ -65,3 +67,105 @@ def test_loadings_are_the_largest_with_their_names(model) -> None:
     assert axes.yaxis_inverted()
     with pytest.raises(ValueError, match="the model has 3"):
         plot.loadings(model, 3)
+
+
+def boundary(ellipses: EllipseCollection, number: int) -> np.ndarray:
+    """Points on one ellipse, from its width, height, angle and middle."""
+    turn = np.deg2rad(ellipses.get_angles()[number])
+    along = np.linspace(0, 2 * np.pi, 12)
+    axes = np.array([ellipses.get_widths()[number] * np.cos(along), ellipses.get_heights()[number] * np.sin(along)]) / 2
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    return np.asarray(ellipses.get_offsets()[number] + (rotation @ axes).T)
+
+
+def test_ellipses_hold_the_probability_of_the_posterior(model, data) -> None:
+    posterior = model.posterior(data)
+    axes = plot.scores(posterior, components=(2, 0), ellipses=0.9)
+    (ellipses,) = (found for found in axes.collections if isinstance(found, EllipseCollection))
+    covariance = posterior["covariance"].values[np.ix_([2, 0], [2, 0])]
+    off = boundary(ellipses, 7) - posterior["scores"].values[7, [2, 0]]
+    squared = np.einsum("ij,jk,ik->i", off, np.linalg.inv(covariance), off)
+    np.testing.assert_allclose(squared, 4.605170185988092)  # 90 % of chi-squared with two degrees of freedom
+    assert len(ellipses.get_offsets()) == 80
+
+
+def test_each_sample_has_its_own_ellipse_where_samples_differ(data) -> None:
+    holes = data.copy()
+    holes[3, :10] = np.nan
+    posterior = dlatent.PPCA(2, missing="nan").fit(holes).posterior(holes)
+    views = {"first": data.values[:60, :6], "second": data.values[:, 6:]}
+    pairs = np.column_stack([np.arange(60)] * 2)
+    of_views = dlatent.CorrespondencePPCA(2).fit(views, correspondence=pairs).posterior(views, correspondence=pairs)
+    for result, few, many in ((posterior, 3, 4), (of_views, 79, 0)):
+        (ellipses,) = (
+            found for found in plot.scores(result, ellipses=0.5).collections if isinstance(found, EllipseCollection)
+        )
+        own = result["covariance"].values
+        own = own[result["pattern_of"].values] if "pattern_of" in result else own
+        for sample in (few, many):
+            area = ellipses.get_widths()[sample] * ellipses.get_heights()[sample] / 4
+            np.testing.assert_allclose(area, 2 * np.log(2) * np.sqrt(np.linalg.det(own[sample])))
+        assert np.linalg.det(own[few]) > np.linalg.det(own[many])
+
+
+def test_ellipses_need_covariances_and_a_probability(model, data) -> None:
+    with pytest.raises(TypeError, match="posterior"):
+        plot.scores(model.transform(data), ellipses=0.5)
+    with pytest.raises(ValueError, match="probability"):
+        plot.scores(model.posterior(data), ellipses=50)
+
+
+def test_a_map_of_loadings_has_coordinates_units_and_land(field) -> None:
+    model = dlatent.PPCA(2).fit(field, dim="time")
+    axes = plot.loadings_map(model, 1)
+    (mesh,) = (found for found in axes.collections if isinstance(found, QuadMesh))
+    drawn = np.ma.filled(mesh.get_array().astype(float), np.nan).reshape(3, 4)
+    np.testing.assert_array_equal(drawn, model.result_["loadings"].sel(component=1).values)
+    assert np.isnan(drawn[0, 0])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon", "lat")
+    assert mesh.colorbar.ax.get_ylabel() == "loading (K)"
+    assert -mesh.norm.vmin == mesh.norm.vmax == np.nanmax(np.abs(drawn))
+    with pytest.raises(ValueError, match="the model has 2"):
+        plot.loadings_map(model, 2)
+
+
+def test_an_image_of_loadings_is_upright(model) -> None:
+    axes = plot.loadings_map(model, 0, shape=(3, 4))
+    (mesh,) = (found for found in axes.collections if isinstance(found, QuadMesh))
+    np.testing.assert_array_equal(mesh.get_array().reshape(3, 4), model.components_[0].reshape(3, 4))
+    assert axes.yaxis_inverted()
+    with pytest.raises(ValueError, match="12 features, which make no image of 3 × 5"):
+        plot.loadings_map(model, 0, shape=(3, 5))
+    with pytest.raises(ValueError, match="give the shape"):
+        plot.loadings_map(model, 0)
+
+
+def test_loadings_and_variances_of_a_grid(field) -> None:
+    model = dlatent.PPCA(2).fit(field, dim="time")
+    axes = plot.loadings(model, 0, top=2)
+    values = model.result_["loadings"].sel(component=0)
+    most = np.unravel_index(int(np.nanargmax(np.abs(values.values))), values.shape)
+    assert axes.get_yticklabels()[0].get_text() == f"{values['lat'].values[most[0]]} {values['lon'].values[most[1]]}"
+    assert axes.patches[0].get_width() == values.values[most]
+    flat = dlatent.PPCA(2).fit(field.values.reshape(50, 12)[:, 1:])
+    for draw in (plot.explained_variance, plot.spectrum):
+        kinds = (draw(given) for given in (flat, model, model.result_))
+        first, *others = (np.concatenate([line.get_ydata() for line in axes.lines]) for axes in kinds)
+        for other in others:
+            np.testing.assert_allclose(other, first)
+
+
+def test_a_biplot_has_arrows_along_loadings(model, data) -> None:
+    scores = model.transform(data)
+    axes = plot.biplot(model, scores, components=(0, 2), top=3)
+    (points_,) = points(axes).values()
+    np.testing.assert_array_equal(points_, scores.values[:, [0, 2]])
+    names = {text.get_text(): np.array(text.xy) for text in axes.texts if text.get_text()}
+    arrows = model.components_[[0, 2]].T
+    longest = np.argsort(-np.linalg.norm(arrows, axis=1))[:3]
+    assert list(names) == [f"gene{number}" for number in longest]
+    scale = np.linalg.norm(names[f"gene{longest[0]}"]) / np.linalg.norm(arrows[longest[0]])
+    for number in longest:
+        np.testing.assert_allclose(names[f"gene{number}"], scale * arrows[number])
+    farthest = np.linalg.norm(points_, axis=1).max()
+    np.testing.assert_allclose(np.linalg.norm(names[f"gene{longest[0]}"]), farthest)
