@@ -69,6 +69,8 @@ test-lowest: $(LOWEST_READY)
 	@echo "==> Tests with the lowest versions"
 	$(PYTEST) -m "not slow" $(LOWEST_TESTS) $(PYTEST_ARGS)
 
+# A person who runs the notebook of large data gets 8 GB.
+notebooks: export DLATENT_EXAMPLE_GB ?= 0.2
 notebooks: $(DEV_READY)
 	@echo "==> Notebooks"
 	$(PYTEST) --nbmake $(NOTEBOOKS) $(PYTEST_ARGS)
