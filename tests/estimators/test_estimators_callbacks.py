@@ -103,6 +103,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 @pytest.fixture
 def usual():
+    show_progress("auto")  # commands that ran in this process have said otherwise
     yield
     show_progress("auto")
 

@@ -195,7 +195,7 @@ from dlatent.estimators import linear
 from dlatent.stores.open import open
 
 source = open({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)
-linear.open_input = lambda data: (source, None)
+linear.open_input = lambda data, **_: (source, None)
 model = PPCA(3, solver="covariance").fit("x", client="serial")
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
