@@ -9,6 +9,7 @@ With --checkpoint a command that is interrupted goes on when it is started again
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from typing import Any
 
@@ -56,11 +57,15 @@ def make(place: str, rows: int) -> None:
     print(f"{place} written: {rows:,} x {COLUMNS}, {_rate(store.nbytes, time.perf_counter() - begun)}")
 
 
-def fit(place: str, client: Client | str, *, pause: float = 0.0, **options: Any) -> PPCA:
-    """Fit by some passes over the data, and print a line for each."""
+def fit(place: str, client: Client | str, *, done: int = 0, pause: float = 0.0, **options: Any) -> PPCA:
+    """Fit by some passes over the data, of which some are `done`, and print a line for each."""
     data_bytes = zarr.open_array(place, mode="r").nbytes
+    numbers = itertools.count(1)
 
     def told(record: Any) -> None:
+        if next(numbers) <= done:
+            print(f"  {record.name:<20} from the checkpoint")
+            return
         source = "read" if record.bytes_read else "from memory"
         print(f"  {record.name:<20} {record.seconds:8.2f} s  {_rate(data_bytes, record.seconds)} {source}", flush=True)
         time.sleep(pause)
@@ -98,11 +103,12 @@ def main() -> int:
     asked = parser.parse_args()
 
     make(asked.data, max(asked.size // (4 * COLUMNS), 2 * CHUNK_ROWS))
-    kept = {}
+    kept: dict[str, Any] = {}
     if asked.checkpoint:
         files, path = fsspec.url_to_fs(asked.checkpoint)
-        kept = {"checkpoint": asked.checkpoint, "resume": True}
-        if done := len(files.glob(f"{path}/*.npz")):
+        done = len(files.glob(f"{path}/*.npz"))
+        kept = {"checkpoint": asked.checkpoint, "resume": True, "done": done}
+        if done:
             print(f"{asked.checkpoint} is there: goes on behind {done} passes")
     with Client(asked.scheduler, scheduler_file=asked.scheduler_file, set_as_default=False) as client:
         print("fit on the cluster", flush=True)
