@@ -94,7 +94,7 @@ def loadings_map(result: Any, component: int, *, shape: tuple[int, int] | None =
     Returns
     -------
     Axes
-        Loadings as colours, white for 0; cells that are no features are blank.
+        Loadings as colours, white for 0; cells that are no features are grey.
 
     Raises
     ------
@@ -114,6 +114,7 @@ def loadings_map(result: Any, component: int, *, shape: tuple[int, int] | None =
             "fit an array with two dimensions beside that of the samples"
         )
     axes = axes_or_new(ax)
+    axes.set_facecolor("0.85")
     most = float(np.abs(one).max())
     units = f" ({one.attrs['units']})" if "units" in one.attrs else ""
     one.plot.pcolormesh(ax=axes, vmin=-most, vmax=most, cmap="RdBu_r", cbar_kwargs={"label": f"loading{units}"})
