@@ -102,7 +102,7 @@ def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes
 
 
 def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw how well each number of components predicts cells that the fits did not see.
+    """Draw how well each number of components predicts entries that the fits did not see.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Upwards the held-out log-likelihood of a cell, in nats; a vertical line at the best number.
+        Upwards the held-out log-likelihood of an entry, in nats; a vertical line at the best number.
     """
     scores, best = variable(found, "held_out_log_likelihood"), int(found.attrs["best"])
     order = np.argsort(found["n_components"].values)
@@ -122,7 +122,7 @@ def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     axes.plot(found["n_components"].values[order], scores.values[order], marker="o", markersize=4)
     axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
     axes.set_xlabel("number of components")
-    axes.set_ylabel("held-out log-likelihood of a cell")
+    axes.set_ylabel("held-out log-likelihood per entry")
     whole_ticks(axes)
     axes.legend(frameon=False)
     return axes

@@ -149,7 +149,8 @@ def biplot(
     components : tuple of int, default (0, 1)
         The two to draw, by position.
     top : int, default 8
-        How many features are drawn, those with the longest arrows.
+        How many features are drawn at most, those with the longest arrows; of features whose arrows end near each other
+        the longest stands for all.
     ax : Axes, optional
         Axes to draw on; new ones by default.
 
@@ -163,17 +164,29 @@ def biplot(
     axes = scores(result, labels=labels, components=components, ax=ax)
     columns, names = zip(*(_column(found, component) for component in components), strict=True)
     arrows = np.column_stack(columns)
-    length = np.linalg.norm(arrows, axis=1)
-    longest = np.argsort(-length, kind="stable")[:top]
     reach = float(np.linalg.norm(_values(result)[0][:, list(components)], axis=1).max())
-    arrows = arrows * (reach / float(length.max()))
-    for number in longest.tolist():
+    arrows *= reach / float(np.linalg.norm(arrows, axis=1).max())
+    drawn = _apart(arrows, 0.15 * reach, top)
+    for number in drawn:
         tip = tuple(arrows[number])
         axes.annotate("", xy=tip, xytext=(0, 0), arrowprops={"arrowstyle": "->", "color": "0.2"})
-        axes.annotate(str(names[0][number]), xy=tip, ha="center", va="center", fontsize="small")
-    axes.update_datalim(arrows[longest] * 1.1)
+        side = "left" if tip[0] >= 0 else "right"
+        offset = (3 if tip[0] >= 0 else -3, 0)
+        axes.annotate(
+            str(names[0][number]), tip, offset, textcoords="offset points", ha=side, va="center", fontsize="small"
+        )
+    axes.update_datalim(arrows[drawn] * [1.5, 1.2])
     axes.autoscale_view()
     return axes
+
+
+def _apart(arrows: npt.NDArray[Any], distance: float, most: int) -> list[int]:
+    """The longest arrows that end at a distance from each other."""
+    found: list[int] = []
+    for number in np.argsort(-np.linalg.norm(arrows, axis=1), kind="stable").tolist():
+        if len(found) < most and all(np.linalg.norm(arrows[number] - arrows[other]) > distance for other in found):
+            found.append(number)
+    return found
 
 
 def _check_component(found: xr.DataArray, component: int) -> None:

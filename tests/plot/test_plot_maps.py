@@ -173,3 +173,14 @@ def test_a_biplot_has_arrows_along_loadings(model, data) -> None:
         np.testing.assert_allclose(names[f"gene{number}"], scale * arrows[number])
     farthest = np.linalg.norm(points_, axis=1).max()
     np.testing.assert_allclose(np.linalg.norm(names[f"gene{longest[0]}"]), farthest)
+
+
+def test_of_features_that_go_together_a_biplot_names_one() -> None:
+    rng = np.random.default_rng(0)
+    latent = rng.standard_normal((100, 2))
+    loadings = np.array([[3.0, 0.0], [2.9, 0.1], [2.8, 0.0], [0.0, 1.5]])
+    noise = 0.01 * rng.standard_normal((100, 4))
+    X = xr.DataArray(latent @ loadings.T + noise, dims=("row", "column"), coords={"column": list("abcd")})
+    model = dlatent.PPCA(2).fit(X)
+    axes = plot.biplot(model, model.transform(X), top=4)
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["a", "d"]
