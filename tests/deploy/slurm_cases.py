@@ -122,10 +122,6 @@ class Slurm:
         """What `scontrol` says of a job, by its words."""
         return dict(re.findall(r"(\w+)=(\S*)", self("scontrol", "show", "job", job)))
 
-    def jobs(self) -> list[str]:
-        """Those that run, by their numbers."""
-        return self("squeue", "-h", "-t", "running", "-o", "%A").split()
-
     def ended(self, job: str, log: Path, seconds: float = 300) -> str:
         """The state in which a job ends."""
         known = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
