@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 # The tests of what meets other libraries; LOWEST_TESTS=tests runs them all.
 LOWEST_TESTS ?= $(addprefix tests/,cli engine formats laws local_linear operators plot stores) $(wildcard tests/test_*.py) \
-  $(wildcard tests/estimators/test_*conformance.py) $(patsubst %,tests/estimators/test_estimators_%.py,features grid kinds sklearn)
+  $(wildcard tests/estimators/test_*conformance.py) $(patsubst %,tests/estimators/test_estimators_%.py,annotated features grid kinds sklearn)
 NOTEBOOKS ?= examples
 FUZZ_ARGS ?=
 DEMO_ARGS ?=
