@@ -112,13 +112,12 @@ def show_progress(when: bool | Literal["auto"] = "auto") -> None:
     _progress.set(None if when == "auto" else bool(when))
 
 
-def _bars(seconds: float, nbytes: int) -> tuple[Callback, ...]:
-    """The bar that is shown without being asked for."""
+def _own_bar(heard: Sequence[Callback], seconds: float, nbytes: int) -> ProgressBar | None:
+    """The bar that is shown without being asked for, beside no other."""
     wanted = _progress.get()
     if wanted is None:
         wanted = (seconds > LONG_SECONDS or nbytes > LONG_BYTES) and _interactive()
-    asked = any(isinstance(one, ProgressBar) for one in _active.get())
-    return (ProgressBar(),) if wanted and not asked else ()
+    return ProgressBar() if wanted and not any(isinstance(one, ProgressBar) for one in heard) else None
 
 
 def _interactive() -> bool:
@@ -181,8 +180,9 @@ class Listeners:
 
     def __init__(self, given: Sequence[Callback], plan: Plan | LocalPlan) -> None:
         seconds, nbytes = (plan.seconds, 0) if isinstance(plan, Plan) else (0.0, plan.bytes_read)
-        shown = () if any(isinstance(one, ProgressBar) for one in given) else _bars(seconds, nbytes)
-        self._all, self._plan = (*_active.get(), *given, *shown), plan
+        heard = (*_active.get(), *given)
+        own = _own_bar(heard, seconds, nbytes)
+        self._all, self._plan = heard if own is None else (*heard, own), plan
 
     @contextmanager
     def told(self) -> Iterator[None]:
@@ -231,9 +231,9 @@ def log_pass(record: PassRecord) -> None:
 def shown(session: Session, name: str) -> Iterator[None]:
     """Show a bar for the passes of a session that are no fit, where one is wanted."""
     session.on_pass = log_pass
-    active = [one for one in _active.get() if isinstance(one, ProgressBar)]
-    bar = next(iter(active or _bars(0.0, session.source.nbytes)), None)
-    if not isinstance(bar, ProgressBar):
+    asked = next((one for one in _active.get() if isinstance(one, ProgressBar)), None)
+    bar = asked or _own_bar((), 0.0, session.source.nbytes)
+    if bar is None:
         yield
         return
     bar.begin(name)

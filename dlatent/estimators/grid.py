@@ -179,6 +179,18 @@ def _coordinates(grid: Grid) -> xr.Coordinates:
     return xr.Dataset(coords=own).set_index(indexes).coords
 
 
+def row_coordinates(data: xr.DataArray) -> xr.Coordinates:
+    """The coordinates along the first dimension, that of the samples, with its index."""
+    own = data.coords.to_dataset().drop_dims(data.dims[1:], errors="ignore")
+    return own.drop_vars([name for name, found in own.coords.items() if not found.dims]).coords
+
+
+def feature_axis(labels: AxisLabels, features: int) -> dict[str, Any]:
+    """What `map_rows` is told of results that have a column for each of so many features."""
+    names = np.arange(features) if labels.features is None else np.asarray(labels.features)
+    return {"columns": labels.dims[1], "names": names, "grid": labels.grid}
+
+
 def over_features(rows: Array, labels: AxisLabels, like: Any = None) -> Array | xr.DataArray:
     """Rows of features (n, D) as a DataArray over the dimensions that the features had in the data of a fit.
 
@@ -189,8 +201,7 @@ def over_features(rows: Array, labels: AxisLabels, like: Any = None) -> Array | 
         return rows
     found = xr.DataArray(rows, dims=("sample", labels.dims[1]), name=grid.name)
     if named is not None:
-        own = named.coords.to_dataset().drop_dims([named.dims[1]], errors="ignore")
-        found = found.rename({"sample": named.dims[0]}).assign_coords(own.coords)
+        found = found.rename({"sample": named.dims[0]}).assign_coords(row_coordinates(named))
     return spread(found, labels.dims[1], grid).assign_attrs(grid.attrs)
 
 

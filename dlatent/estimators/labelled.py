@@ -11,7 +11,7 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels, Grid
 from dlatent.errors import DataError
-from dlatent.estimators.grid import features_of, flattened, grid_of, require_grid, spread, units
+from dlatent.estimators.grid import features_of, flattened, grid_of, require_grid, row_coordinates, spread, units
 from dlatent.estimators.inputs import Rows
 
 
@@ -97,6 +97,15 @@ def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
     return Unwrapped(flattened(turned, grid), labels, turned)
 
 
+def count_samples(data: Any, known: Grid | None) -> int | None:
+    """The number of samples, where it is known without opening the data. Raises DataError as `unwrap`."""
+    if isinstance(data, xr.Dataset):
+        data = _only_variable(data, None, known)
+    if isinstance(data, xr.DataArray) and known is not None:
+        return int(data.sizes[require_grid(data, known)])
+    return int(data.shape[0]) if hasattr(data, "shape") else None
+
+
 def is_frame(data: Any) -> bool:
     """True for a data frame: of pandas, of polars, of Dask, or of another kind with columns and a matrix of them."""
     if isinstance(data, (xr.DataArray, xr.Dataset)):
@@ -163,9 +172,7 @@ def wrap_rows(
     """
     if like.original is None:
         return values
-    rows, *others = map(str, like.original.dims)
-    own = like.original.coords.to_dataset().drop_dims(others, errors="ignore")
-    coords = own.drop_vars([key for key, found in own.coords.items() if not found.dims]).coords
+    rows, coords = str(like.original.dims[0]), row_coordinates(like.original)
     if values.ndim == 1:
         return xr.DataArray(values, dims=(rows,), coords=coords, name=name)
     found = xr.DataArray(values, dims=(rows, columns), coords=coords, name=name)

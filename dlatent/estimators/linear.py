@@ -14,7 +14,7 @@ from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.estimators.base import Given, LatentVariableModel
-from dlatent.estimators.grid import over_features
+from dlatent.estimators.grid import feature_axis, over_features
 from dlatent.estimators.inputs import Data, Rows
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.outcome import Outcome
@@ -43,9 +43,7 @@ class RowModel(LatentVariableModel):
 
     def _feature_axis(self) -> dict[str, Any]:
         """The dimension of results that have a column for each feature, and its labels."""
-        labels = self._require_fitted().labels
-        names = np.arange(self.n_features_in_) if labels.features is None else np.asarray(labels.features)
-        return {"columns": labels.dims[1], "names": names, "grid": labels.grid}
+        return feature_axis(self._require_fitted().labels, self.n_features_in_)
 
     def _over_features(self, rows: Array, like: Any = None) -> Array | xr.DataArray:
         """Rows of features (n, D) as the data of the fit had them; see `over_features`."""

@@ -19,7 +19,7 @@ from dlatent.estimators.facts import shortened
 from dlatent.estimators.heads import Imputing
 from dlatent.estimators.hyperparameters import TargetHyperparameters
 from dlatent.estimators.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
-from dlatent.estimators.labelled import plain_rows
+from dlatent.estimators.labelled import count_samples, plain_rows
 from dlatent.estimators.linear import LinearModel
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
@@ -176,7 +176,8 @@ class RowTargets(TargetModel, LinearModel):
         if y is None:
             return None
         known = self._fitted.labels.grid
-        rows = int(X.shape[0] if hasattr(X, "shape") and not known else open_input(X, known=known)[0].shape[0])
+        rows = count_samples(X, known)
+        rows = open_input(X, known=known)[0].shape[0] if rows is None else rows
         return self._encoding.encode(plain_rows(y, None), rows, holes=self._missing != "raise")
 
 

@@ -17,7 +17,7 @@ from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.callbacks import shown
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import KnownFeatures, view_feature_names
-from dlatent.estimators.grid import over_features
+from dlatent.estimators.grid import feature_axis, over_features
 from dlatent.estimators.inputs import (
     Data,
     Names,
@@ -267,12 +267,9 @@ class ViewResults(LatentVariableModel):
         Errors: NotFittedError; DataError for unknown views, and as in `PPCA.transform`.
         """
         number, labels = self._number(to_view), self._view_labels.get(to_view, AxisLabels())
-        names = np.arange(self._specification.sizes[number]) if labels.features is None else labels.features
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        options["grid"] = labels.grid
-        function = partial(view_predictions, other=number)
-        columns = labels.dims[1]
-        mean = self._alone(from_view, data, function, columns, np.asarray(names), "reconstructed", **options)
+        options |= feature_axis(labels, self._specification.sizes[number])
+        mean = self._alone(from_view, data, partial(view_predictions, other=number), name="reconstructed", **options)
         return (mean, self.predictive_variance(from_view, to_view)) if return_variance else mean
 
     def predictive_variance(self, from_view: str, to_view: str) -> Array:
