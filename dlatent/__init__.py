@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dlatent.models import MODELS
 
 if TYPE_CHECKING:
+    from dlatent.engine.imagined import Workers as Workers
     from dlatent.errors import ConvergenceWarning as ConvergenceWarning
     from dlatent.errors import DataError as DataError
     from dlatent.errors import DataWarning as DataWarning
@@ -50,6 +51,7 @@ _WARNINGS = ("ConvergenceWarning", "DataWarning", "MisfitWarning", "NoiseFloorWa
 _MODULES = {
     **dict.fromkeys((*_ERRORS, *_WARNINGS), "errors"),
     **{model.name: f"estimators.{model.module}" for model in MODELS},
+    "Workers": "engine.imagined",
     "annotate": "estimators.annotated",
     "Callback": "estimators.callbacks",
     "ProgressBar": "estimators.callbacks",

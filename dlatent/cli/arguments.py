@@ -172,7 +172,7 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster(parser: argparse.ArgumentParser, workers: str = "start N worker processes on this machine") -> None:
     """Where to compute: `--scheduler` with certificates, or `--workers` and what each has."""
     group = parser.add_argument_group("where to compute (default: the threads of this process)")
     where = group.add_mutually_exclusive_group()
@@ -186,7 +186,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         ("--tls-key", "key of --tls-cert (default: in the same file)"),
     ):
         group.add_argument(option, metavar="FILE", help=words)
-    where.add_argument("--workers", type=positive, metavar="N", help="start N worker processes on this machine")
+    where.add_argument("--workers", type=positive, metavar="N", help=workers)
     group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
 

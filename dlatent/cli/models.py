@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 
 def add_models(
-    parser: argparse.ArgumentParser, components: Callable[[str], Any] = positive, *, incomplete: bool = False
+    parser: argparse.ArgumentParser,
+    components: Callable[[str], Any] = positive,
+    *,
+    incomplete: bool = False,
+    cluster: Callable[[argparse.ArgumentParser], None] = add_cluster,
 ) -> dict[str, argparse.ArgumentParser]:
     """One parser for each model (or those that take missing entries), with its options; `components`
-    reads the number, or the numbers, of components."""
+    reads the number, or the numbers, of components, and `cluster` adds the options of where to compute."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
     for kind, model in MODELS.items():
@@ -35,7 +39,7 @@ def add_models(
         words = model.words
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
         add_model(made[kind], model, components)
-        add_cluster(made[kind])
+        cluster(made[kind])
         add_json(made[kind])
     return made
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 from dlatent.cli import show
+from dlatent.cli.arguments import UsageError, add_cluster
+from dlatent.cli.certificates import check_unused
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.status import OK
+
+IMAGINED = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
+"""What is said of workers that are not there."""
 
 
 def register(commands: Any) -> None:
@@ -19,18 +25,61 @@ def register(commands: Any) -> None:
         help="what a fit would do and cost, before a byte of the matrix is read",
         description="The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
     )
-    for kind in add_models(parser).values():
+    for kind in add_models(parser, cluster=_add_workers).values():
         kind.set_defaults(run=run)
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    add_cluster(parser, workers="plan for N workers that need not be there; none is started")
+    parser.add_argument(
+        "--driver-memory", metavar="SIZE", help="memory of their driver (default: that of this machine)"
+    )
+    parser.add_argument(
+        "--bandwidth",
+        metavar="SIZE",
+        help="what each of them gets in a second from the store and from others, for example 200MB; then the plan says "
+        "about how long the fit takes",
+    )
+    parser.add_argument("--price", type=float, metavar="P", help="what each of them costs for an hour")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, and show the plan."""
     model = model_of(arguments)
     data, inputs = data_of(arguments), inputs_of(arguments)
-    with connected(arguments) as client:
+    with _workers(arguments) as client:
         plan = model.plan(data, **inputs, client=client)
     if arguments.json:
         show.as_json(asdict(plan))
     else:
         print(plan)
     return OK
+
+
+def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
+    """The cluster that is there, or the workers that are not.
+
+    Errors: UsageError for options of workers without workers, and values that are none.
+    """
+    if arguments.workers is None:
+        if given := [name for name in IMAGINED if getattr(arguments, name) is not None]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"{options} is said of workers that are not there; give --workers N with it")
+        return connected(arguments)
+    from dlatent.engine.imagined import Workers
+    from dlatent.engine.machine import granted
+
+    check_unused(arguments)
+    workers = Workers(
+        arguments.workers,
+        arguments.memory_limit or granted() // arguments.workers,
+        threads=arguments.threads_per_worker or 1,
+        driver_memory=arguments.driver_memory,
+        bandwidth=arguments.bandwidth,
+        price=arguments.price,
+    )
+    try:
+        workers.resources()
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return nullcontext(workers)

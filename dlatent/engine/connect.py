@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Executor, OnProgress
+from dlatent.engine.imagined import Imagined, Workers
 from dlatent.engine.in_process import InProcess
 from dlatent.engine.nested import cluster_of, own_worker
 from dlatent.engine.session import OnPass, Session
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-Where: TypeAlias = "Client | str | None"
-"""Where passes run: on the cluster of a client, with None on that at hand or on threads; "serial": one by one."""
+Where: TypeAlias = "Client | str | Workers | None"
+"""Where passes run: on the cluster of a client, with None on that at hand or on threads; "serial": one by one.  Plans
+are also made for workers that are not there."""
 
 OF_A_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}-")
 """What the client is called that a worker makes for its tasks.  A thread that a task starts and waits for must not take
@@ -36,6 +38,7 @@ def connect(
     graph: Graph | None = None,
     on_pass: OnPass | None = None,
     on_progress: OnProgress | None = None,
+    planned: bool = False,
 ) -> Session:
     """Open a session over a data source.
 
@@ -48,6 +51,7 @@ def connect(
         one task after the other.  No client is ever created here.
     cache_bytes : cap of the blocks kept between passes, per worker process; None means 40 % of a worker's memory.
     edges : the graph between the samples, for passes with neighbour sums.
+    planned : whether nothing but a plan is wanted, so that `client` may be `Workers`.
     on_pass, on_progress : called with each `PassRecord`, and with (groups done, groups in all) during a pass.
     """
     if not source.blocks:
@@ -57,6 +61,8 @@ def connect(
             f"the {graph.description} joins {graph.samples} samples, but the {source.description} has "
             f"{source.shape[0]}; give the edges of exactly these samples"
         )
+    if isinstance(client, Workers) and not planned:
+        raise ValueError('Workers are to plan for, and compute nothing; give a distributed.Client, "serial" or None.')
     if isinstance(client, str) and client != "serial":
         raise ValueError(f'client must be a distributed.Client, "serial" or None; got {client!r}.')
     open_executor = partial(_executor, client)
@@ -72,6 +78,8 @@ def _executor(
     graph: Graph | None = None,
 ) -> Executor:
     client = client or (active_client() if own_worker() is None else cluster_of(source))
+    if isinstance(client, Workers):
+        return Imagined(client, source, targets, graph)
     if client is None or client == "serial":
         return InProcess(source, targets, cache_bytes, graph, serial=client == "serial")
     if client.asynchronous:

@@ -41,18 +41,22 @@ class PassCost:
 
 @dataclass(frozen=True)
 class Resources:
-    """What an executor has: worker processes, threads per worker, memory and cache bytes per worker process."""
+    """What an executor has: worker processes, threads per worker, memory and cache bytes per worker process; of workers
+    that are not there yet also the memory of the driver, the bytes that each gets in a second, and its price."""
 
     kind: str
     workers: int
     threads: int
     worker_memory: int | None
     cache_bytes: int
+    driver: int | None = None
+    bandwidth: float | None = None
+    price: float | None = None
 
     @property
     def driver_memory(self) -> int:
         """Bytes of memory that the driver's process may use."""
-        return memory()
+        return self.driver or memory()
 
     @property
     def total_threads(self) -> int:

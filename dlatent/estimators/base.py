@@ -216,7 +216,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _plan(self, given: Given, client: Where) -> Plan:
         """What a fit will cost."""
-        with connect(given.source, client=client, graph=given.graph) as session:
+        with connect(given.source, client=client, graph=given.graph, planned=True) as session:
             return self._planned(self._task(session, given), session)
 
     def _fit(

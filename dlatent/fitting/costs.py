@@ -6,7 +6,9 @@ above: a fit stays within its plan, and tests hold the projection against measur
 
 from __future__ import annotations
 
-from dlatent.fitting.plan import Cost, Machine, Problem, size
+import math
+
+from dlatent.fitting.plan import Cost, Duration, Machine, Problem, size
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 from dlatent.order import FAN_IN, FEWEST_STRIPS, MOST_STRETCHES
@@ -225,7 +227,7 @@ def graph_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -
 
 def pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:
     """Seconds of one pass: reading, decoding where that is done again, arithmetic, and tasks."""
-    threads = machine.workers * machine.threads
+    threads = min(machine.workers * machine.threads, group_number(problem))
     reading = problem.nbytes / DECODE_RATE if decode else 0.0
     return (reading + flops / rate) / threads + TASK_SECONDS * problem.tasks
 
@@ -236,11 +238,30 @@ def passes_seconds(problem: Problem, machine: Machine, flops: float, rate: float
     return first + (passes - 1) * pass_seconds(problem, machine, flops, rate, decode=not stays(problem, machine, cache))
 
 
-def placed(name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine) -> Cost:
+def placed(
+    name: str, passes: int, seconds: float, cache: int, worker: int, driver: int, machine: Machine, moved: int = 0
+) -> Cost:
     """The route's memory; where the workers are threads of the driver, one process holds both."""
     if shares_driver(machine):
         worker = driver = worker + driver - BASE_MEMORY
-    return Cost(name, passes, seconds, cache, worker, driver)
+    return Cost(name, passes, seconds, cache, worker, driver, moved=moved)
+
+
+def duration(cost: Cost, machine: Machine, read: int) -> Duration | None:
+    """How long a fit takes that reads so many bytes, where the bandwidth of its workers is known.
+
+    Parameters go from worker to worker, so that twice as many have them after each step; sums meet in a tree, of which
+    each node gets three.  Workers read while they compute.
+    """
+    if machine.bandwidth is None:
+        return None
+    one, all_workers = machine.bandwidth, machine.bandwidth * machine.workers
+    steps = math.ceil(math.log2(machine.workers))
+    moving = cost.passes * (1.5 * steps * cost.moved / one + cost.neighbour_bytes / all_workers) + cost.gathered / one
+    reading, computing = read / all_workers, cost.seconds
+    seconds = max(reading, computing) + moving
+    hours = machine.workers * seconds / 3600
+    return Duration(reading, computing, moving, seconds, hours, machine.price and machine.price * hours)
 
 
 def subspace_bound(problem: Problem, machine: Machine, beside: int = 0) -> int:

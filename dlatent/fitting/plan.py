@@ -44,6 +44,16 @@ class Machine(Protocol):
         """ "serial", "threads" or "cluster"."""
         ...
 
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes that a worker gets in a second, where that is known."""
+        ...
+
+    @property
+    def price(self) -> float | None:
+        """What a worker costs for an hour, where that is known."""
+        ...
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -134,7 +144,8 @@ class Cost:
     in how many blocks of columns the features themselves are summed (0 where they need not), and the bytes that travel
     between workers in a pass; the widest subspace that its driver holds (0 where the route needs none); how often the
     data are read (0: once, or in every pass where they do not stay in memory); tasks of a pass (0: of one in which
-    blocks do not meet); and whether every pass is one over pairs."""
+    blocks do not meet); whether every pass is one over pairs; bytes that go to each worker and come back from it in a
+    pass; and those that the driver gets of all workers together in the fit."""
 
     name: str
     passes: int
@@ -149,6 +160,43 @@ class Cost:
     reads: int = 0
     tasks: int = 0
     paired: bool = False
+    moved: int = 0
+    gathered: int = 0
+
+
+@dataclass(frozen=True)
+class Duration:
+    """About how long a fit takes, at the rates of an ordinary machine, and what it costs.
+
+    Parameters
+    ----------
+    reading : seconds in which the workers get the data from their store; they compute meanwhile.
+    computing : seconds of decoding, of arithmetic, and of what the scheduler does.
+    moving : seconds in which parameters go to the workers, sums come back, and rows meet their neighbours.
+    seconds : from the first byte to the model.
+    worker_hours : of all workers.
+    price : of these; None where that of an hour is not known.
+    """
+
+    reading: float
+    computing: float
+    moving: float
+    seconds: float
+    worker_hours: float
+    price: float | None
+
+    @property
+    def bottleneck(self) -> str:
+        """What takes longest: "reading", "computing" or "moving"."""
+        return max(("reading", "computing", "moving"), key=lambda name: getattr(self, name))
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {clock(getattr(self, name))}" for name in ("reading", "computing", "moving"))
+        price = "" if self.price is None else f", at a price of {self.price:,.2f}"
+        return (
+            f"about {clock(self.seconds)} ({parts}; the bottleneck is {self.bottleneck}): "
+            f"{self.worker_hours:,.2g} worker hours{price}"
+        )
 
 
 @dataclass(frozen=True)
@@ -177,6 +225,7 @@ class Plan:
     columns_at_once : columns that one neighbour sum carries; 0 without a graph.
     column_blocks : in how many parts the features themselves are summed over neighbours, for the total variance.
     neighbour_bytes : bytes that travel between workers in a pass with neighbour sums.
+    duration : about how long it takes; None where the bandwidth of the workers is not known.
     """
 
     solver: str
@@ -198,6 +247,7 @@ class Plan:
     columns_at_once: int = 0
     column_blocks: int = 0
     neighbour_bytes: int = 0
+    duration: Duration | None = None
 
     def summary(self) -> dict[str, str | int]:
         """What a fitted model keeps of it, loaded or not; the planner may change without regard to saved models."""
@@ -217,6 +267,7 @@ class Plan:
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),
+            *([f"time      {self.duration}"] if self.duration else []),
         ]
         return "\n".join(lines)
 
@@ -255,6 +306,13 @@ def html_table(lines: Iterable[tuple[str, str]]) -> str:
     cell = '<td style="text-align: left; vertical-align: top">'
     rows = (f"<tr>{cell}<b>{escape(name)}</b></td>{cell}{escape(text.strip())}</td></tr>" for name, text in lines)
     return f"<table>{''.join(rows)}</table>"
+
+
+def clock(seconds: float) -> str:
+    """A time as people write it."""
+    if seconds < 99:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 99 * 60 else f"{seconds / 3600:,.1f} h"
 
 
 def size(nbytes: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dlatent.errors import PlanError
-from dlatent.fitting.costs import BASE_MEMORY, excess, stays, subspace_bound
+from dlatent.fitting.costs import BASE_MEMORY, duration, excess, stays, subspace_bound
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
 from dlatent.fitting.route import Route
 from dlatent.fitting.routes import ROUTES
@@ -36,12 +36,13 @@ def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", route
     best = min(usable, key=lambda cost: cost.seconds)
     cached = stays(problem, machine, best.cache_bytes, pairs=best.paired)
     reads = best.reads or (1 if cached else best.passes)
+    bytes_total = 0 if problem.in_memory else problem.nbytes * reads
     return Plan(
         solver=best.name,
         reason=_reason(problem, best, costs, fitting, asked=solver != "auto"),
         passes=best.passes,
         bytes_per_pass=problem.nbytes,
-        bytes_total=0 if problem.in_memory else problem.nbytes * reads,
+        bytes_total=bytes_total,
         tasks_per_pass=best.tasks or problem.tasks,
         cached=cached,
         cache_bytes=best.cache_bytes,
@@ -56,6 +57,7 @@ def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", route
         columns_at_once=best.columns_at_once,
         column_blocks=best.column_blocks,
         neighbour_bytes=best.neighbour_bytes,
+        duration=duration(best, machine, bytes_total),
     )
 
 

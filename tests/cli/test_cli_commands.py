@@ -81,6 +81,14 @@ def test_plan_is_that_of_the_library(run, store: Path) -> None:
     assert supervised["problem"]["patterns"] == 2
 
 
+def test_plan_for_workers_that_are_not_there(run, store: Path) -> None:
+    workers = dlatent.Workers(40, "2GiB", 2, driver_memory="3GiB", bandwidth="50MB", price=0.2)
+    words = ["--workers", "40", "--memory-limit", "2GiB", "--threads-per-worker", "2", "--driver-memory", "3GiB"]
+    words = ["plan", "ppca", store, "-k", "3", *words, "--bandwidth", "50MB", "--price", "0.2"]
+    assert run(*words).out == f"{dlatent.PPCA(3).plan(store, client=workers)}\n"
+    assert run(*words, "--json").json["duration"]["seconds"] > 0
+
+
 def test_fit_saves_what_the_library_fits(run, store: Path, tmp_path: Path) -> None:
     said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr", "--seed", "4", "--noise-floor", "1e-5")
     assert said.status == 0

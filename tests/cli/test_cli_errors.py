@@ -46,6 +46,12 @@ def test_limits_of_workers_need_workers(run, store: Path, tmp_path: Path) -> Non
     said = run("plan", "ppca", store, "-k", "2", "--workers", "1", "--memory-limit", "plenty")
     assert said.status == 2
     assert "plenty" in said.err
+    said = run("plan", "ppca", store, "-k", "2", "--bandwidth", "1MB", "--price", "1")
+    assert said.status == 2
+    assert "--bandwidth, --price is said of workers that are not there" in said.err
+    said = run("plan", "ppca", store, "-k", "2", "--workers", "1", "--price", "-1")
+    assert said.status == 2
+    assert "price of Workers must be above 0" in said.err
 
 
 def test_bad_data_and_stores_leave_nothing(run, store: Path, model: Path, tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class Host:
     worker_memory: int | None = 4 * GIB
     driver_memory: int | None = 8 * GIB
     cache_bytes: int = 1 * GIB
+    bandwidth: float | None = None
+    price: float | None = None
 
 
 def problem(n, d, *, k=10, targets=0, itemsize=8, nnz=None, patterns=1, block=32 * MIB, in_memory=False):

@@ -61,9 +61,8 @@ class AcceleratedEMRoute(Route):
         own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
         cache = cache_room(problem, machine, held, own)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
-        return placed(
-            "accelerated_em", problem.em_passes or EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine
-        )
+        passes = problem.em_passes or EXPECTED_ROW_PASSES
+        return placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum by accelerated EM, or by textbook EM."""
@@ -84,6 +83,5 @@ def _joint_rows_route(problem: Problem, machine: Machine) -> Cost:
     cache = cache_room(problem, machine, held, own)
     flops = 4.0 * cells * (k + 1)
     seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_VIEW_PASSES)
-    return placed(
-        "accelerated_em", problem.em_passes or EXPECTED_VIEW_PASSES, seconds, cache, held + cache, own, machine
-    )
+    passes = problem.em_passes or EXPECTED_VIEW_PASSES
+    return placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)

@@ -72,7 +72,7 @@ class CovarianceRoute(Route):
             + space_memory(problem, subspace_bound(problem, machine))
             + completion_memory(problem)
         )
-        cost = placed("covariance", 1, seconds, 0, worker, own, machine)
+        cost = placed("covariance", 1, seconds, 0, worker, own, machine, statistic)
         if problem.graph_entries is None:
             return cost
         return replace(cost, columns_at_once=width + 1, neighbour_bytes=8 * problem.travelling * (width + 1))

@@ -77,7 +77,8 @@ class GramRoute(Route):
             problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False
         )
         reads = visits + (not stays(problem, machine, cache))
-        return replace(placed("gram", DUAL_PASSES, seconds, cache, held + cache, own, machine), reads=reads)
+        cost = placed("gram", DUAL_PASSES, seconds, cache, held + cache, own, machine)
+        return replace(cost, reads=reads, gathered=square // 2)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, which the last pass turns into loadings (SPPCA, Algorithm 3).

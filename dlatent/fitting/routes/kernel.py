@@ -99,7 +99,8 @@ class MemoryRoute(KernelRoute):
         held += machine.threads * TILES + square // (2 * machine.workers)
         copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
         own = driver_base(problem, machine) + copies * square
-        return _of_rows(placed("memory", 2, seconds, 0, held, own, machine), problem, machine)
+        cost = placed("memory", 2, seconds, 0, held, own, machine)
+        return _of_rows(replace(cost, gathered=square // 2), problem, machine)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, or by textbook EM."""
@@ -221,7 +222,7 @@ def _by_passes(name: str, problem: Problem, machine: Machine, each: float, besid
     each += 2.0 * count**2 * columns / GEMM_RATE / threads
     if pairs and not stays(problem, machine, cache, pairs=True):
         each += group_number(problem) * problem.nbytes / DECODE_RATE / threads
-    cost = placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine)
+    cost = placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine, 2 * thin)
     return _of_rows(replace(cost, paired=pairs), problem, machine)
 
 

@@ -55,7 +55,9 @@ class KrylovRoute(Route):
         statistic = 8 * (own * columns + 2 * sum(problem.widths))
         flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.samples * problem.features)
         rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-        held = worker_memory(problem, machine, statistic, 16 * problem.features * columns, columns)
+        parameters = 16 * problem.features * columns
+        moved = statistic + parameters // 2
+        held = worker_memory(problem, machine, statistic, parameters, columns)
         exchanged, at_once, column_blocks, summing = columns + problem.targets + 1, 0, 0, 0
         if problem.graph_entries is not None:
             held += graph_memory(problem, machine)
@@ -68,14 +70,16 @@ class KrylovRoute(Route):
         driver, rank = _krylov_driver(problem, machine, statistic, held)
         cache = cache_room(problem, machine, held, driver)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_PASSES)
+        # New directions are made orthogonal to all before them, on the driver.
+        seconds += 2.0 * own * (columns * EXPECTED_PASSES) ** 2 / GEMM_RATE
         if problem.graph_entries is not None:
             seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, HOPS)
             seconds += column_blocks * pass_seconds(problem, machine, flops, rate, decode=True)
             seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
         passes = problem.em_passes or EXPECTED_PASSES
-        cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine)
-        moved = 8 * problem.travelling * min(fresh, problem.features) * HOPS
-        return replace(cost, columns_at_once=at_once, column_blocks=column_blocks, max_rank=rank, neighbour_bytes=moved)
+        cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine, moved)
+        met = 8 * problem.travelling * min(fresh, problem.features) * HOPS
+        return replace(cost, columns_at_once=at_once, column_blocks=column_blocks, max_rank=rank, neighbour_bytes=met)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum in a subspace; with textbook EM plain EM with one pass an iteration."""

@@ -50,7 +50,8 @@ class MixtureRoute(Route):
         own = driver_base(problem, machine) + 4 * subset + 50 * statistic
         cache = cache_room(problem, machine, held, own)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
-        return placed(self.name, problem.em_passes or EXPECTED_ROW_PASSES, seconds, cache, held + cache, own, machine)
+        passes = problem.em_passes or EXPECTED_ROW_PASSES
+        return placed(self.name, passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The best maximum that the starts lead to, by accelerated EM, or by textbook EM."""

@@ -1,0 +1,70 @@
+"""How passes, memory and time grow with the data, as the planner projects them: the table of docs/howto/sizing.md.
+
+python -m benchmarks.sizes
+"""
+
+from __future__ import annotations
+
+from dlatent.engine.imagined import Workers
+from dlatent.fitting.plan import Plan, Problem, clock, size
+from dlatent.fitting.planner import make_plan
+from dlatent.order import group_count, task_count
+
+BLOCK = 32 * 2**20
+COMPONENTS = 50
+ENTRIES = 100
+"""Entries of a sparse row."""
+DENSE = [(10**6, 10**3, 10), (10**8, 10**3, 100), (10**9, 10**3, 1000)]
+DENSE += [(10**6, 10**4, 10), (10**8, 10**4, 1000), (10**7, 10**5, 1000), (10**6, 10**6, 1000)]
+SPARSE = [(10**6, 10**5, 10), (10**8, 10**5, 100), (10**8, 10**6, 100), (10**9, 10**6, 1000)]
+
+
+def plan(samples: int, features: int, workers: int, *, sparse: bool) -> Plan:
+    """PPCA of float32 numbers on workers of one thread, 16 GiB and a gigabit each."""
+    nnz = samples * ENTRIES if sparse else None
+    nbytes = 4 * samples * features if nnz is None else 8 * nnz + 8 * samples
+    blocks = max(1, nbytes // BLOCK)
+    tasks = task_count(group_count([BLOCK] * blocks))
+    problem = Problem(samples, features, 0, COMPONENTS, 1, nbytes, BLOCK, blocks, tasks, 4, nnz, "sizes")
+    machine = Workers(workers, "16GiB", driver_memory="64GiB", bandwidth="125MB")
+    return make_plan(problem, machine.resources())
+
+
+def table() -> str:
+    """A line for each size."""
+    lines = [
+        "| data | workers | solver, passes | bytes | a worker | the driver | reading | computing | moving | in all |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for sparse, cases in ((False, DENSE), (True, SPARSE)):
+        for samples, features, workers in cases:
+            made = plan(samples, features, workers, sparse=sparse)
+            time = made.duration
+            assert time is not None
+            parts = [
+                f"**{clock(getattr(time, n))}**" if n == time.bottleneck else clock(getattr(time, n)) for n in PARTS
+            ]
+            kind = "sparse" if sparse else "dense"
+            cells = [
+                f"{_power(samples)} × {_power(features)} {kind}",
+                f"{workers:,}",
+                f"{made.solver}, {made.passes}",
+                size(made.bytes_per_pass),
+                size(made.worker_memory),
+                size(made.driver_memory),
+                *parts,
+                clock(time.seconds),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+PARTS = ("reading", "computing", "moving")
+
+
+def _power(number: int) -> str:
+    return f"10{str(len(str(number)) - 1).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+if __name__ == "__main__":
+    print(table())
