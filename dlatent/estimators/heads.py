@@ -20,6 +20,7 @@ from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, Ta
 from dlatent.estimators.linear import LinearModel, RowModel
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.missing_entries import incomplete
+from dlatent.linear_gaussian.parameters import Parameters
 
 
 class Fits(RowModel):
@@ -125,6 +126,44 @@ class Scores(LinearModel):
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
 
+def free_numbers(features: int, components: int, noises: int) -> int:
+    """Free numbers of W (without its rotations), of μ, and of the noise variances."""
+    return features * (components + 1) - components * (components - 1) // 2 + noises
+
+
+class Criteria(RowModel):
+    """Models of independent rows that are compared by their likelihood and their number of parameters."""
+
+    _parameters: Parameters
+
+    @property
+    def n_parameters_(self) -> int:
+        """Free numbers of the model, rotations of the loadings not counted: DK − K(K − 1)/2 + D, and those of the
+        noise."""
+        self._require_fitted()
+        features, components = self._parameters.loadings.shape
+        return free_numbers(features, components, len(self._parameters.noise_variance))
+
+    def bic(self, X: Data, *, client: Where = None) -> float:
+        """Bayesian information criterion −2 log p(X) + `n_parameters_` · log N: the lower, the better.
+
+        Parameters: `X` (N, D); `client` as in `fit`. Returns: a number. Errors: as in `score_samples`.
+        """
+        each = np.asarray(self.score_samples(X, client=client))
+        return float(-2.0 * each.sum() + self.n_parameters_ * np.log(len(each)))
+
+    def aic(self, X: Data, *, client: Where = None) -> float:
+        """Akaike's information criterion −2 log p(X) + 2 `n_parameters_`: the lower, the better.
+
+        Parameters: `X` (N, D); `client` as in `fit`. Returns: a number. Errors: as in `score_samples`.
+        """
+        return float(-2.0 * np.asarray(self.score_samples(X, client=client)).sum() + 2.0 * self.n_parameters_)
+
+    def score_samples(self, X: Data, *, client: Where = None) -> Rows:
+        """Log-likelihood of each sample (N,)."""
+        raise NotImplementedError
+
+
 class Imputing(LinearModel):
     """Models that fill in missing entries of rows."""
 
@@ -200,6 +239,19 @@ class Reconstructs(LinearModel):
         """
         self._require_fitted()
         return self._covariance(self._own)
+
+    def get_precision(self) -> Array:
+        """The inverse of `get_covariance`: C⁻¹ = Ψ⁻¹ − Ψ⁻¹W(I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹ with the noise Ψ, σ²I or diag ψ.
+
+        Returns: (D, D), in units of the features to the power of −2. Errors: NotFittedError.
+        """
+        self._require_fitted()
+        loadings = self._parameters.loadings[self._own]
+        noise = self._specification.per_feature(self._parameters.noise_variance)[self._own]
+        white = loadings / np.sqrt(noise)[:, None]
+        factor = np.linalg.cholesky(np.eye(white.shape[1]) + white.T @ white)
+        explained = np.linalg.solve(factor, (white / np.sqrt(noise)[:, None]).T)
+        return np.asarray(np.diag(1.0 / noise) - explained.T @ explained)
 
 
 class Draws(LinearModel):

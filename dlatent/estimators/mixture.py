@@ -18,7 +18,7 @@ from dlatent.errors import DataError, StoreError
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.facts import Facts, component_facts, noise_fact
 from dlatent.estimators.grid import feature_words
-from dlatent.estimators.heads import Fits
+from dlatent.estimators.heads import Criteria, Fits, free_numbers
 from dlatent.estimators.hyperparameters import MixtureHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.estimators.restored import noise_name, restored_outcome
@@ -29,7 +29,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 
 
-class PPCAMixture(MixtureHyperparameters, Fits):
+class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
     """A mixture of probabilistic PCA: c ~ π, x = W_c z + μ_c + ε with z ~ N(0, I_K) and ε ~ N(0, σ_c²I), or N(0, Ψ_c).
 
     Every sample comes from one of M components, each with a subspace of its own; which one is not known.
@@ -57,7 +57,7 @@ class PPCAMixture(MixtureHyperparameters, Fits):
     means_ : μ (M, D), in units of the features.
     components_ : Wᵀ (M, K, D), loadings in units of the features; those of each component as in PPCA.
     noise_variance_ : σ² (M,) or, with noise="diagonal", ψ (M, D), in squared units of the features.
-    n_parameters_ : free numbers of the model, rotations of the loadings not counted.
+    n_parameters_ : free numbers of the model, for `bic` and `aic`.
     log_likelihood_ : of all samples, in nats.
     n_iter_ : iterations of the loop, as in `history_`.
     n_passes_ : passes over the data, the initial mean of their first block not counted.
@@ -103,15 +103,12 @@ class PPCAMixture(MixtureHyperparameters, Fits):
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         assert outcome.weights is not None
         self._mixture = mixture.Mixture(outcome.weights, *outcome.parameters)
-        count, width, k = self._mixture.loadings.shape
         self.weights_ = self._mixture.weights
         self.means_ = self._mixture.mean
         self.components_: Array = np.ascontiguousarray(self._mixture.loadings.transpose(0, 2, 1))
         noise, shared = self._mixture.noise_variance, outcome.specification.views[0].shared
         self.noise_variance_: Array = noise[:, 0] if shared else noise
-        self.n_features_in_ = width
-        each = width * (k + 1) - k * (k - 1) // 2 + noise.shape[1]
-        self.n_parameters_: int = count * each + count - 1
+        self.n_features_in_ = self._mixture.loadings.shape[1]
         self._publish_course(outcome, passes)
         self.at_floor_ = np.array(outcome.at_floor).reshape(self.noise_variance_.shape)
 
@@ -162,6 +159,14 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         return replace(
             restored_outcome(values, attributes, parameters, made, tuple(low.ravel().tolist())), weights=weights
         )
+
+    @property
+    def n_parameters_(self) -> int:
+        """Free numbers of the model, rotations of the loadings not counted."""
+        self._require_fitted()
+        count, width, k = self._parameters.loadings.shape
+        each = free_numbers(width, k, self._parameters.noise_variance.shape[1])
+        return int(count * each + count - 1)
 
     @property
     def _mixture_names(self) -> npt.NDArray[np.int64]:
@@ -275,21 +280,6 @@ class PPCAMixture(MixtureHyperparameters, Fits):
         Returns: a number. Errors: as in `predict_proba`.
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
-
-    def bic(self, X: Data, *, client: Where = None) -> float:
-        """Bayesian information criterion −2 log p(X) + `n_parameters_` · log N: the lower, the better.
-
-        Parameters: `X` (N, D). Returns: a number. Errors: as in `predict_proba`.
-        """
-        each = np.asarray(self.score_samples(X, client=client))
-        return float(-2.0 * each.sum() + self.n_parameters_ * np.log(len(each)))
-
-    def aic(self, X: Data, *, client: Where = None) -> float:
-        """Akaike's information criterion −2 log p(X) + 2 `n_parameters_`: the lower, the better.
-
-        Parameters: `X` (N, D). Returns: a number. Errors: as in `predict_proba`.
-        """
-        return float(-2.0 * np.asarray(self.score_samples(X, client=client)).sum() + 2.0 * self.n_parameters_)
 
     def sample(
         self, n_samples: int = 1, *, random_state: Seed = None

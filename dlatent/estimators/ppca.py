@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dlatent.estimators.heads import Draws, Fits, Imputes, Reconstructs, Scores, Transforms
+from dlatent.estimators.heads import Criteria, Draws, Fits, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import PPCAHyperparameters
 
 
-class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Imputes, Reconstructs, Draws):
+class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Criteria, Imputes, Reconstructs, Draws):
     """Probabilistic PCA: x = Wz + μ + ε with z ~ N(0, I_K) and ε ~ N(0, σ²I), fitted by maximum likelihood.
 
     Parameters
@@ -32,6 +32,7 @@ class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Imputes, Reconstructs,
     noise_variance_ : σ², in squared units of the features.
     explained_variance_ : (K,), variance along each component, noise included.
     explained_variance_ratio_ : (K,), the same as parts of the total variance of the features.
+    n_parameters_ : free numbers of the model, for `bic` and `aic`.
     log_likelihood_ : of all samples, in nats.
     n_iter_ : iterations of the loop, as in `history_`.
     n_passes_ : passes over the data, the initial mean of their first block not counted.
