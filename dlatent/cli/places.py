@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from dlatent.errors import StoreError
 
 
 def require_free(destination: str, *, overwrite: bool, resume: bool = False) -> None:
@@ -23,3 +27,27 @@ def told_how_to_go_on(how: str | None) -> Iterator[None]:
         if how is None:
             raise
         raise type(error)(f"; {how}") from error
+
+
+def require_new(path: str | None, *, overwrite: bool) -> None:
+    """Refuse a file that is there, unless it may be overwritten, and one in a directory that is not."""
+    if path is None:
+        return
+    if Path(path).exists() and not overwrite:
+        raise StoreError(f"{path} is there already; replace it with --overwrite")
+    if not Path(path).absolute().parent.is_dir():
+        raise StoreError(f"{path} cannot be written: there is no directory {Path(path).absolute().parent}")
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[Path]:
+    """A place to write a file that comes to its own place as a whole, or not at all."""
+    place = Path(path)
+    aside = place.with_name(f".{place.stem}.partial-{os.getpid()}{place.suffix}")
+    try:
+        yield aside
+        aside.replace(place)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+    finally:
+        aside.unlink(missing_ok=True)

@@ -130,15 +130,18 @@ def test_what_the_configuration_says_is_checked_too(run, own: Authority, nobody:
     assert untouched(nobody)
 
 
-def test_worker_processes_have_certificates_where_encryption_is_required(run, own: Authority, store: Path) -> None:
+def test_worker_processes_have_certificates_where_encryption_is_required(
+    run, own: Authority, store: Path, tmp_path: Path
+) -> None:
     required, words = {"distributed.comm.require-encryption": True}, ["--workers", "1", "--memory-limit", "1GiB"]
+    fit = ["fit", "ppca", str(store), "-k", "2", "-o", str(tmp_path / "m.zarr"), *words]
     with dask.config.set(required | configuration(own, "client", "scheduler", "worker")):
-        parsed = parser().parse_args(["plan", "ppca", str(store), "-k", "2", *words])
+        parsed = parser().parse_args(fit)
         with command.connected(parsed) as client:
             assert client.scheduler.address.startswith("tls://127.0.0.1:")
             assert [address[:6] for address in client.scheduler_info(n_workers=-1)["workers"]] == ["tls://"]
     with dask.config.set(required):
-        ended = run("plan", "ppca", store, "-k", "2", *words)
+        ended = run(*fit)
     assert ended.status == 5
     assert "it must name certificates of scheduler, worker and client" in ended.err
     assert ended.err.count("\n") == 1
