@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -258,9 +260,10 @@ def _coloured(axes: Axes, x: Any, y: Any, labels: list[Any], most: int, size: fl
     """One colour for each frequent label over the grey of the others."""
     from matplotlib import colormaps
 
-    present = [label for label in labels if label is not None]
-    counts = {label: present.count(label) for label in dict.fromkeys(present)}
+    counts = Counter(label for label in labels if label is not None)
     frequent = sorted(counts, key=lambda label: (-counts[label], str(label)))[:most]
+    with suppress(TypeError):  # labels of several kinds, which have no order
+        frequent.sort()
     place = {label: number for number, label in enumerate(frequent)}
     of = np.array([place.get(label, -1) for label in labels])
     if (of < 0).any():

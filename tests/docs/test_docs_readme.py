@@ -1,0 +1,40 @@
+"""The first screen of the README: its code runs, and its picture is of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.image
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_first_code_fills_in_and_guesses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    names: dict[str, Any] = {"__name__": "__readme__"}
+    (code, *_) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    exec(code, names)
+    true, digits = load_digits(return_X_y=True)
+    lost = np.isnan(names["X"])
+    assert 0.28 < lost.mean() < 0.32
+    by_mean = np.broadcast_to(np.nanmean(names["X"], axis=0), true.shape)
+    errors = [np.sqrt(np.mean((guess - true)[lost] ** 2)) for guess in (names["filled"], by_mean)]
+    assert errors[0] < 0.75 * errors[1]
+    unseen = names["some"] == -1
+    assert np.mean(names["guessed"][unseen] == digits[unseen]) > 0.7
+
+
+def test_its_pictures_and_pages_are_there() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(links) > 8
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    picture = matplotlib.image.imread(ROOT / "docs" / "images" / "digits.png")
+    assert picture.std() > 0.1
