@@ -16,7 +16,7 @@ from dlatent.cli.arguments import (
     opened,
     positive,
 )
-from dlatent.errors import DataError
+from dlatent.errors import DataError, cause
 
 if TYPE_CHECKING:
     from dlatent import PPCA
@@ -106,15 +106,19 @@ def _view_labels(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _rows_of(path: str) -> Any:
     """The table of rows that correspond: a data frame with the names of the views, or an array."""
+    from dlatent.stores.byte_source import open_raw
+
     try:
         if path.endswith(".npy"):
             import numpy as np
 
-            return np.load(path, allow_pickle=False)
+            with open_raw(path) as file:
+                return np.load(file, allow_pickle=False)
         if path.endswith((".csv", ".tsv")):
             import pandas as pd
 
-            return pd.read_csv(path, sep="\t" if path.endswith(".tsv") else ",")
+            with open_raw(path) as file:
+                return pd.read_csv(file, sep="\t" if path.endswith(".tsv") else ",")
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a correspondence: {error}") from error
+        raise DataError(f"{path} cannot be read as a correspondence: {error}") from cause(error)
     raise DataError(f"{path} is no .csv, .tsv or .npy file; correspondences are read from these")

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,9 +110,10 @@ class _Lines(io.RawIOBase):
         return count
 
 
-def text_lines(path: Path) -> list[str]:
+def text_lines(location: str) -> list[str]:
     """The lines of a small text file; they end at line ends only, not at the other breaks that `splitlines` knows."""
-    lines = path.read_text(encoding="utf-8").split("\n")
+    with io.TextIOWrapper(open_raw(location), encoding="utf-8") as stream:
+        lines = stream.read().split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
@@ -137,6 +139,13 @@ def path_or_stream(location: str) -> str | IO[bytes]:
     """A local path as text, or the open stream of a URL, for libraries that take either."""
     path = local_path(location)
     return str(path) if path is not None else open_raw(location)
+
+
+def copied(location: str, path: Path) -> Path:
+    """Copy a file to a local path, for libraries that read no stream."""
+    with open_raw(location) as source, path.open("wb") as copy:
+        shutil.copyfileobj(source, copy)
+    return path
 
 
 def file_size(location: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +16,7 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.byte_source import directory_size, text_lines
+from dlatent.stores.byte_source import copied, directory_size, file_name, open_raw, text_lines
 from dlatent.stores.chunked import read_all
 from dlatent.stores.codecs import arrays_below
 from dlatent.stores.guard import guarded
@@ -47,20 +49,20 @@ def read_labels(
         with guarded(location, StoreError):
             return _from_store(location, column, missing_chunks)
     suffix = Path(location).suffix.lower()
-    readers: dict[str, Callable[[Path, str | None], npt.NDArray[Any]]] = {
-        ".npy": lambda path, _: np.array(mapped_array(path)),
+    readers: dict[str, Callable[[str, str | None], npt.NDArray[Any]]] = {
+        ".npy": _from_npy,
         ".npz": _from_npz,
         ".csv": _from_table,
         ".tsv": _from_table,
-        ".txt": lambda path, _: as_numbers([line.strip() for line in text_lines(path)]),
+        ".txt": lambda file, _: as_numbers([line.strip() for line in text_lines(file)]),
     }
     if suffix not in readers:
         raise DataError(f"{location} is no Zarr store and no {', '.join(readers)} file; labels are read from these")
     local = local_path(location)
-    if local is None or not local.is_file():
-        raise DataError(f"{location} does not exist or is no file on this machine; check the path")
+    if local is not None and not local.is_file():
+        raise DataError(f"{location} does not exist or is no file; check the path")
     with guarded(location):
-        values = readers[suffix](local, column)
+        values = readers[suffix](location if local is None else str(local), column)
     if values.ndim not in (1, 2) or not len(values):
         raise DataError(f"{location} holds labels of shape {values.shape}; expected one row for each sample")
     return values
@@ -143,19 +145,27 @@ def _matrix(stored: Any) -> npt.NDArray[Any]:
     return np.asarray((matrix.astype(np.uint8) if binary else matrix).toarray())
 
 
-def _from_npz(path: Path, column: str | None) -> npt.NDArray[Any]:
-    with Archive(str(path)) as archive:
+def _from_npy(path: str, _: str | None) -> npt.NDArray[Any]:
+    local = local_path(path)
+    if local is not None:
+        return np.array(mapped_array(local))
+    with tempfile.TemporaryDirectory(prefix="dlatent-") as directory:
+        return np.array(mapped_array(copied(path, Path(directory, file_name(path)))))
+
+
+def _from_npz(path: str, column: str | None) -> npt.NDArray[Any]:
+    with Archive(path) as archive:
         key = column or archive.first("y", MULTI) or (archive.keys[0] if len(archive.keys) == 1 else None)
         if key is None:
             raise DataError(f"{path} needs a key for the labels; it has {', '.join(archive.keys)}")
         return archive.whole(key)
 
 
-def _from_table(path: Path, column: str | None) -> npt.NDArray[Any]:
+def _from_table(path: str, column: str | None) -> npt.NDArray[Any]:
     import csv
 
-    with path.open(newline="", encoding="utf-8") as stream:
-        rows = csv.reader(stream, delimiter=separator(path.suffix))
+    with io.TextIOWrapper(open_raw(path), newline="", encoding="utf-8") as stream:
+        rows = csv.reader(stream, delimiter=separator(Path(path).suffix))
         header = next(rows, [])
         if column is None and len(header) == 1:
             column = header[0]

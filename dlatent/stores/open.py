@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -29,7 +30,7 @@ from dlatent.stores.dense import open_zarr_array
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
-from dlatent.stores.location import local_path, zarr_location
+from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
 from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, place_of, strict
 
@@ -216,9 +217,16 @@ def _candidates(group: zarr.Group, *, deep: bool) -> str:
 def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
     """Why a path does not open, and the way out."""
     path = local_path(location)
+    if path.is_file() if path is not None else _is_remote_file(place):
+        return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path or place} OUT.zarr"
     if path is None or path.is_dir():
         return f"{place} is no Zarr store: it has no zarr.json, .zgroup or .zarray; give the path of a store"
-    if path.is_file():
-        return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path} OUT.zarr"
     above = next((str(parent) for parent in path.absolute().parents if parent.exists()), "")
     return f"{place} does not exist ({above} is there); check the path"
+
+
+def _is_remote_file(place: str) -> bool:
+    filesystem, inside = filesystem_at(place)
+    with suppress(Exception):  # where it is said why a place does not open
+        return bool(filesystem.isfile(inside))
+    return False

@@ -68,6 +68,10 @@ class Command:
         """Until it says so."""
         until(lambda: re.search(words, self.said) or self.process.poll() is not None, seconds, lambda: self.said)
         assert re.search(words, self.said), self.said
+        self.watch()
+
+    def watch(self) -> None:
+        """Note the processes that there are now."""
         self.family |= set(psutil.Process(self.process.pid).children(recursive=True))
 
     def end(self, number: int | None = None, seconds: float = 180) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ import pytest
 import zarr
 from deploy_cases import DEPLOY, OK, SMOKE, Command, load, variables
 from distributed import Client, LocalCluster
+from s3_server import s3_server
 
 from dlatent.engine.local import NO_HANGS, recommended
 
@@ -137,30 +137,15 @@ def test_half_a_store_is_written_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_the_smoke_command_with_data_and_checkpoint_on_s3(tmp_path: Path) -> None:
-    server = pytest.importorskip("moto.server", reason="an S3 server is that of moto")
-    s3fs = pytest.importorskip("s3fs", reason="fsspec reads S3 with s3fs")
-    from werkzeug.serving import make_server
-
-    served = make_server("127.0.0.1", 0, server.DomainDispatcherApplication(server.create_backend_app), threaded=True)
-    thread = threading.Thread(target=served.serve_forever)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{served.server_port}"
-        keys = {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-        files = s3fs.S3FileSystem(endpoint_url=address, key="key", secret="secret", skip_instance_cache=True)
-        files.mkdir("stores")
+    with s3_server(tmp_path) as s3:
         words = [CLUSTER, *SMOKE, "--data", "s3://stores/x.zarr", "--size", "20MB", "--pause", "3"]
         words += ["--checkpoint", "s3://stores/kept"]
-        first = Command(words, tmp_path, **keys)
+        first = Command(words, tmp_path, **s3.environment)
         first.wait_for(r"products .*\n  products")
         assert first.end(signal.SIGTERM) == 143
-        again = Command(words, tmp_path, **keys)
+        again = Command(words, tmp_path, **s3.environment)
         assert again.end() == 0, again.said
         assert "s3://stores/kept is there: goes on behind 2 passes" in again.said
         assert OK in again.said
-        files.invalidate_cache()
-        assert files.ls("stores") == ["stores/x.zarr"]
-    finally:
-        served.shutdown()
-        thread.join()
-        served.server_close()
+        s3.files.invalidate_cache()
+        assert s3.files.ls("stores") == ["stores/x.zarr"]

@@ -45,6 +45,16 @@ def test_an_interrupted_ingest_leaves_nothing_and_keeps_the_old_store(rows, tmp_
     np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), np.ones((2, 2)))
 
 
+def test_a_half_written_store_is_no_source(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((20, 2)))
+    ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
+    root = zarr.open_group(tmp_path / "a.zarr", mode="r+")
+    root.attrs["dlatent"] = {**root.attrs["dlatent"], "complete": False}
+    with pytest.raises(StoreError, match="is a half-written store"):
+        ingest(tmp_path / "a.zarr", tmp_path / "b.zarr")
+    assert not (tmp_path / "b.zarr").exists()
+
+
 KILLED = """
 import sys, time
 from dlatent.stores.ingest import ingest

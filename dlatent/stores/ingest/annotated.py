@@ -17,7 +17,7 @@ from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumn
 from dlatent.stores.ingest.sparse_parts import SliceStream, SparseParts
 from dlatent.stores.ingest.spill import dense_cuts
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.open import open_node
+from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.strict import MissingChunks
 from dlatent.stores.table_files import needed
 
@@ -48,6 +48,8 @@ class AnnotatedReader(MatrixReader):
         self._directory = directory
         alive()
         self._root = cast(Any, open_node(location, missing_chunks)) if zarr_store else self._open_h5ad()
+        if zarr_store:
+            check_complete(self._root)
         if not hasattr(self._root, "keys"):
             raise DataError(f"{self.description} is an array; expected the group of an AnnData store")
         if "X" not in self._root:

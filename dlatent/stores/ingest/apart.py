@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dlatent.errors import DataError, DlatentError
-from dlatent.stores.byte_source import file_name, file_size, open_raw
+from dlatent.stores.byte_source import copied, file_name, file_size
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.annotated import AnnotatedReader
 from dlatent.stores.ingest.batches import Batch, Reader
@@ -55,7 +54,7 @@ class Hdf5Reader(Reader):
         super().__init__(file_name(location), file_size(location))
         self._errors = directory / "errors"
         if location.startswith("memory:"):  # lies in this process and no other
-            location = _copied(location, directory / "copy.h5ad")
+            location = str(copied(location, directory / "copy.h5ad"))
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", START, json.dumps([str(place) for place in sys.path])],
@@ -207,9 +206,3 @@ def _serve(answer: Any) -> None:
         for batch in guarded_each(reader.batches(batch_bytes), name):
             answer((reader.bytes_done, batch))
     answer(None)
-
-
-def _copied(location: str, path: Path) -> str:
-    with open_raw(location) as source, path.open("wb") as copy:
-        shutil.copyfileobj(source, copy)
-    return str(path)

@@ -110,7 +110,7 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
         terms = wanted.features if names is None and isinstance(wanted.features, str) else None
         reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms, limits=wanted.limits)
     elif format == "npy":
-        reader = NpyReader(location)
+        reader = NpyReader(location, directory)
     elif format == "h5ad":
         reader = Hdf5Reader(location, directory, labels=inside, limits=wanted.limits)
     else:
@@ -145,9 +145,10 @@ def _detect_one(location: str) -> str:
 
 
 def _is_there(location: str) -> bool:
-    """Whether a name is that of a file of labels or names, or of a store, and not of a column or key."""
+    """Whether a name is that of a file of labels or names, or of a store, and not of a column or key; URLs always
+    are."""
     path = local_path(location)
-    return path is not None and (path.is_file() or is_node(zarr_location(location)))
+    return path is None or path.is_file() or is_node(zarr_location(location))
 
 
 def _is_key(features: object) -> bool:
@@ -160,7 +161,7 @@ def _names(features: str | Sequence[str] | int | None) -> Values | None:
     if not isinstance(features, str):
         return np.array(list(features), dtype=str)
     path = local_path(features)
-    if path is None or not path.is_file():
+    if path is not None and not path.is_file():
         raise DataError(f"features {features!r} is no file; give a text file with one name per line, names or a number")
     with guarded(features):
-        return np.array(text_lines(path), dtype=str)
+        return np.array(text_lines(features), dtype=str)

@@ -1,15 +1,16 @@
-"""Dense matrices in NumPy's own file format (.npy), memory-mapped."""
+"""Dense matrices in NumPy's own file format (.npy), memory-mapped; one from elsewhere is copied for that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import file_name, file_size
+from dlatent.stores.byte_source import copied, file_name, file_size
 from dlatent.stores.ingest.batches import MatrixReader, RowColumns
 from dlatent.stores.ingest.spill import ColumnMajor, dense_cuts
 from dlatent.stores.location import local_path
@@ -19,11 +20,9 @@ from dlatent.stores.numpy_files import mapped_array
 class NpyReader(MatrixReader):
     """Reads a two-dimensional array of numbers row by row."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, directory: Path) -> None:
         super().__init__(file_name(location), file_size(location))
-        path = local_path(location)
-        if path is None:
-            raise DataError(f"{location}: npy files are mapped into memory and must lie on this machine; copy it first")
+        path = local_path(location) or copied(location, directory / self.description)
         mapped = mapped_array(path)
         if mapped.ndim != 2:
             raise DataError(f"{location} has {mapped.ndim} dimension(s), expected samples × features")

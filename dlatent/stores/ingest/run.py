@@ -16,7 +16,7 @@ import numpy as np
 from dlatent.errors import DataError, masked
 from dlatent.stores.atomic import MARKER, new_store
 from dlatent.stores.beside import discard, make
-from dlatent.stores.byte_source import directory_size, file_name
+from dlatent.stores.byte_source import directory_size, file_name, file_size
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.formats import Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
@@ -113,6 +113,8 @@ def ingest(
     if not locations:
         raise DataError("there is no source file; give at least one")
     found = detect(locations, format)
+    for location in locations if found != "zarr" else ():  # refuses what is not there before it replaces anything
+        file_size(location)
     limits = Limits(max_features, max_line_bytes, max_expansion)
     wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
     with new_store(destination, kind="data", overwrite=overwrite) as root, scratch(destination) as directory:
