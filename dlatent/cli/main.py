@@ -13,7 +13,21 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TextIO
 
-from dlatent.cli import choose, demo, fit, ingest, ingest_graph, inspect, plan, plot, predict, reorder, rows, verify
+from dlatent.cli import (
+    choose,
+    demo,
+    doctor,
+    fit,
+    ingest,
+    ingest_graph,
+    inspect,
+    plan,
+    plot,
+    predict,
+    reorder,
+    rows,
+    verify,
+)
 from dlatent.cli.arguments import UsageError
 from dlatent.cli.status import (
     BAD_DATA,
@@ -40,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--version", action=_Version, help="show the version and stop")
     made.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
-    for command in (ingest, ingest_graph, reorder, plan, fit, choose, rows, predict, plot, inspect, verify, demo):
+    working = (ingest, ingest_graph, reorder, plan, fit, choose, rows, predict, plot)
+    for command in (*working, inspect, verify, doctor, demo):
         command.register(commands)
     return made
 

@@ -7,6 +7,7 @@ BAD_DATA = 3
 DOES_NOT_FIT = 4
 ENGINE_LOST = 5
 NOT_CONVERGED = 6
+UNFIT = 7
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -18,6 +19,7 @@ EXPLAINED = """exit status:
     4  the fit does not fit in memory
     5  the cluster was lost or cannot be reached
     6  fitted and saved, but the tolerance was not reached
+    7  dlatent doctor has found something that is wrong
   130  interrupted
   143  terminated (SIGTERM)
 

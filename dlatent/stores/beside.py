@@ -36,6 +36,9 @@ OLD = "old-"
 HOST = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest() + "-"
 """This machine, in the names of the directories that its processes make."""
 
+MOST_ATTEMPTS = 100
+"""How often somebody else may come in between."""
+
 _HELD: dict[str, int] = {}
 """Descriptors that hold the locks of this process, by directory."""
 
@@ -48,6 +51,7 @@ _HERE, _CHANGE_PLACES = -100, 2
 
 def make(path: Path, mode: int = 0o777) -> Path:
     """A new empty directory for a writer of `path`, locked until `release` or `discard`."""
+    attempts = 0
     while True:
         directory = beside(path)
         _MADE[str(directory)] = os.getpid()
@@ -56,7 +60,9 @@ def make(path: Path, mode: int = 0o777) -> Path:
             if _held(directory):
                 return directory
         except (BlockingIOError, FileNotFoundError):  # somebody sweeps, and came in between
-            if not path.parent.is_dir():
+            attempts += 1
+            # /proc, and the folders of an automounter, are there and say of all that is made in them that they are not.
+            if attempts == MOST_ATTEMPTS or not path.parent.is_dir():
                 raise
 
 

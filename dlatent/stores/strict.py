@@ -50,7 +50,7 @@ _known: set[str] = set()
 class StrictStore(WrapperStore[Store]):
     """A store for reading, in which a chunk that is not there is an error unless `missing_chunks` is "fill";
     `complete` says that its writer left none out, so that no reader is advised to take it for fill values.
-    `digests` are those of the metadata that were opened, by their keys."""
+    `digests` are those of the metadata that were opened, by their keys; `bytes_read` those of chunks, as stored."""
 
     def __init__(self, store: Store, missing_chunks: MissingChunks = "raise", *, complete: bool = False) -> None:
         super().__init__(store)
@@ -58,6 +58,7 @@ class StrictStore(WrapperStore[Store]):
         self._complete = complete
         self._opening, self._opener = uuid4().hex, _this_process()
         self.digests: dict[str, str] = {}
+        self.bytes_read = 0
         self._layouts: dict[str, ChunkLayout] = {}
         _known.add(self._opening)
 
@@ -93,6 +94,7 @@ class StrictStore(WrapperStore[Store]):
         if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
         await self._check_size(key, chunk, byte_range)
+        self.bytes_read += len(chunk)
         return chunk
 
     async def get_partial_values(self, prototype: BufferPrototype, key_ranges: Any) -> list[Buffer | None]:

@@ -79,6 +79,7 @@ def use(place: str) -> list[list[str]]:
     data, model, workers = f"{place}/data.zarr", f"{place}/model.zarr", ["--workers", "2", "--quiet"]
     labels, relational = f"{data}#label", f"{place}/relational.zarr"
     return [
+        ["doctor", data, "--writable", model, "--workers", "2"],
         ["transform", model, data, "-o", f"{place}/scores.zarr", *workers],
         ["transform", model, data, "-o", f"{place}/scores.zarr", *workers, "--overwrite", "--resume"],
         ["fit", "supervised", data, "-k", "2", "--labels", labels, "-o", f"{place}/labelled.zarr", *workers],

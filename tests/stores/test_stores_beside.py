@@ -237,3 +237,8 @@ def test_a_place_that_cannot_be_written_is_known_before(tmp_path: Path) -> None:
         require_writable("https://127.0.0.1:9/s.zarr", overwrite=False)
     require_writable(f"memory://{tmp_path.name}/s.zarr", overwrite=False)
     assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_in_which_nothing_can_be_made_is_not_tried_for_ever() -> None:
+    with pytest.raises(StoreError, match="cannot write a store at /proc/x"):
+        require_writable("/proc/x", overwrite=False)

@@ -1,0 +1,140 @@
+"""`dlatent doctor`: whether a cluster and stores are fit for work, what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from dlatent.cli import show
+from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks
+from dlatent.cli.cluster import connected
+from dlatent.cli.status import OK, UNFIT
+from dlatent.errors import masked
+
+if TYPE_CHECKING:
+    from dlatent.engine.doctor import Finding
+
+HERE = "this process"
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "doctor",
+        help="whether a cluster and stores are fit for work",
+        description="Look at versions, memory, threads, environment, scratch directories and clocks of a cluster, and "
+        "read a little of each store from each of its processes; say what is wrong, and how to mend it.",
+    )
+    parser.add_argument("stores", nargs="*", metavar="STORE", help="path or URL of data that all workers will read")
+    parser.add_argument(
+        "--writable",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="place that all will write to; again for more",
+    )
+    add_missing_chunks(parser)
+    add_cluster(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine, and show what was found."""
+    from dlatent.engine.doctor import Finding, examine
+    from dlatent.stores.location import zarr_location
+
+    workers, findings, stores = dict[str, dict[str, Any]](), list[Finding](), dict[str, dict[str, Any]]()
+    with connected(arguments) as client:
+        if client is not None:
+            workers, findings = examine(client)
+        for place in map(zarr_location, arguments.stores):
+            seen = _asked(client, workers, _probe, place, arguments.missing_chunks)
+            stores[place] = {at: one for at, one in seen.items() if not isinstance(one, Exception)}
+            findings += _failed(seen, f"read {place}")
+            for at, one in stores[place].items():
+                if any(one[name] != seen[HERE][name] for name in ("metadata", "first")):
+                    what = f"sees another store at {place} than {HERE}"
+                    findings.append(Finding(at, what, "mount the same store at the same path everywhere"))
+        for place in map(zarr_location, arguments.writable):
+            findings += _failed(_asked(client, workers, _write, place), f"write to {place}")
+    wrong = any(one.wrong for one in findings)
+    if arguments.json:
+        told = {"fit": not wrong, "workers": workers, "stores": stores, "findings": list(map(asdict, findings))}
+        show.as_json(told)
+    else:
+        _print(workers, stores, findings)
+    return UNFIT if wrong else OK
+
+
+def _asked(client: Any, workers: Mapping[str, Any], function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a function comes to here and, where it does not fail here, in each worker."""
+    found: dict[str, Any] = {HERE: function(None, *args, [])}
+    if workers and not isinstance(found[HERE], Exception):
+        from dlatent.engine.doctor import READ_SECONDS, everywhere
+
+        found |= everywhere(client, list(workers), function, *args, list(workers), seconds=READ_SECONDS)
+    return found
+
+
+def _probe(worker: Any, place: str, missing_chunks: Any, workers: list[str]) -> dict[str, Any] | Exception:
+    """A look at a store.  Errors are returned: Dask would log those of workers, with the arguments."""
+    from dlatent.errors import DlatentError
+    from dlatent.stores.probe import probe
+
+    own = {}
+    if worker is not None:
+        own = {"number": workers.index(worker.address), "processes": len(workers), "threads": worker.state.nthreads}
+    try:
+        return asdict(probe(place, missing_chunks, **own))
+    except DlatentError as error:
+        return error
+
+
+def _write(_worker: Any, place: str, _workers: list[str]) -> Exception | None:
+    from dlatent.errors import DlatentError
+    from dlatent.stores.atomic import require_writable
+
+    try:
+        require_writable(place, overwrite=True)
+    except DlatentError as error:
+        return error
+    return None
+
+
+def _failed(answers: Mapping[str, Any], what: str) -> list[Finding]:
+    """Who could not do something."""
+    from dlatent.engine.doctor import Finding
+
+    failed = {at: error for at, error in answers.items() if isinstance(error, Exception)}
+    late = "it took too long; look at the network and at the server"
+    return [
+        Finding(at, f"cannot {what}", late if isinstance(error, TimeoutError) else str(error))
+        for at, error in failed.items()
+    ]
+
+
+def _print(workers: Mapping[str, Any], stores: Mapping[str, Mapping[str, Any]], findings: list[Finding]) -> None:
+    if workers:
+        threads = sum(one["threads"] for one in workers.values())
+        memory = sum(one["memory_limit"] or 0 for one in workers.values()) / 2**30
+        hosts = len({one["host"] for one in workers.values()})
+        words = {"threads": f"{threads}", "memory": f"{memory:.1f} GiB", "machines": f"{hosts}"}
+        show.facts(f"{len(workers)} workers that answer", words)
+    for place, seen in stores.items():
+        readers = [one for at, one in seen.items() if at != HERE or len(seen) == 1]
+        rates = {name: [one[name] / 1e6 / one["seconds"] for one in readers] for name in ("stored", "loaded")}
+        if readers:
+            said = {name: f"{min(own):.0f} to {max(own):.0f}, {sum(own):.0f} in all" for name, own in rates.items()}
+            words = {"MB/s as stored": said["stored"], "MB/s as loaded": said["loaded"]}
+            show.facts(f"{place}: read by {len(readers)} at once", words)
+    merged = dict[tuple[bool, str, str], list[str]]()
+    for one in findings:
+        merged.setdefault((not one.wrong, one.what, one.mend), []).append(one.where)
+    for (only_slow, what, mend), where in sorted(merged.items()):
+        more = f" and {len(where) - 1} more" if len(where) > 1 else ""
+        print(masked(f"{'note' if only_slow else 'WRONG'}: {where[0]}{more} {what}: {mend}"))
+    if not any(one.wrong for one in findings):
+        print("nothing is wrong")

@@ -1,0 +1,221 @@
+"""Whether the processes of a cluster are fit for work: what each of them has beside what it should have.
+
+Laws (tested in tests/cli/test_cli_doctor.py): nothing is asked of the threads in which a worker computes, so that one
+that is busy answers, too; and nobody is waited for without end, so that one that is stopped is a finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+from distributed.versions import get_versions
+
+from dlatent.engine.local import NO_HANGS
+from dlatent.engine.machine import granted
+from dlatent.engine.malloc import worker_environment
+
+PACKAGES = ("dlatent", "dask", "distributed", "numpy", "scipy", "zarr", "xarray")
+SCHEDULER = "scheduler"
+OF_SCHEDULERS = ("python", "dask", "distributed")
+"""What a scheduler needs, who does not compute."""
+ANSWER_SECONDS = 15.0
+"""How long a process has for an answer."""
+READ_SECONDS = 120.0
+"""How long a worker has to open a store and read a little of it."""
+CLOCK_SECONDS = 60.0
+"""How far clocks may differ."""
+IN_MEMORY = ("tmpfs", "ramfs")
+NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "glusterfs", "lustre", "nfs", "smb", "sshfs")
+"""Parts of the names of file systems that lie on other machines."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, or merely slow, where, and how to mend it."""
+
+    where: str
+    what: str
+    mend: str
+    wrong: bool = True
+
+
+def everywhere(
+    client: Any, workers: Sequence[str], function: Callable[..., Any], *args: Any, seconds: float = ANSWER_SECONDS
+) -> dict[str, Any]:
+    """What `function(worker, *args)` comes to in a thread of each worker process; an exception where it raised one, and
+    TimeoutError where no answer came."""
+
+    async def ask(address: str) -> Any:
+        return (await client.run(_aside, function, *args, workers=[address], on_error="return"))[address]
+
+    return _answers(client, workers, ask, seconds)
+
+
+def _answers(
+    client: Any, asked: Sequence[str], ask: Callable[[str], Awaitable[Any]], seconds: float = ANSWER_SECONDS
+) -> dict[str, Any]:
+    """What all of them answer, who are asked at once; an exception where there is no answer in time."""
+
+    async def answer(address: str) -> Any:
+        try:
+            return await asyncio.wait_for(ask(address), seconds)
+        except Exception as error:
+            return error
+
+    async def answers() -> list[Any]:
+        return await asyncio.gather(*map(answer, asked))
+
+    return dict(zip(asked, client.sync(answers), strict=True))
+
+
+async def _aside(function: Callable[..., Any], *args: Any, dask_worker: Any) -> Any:
+    return await asyncio.to_thread(function, dask_worker, *args)
+
+
+def facts(worker: Any) -> dict[str, Any]:
+    """What a worker has."""
+    from threadpoolctl import threadpool_info
+
+    import dlatent.blas  # noqa: F401  (loads what is asked for)
+
+    clock, threads = time.time(), worker.state.nthreads
+    scratch = Path(worker.local_directory)
+    wanted = worker_environment(threads)
+    return {
+        "name": str(worker.name),
+        "host": socket.gethostname(),
+        "group": _control_group(),
+        "threads": threads,
+        "memory_limit": worker.memory_manager.memory_limit,
+        "granted": granted(),
+        "blas_threads": max((own["num_threads"] for own in threadpool_info() if own["user_api"] == "blas"), default=1),
+        "unset": [name for name in wanted if name not in os.environ],
+        "can_hang": sys.version_info < (3, 12) and bool(dask.config.get("distributed.worker.profile.enabled", True)),
+        "scratch": str(scratch),
+        "scratch_kind": _file_system(scratch),
+        "scratch_free": shutil.disk_usage(scratch).free,
+        "clock": clock,
+    }
+
+
+def _control_group() -> str:
+    try:
+        return Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def _file_system(path: Path) -> str:
+    """The kind of the file system on which a path lies."""
+    path = path.resolve()
+    mounted = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    return next((mounted[above] for above in (path, *path.parents) if above in mounted), "")
+
+
+def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+    """The facts of each worker that can work, with its versions, and what is to be said of the cluster."""
+    own, addresses = _versions_of(get_versions(packages=PACKAGES)), sorted(client.nthreads())
+    versions, able, findings = _all_versions(client, addresses), list[str](), list[Finding]()
+    for address, one in versions.items():
+        if isinstance(one, Exception):
+            findings.append(_silent(address, one))
+            continue
+        differing = [name for name in (OF_SCHEDULERS if address == SCHEDULER else own) if one[name] != own[name]]
+        if differing:
+            theirs, ours = (", ".join(f"{name} {of[name] or 'not'}" for name in differing) for of in (one, own))
+            findings.append(Finding(address, f"has {theirs}, and this process {ours}", "install the same everywhere"))
+        if address != SCHEDULER and one["dlatent"] == own["dlatent"]:
+            able.append(address)
+    if not addresses:
+        findings.append(Finding(SCHEDULER, "has no worker", "start some: dask worker ADDRESS"))
+    before = time.time()
+    answers = everywhere(client, able, facts)
+    interval = before - CLOCK_SECONDS, time.time() + CLOCK_SECONDS
+    workers = dict[str, dict[str, Any]]()
+    for address, one in answers.items():
+        if isinstance(one, Exception):
+            findings.append(_silent(address, one))
+        else:
+            workers[address] = one | {"versions": versions[address]}
+            findings += _of_worker(address, one, interval)
+    return workers, [*findings, *_of_machines(workers)]
+
+
+def _versions_of(told: Mapping[str, Any]) -> dict[str, str]:
+    """Of what matters: of Python the first two numbers, as its tasks travel."""
+    packages = told["packages"]
+    return {"python": ".".join(told["host"]["python"].split(".")[:2])} | {name: packages.get(name) for name in PACKAGES}
+
+
+def _all_versions(client: Any, workers: Sequence[str]) -> dict[str, Any]:
+    """Versions of the scheduler and of each worker, by a function of Dask's, as a worker may lack dlatent."""
+    told = partial(get_versions, packages=PACKAGES)
+
+    async def ask(address: str) -> Any:
+        if address == SCHEDULER:
+            return _versions_of(await client.run_on_scheduler(told))
+        return _versions_of((await client.run(told, workers=[address]))[address])
+
+    return _answers(client, [SCHEDULER, *workers], ask)
+
+
+def _silent(address: str, error: Exception) -> Finding:
+    if isinstance(error, TimeoutError):
+        what = f"gave no answer in {ANSWER_SECONDS:.0f} s: it is stopped, swapping or out of reach"
+        return Finding(address, what, "look at its machine, and end it; its work begins anew elsewhere")
+    return Finding(address, f"cannot answer ({type(error).__name__}: {error})", "look into its log, and start it anew")
+
+
+def _of_worker(address: str, one: Mapping[str, Any], clock: tuple[float, float]) -> Iterator[Finding]:
+    """What is wrong with one worker."""
+    limit, off = one["memory_limit"], max(clock[0] - one["clock"], one["clock"] - clock[1])
+    if not limit:
+        yield Finding(address, "has no limit of memory, so that no plan can hold", "say --memory-limit where it starts")
+    if off > 0:
+        what = f"has a clock that differs by {off + CLOCK_SECONDS:.0f} s or more"
+        yield Finding(address, what, "let its machine set its clock, as object stores and certificates go by it")
+    if one["can_hang"]:
+        (name,) = NO_HANGS
+        what = "runs Dask's profiler on Python 3.11, which can make it hang for ever"
+        yield Finding(address, what, f"set DASK_{name.upper().replace('.', '__')}=False where it starts")
+    if one["blas_threads"] > 1:
+        what = f"lets BLAS use {one['blas_threads']} threads beside {one['threads']} of Dask; fits hold it to one"
+        names = "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1"
+        yield Finding(address, what, f"for other work set {names} where it starts", wrong=False)
+    if one["unset"]:
+        values = worker_environment(one["threads"])
+        what = "clears memory anew for each block, for up to half as much time again with dense data"
+        mend = f"set {' '.join(f'{name}={values[name]}' for name in one['unset'])} where it starts"
+        yield Finding(address, what, mend, wrong=False)
+    kind, elsewhere = one["scratch_kind"], "give it --local-directory on a local disk"
+    if kind in IN_MEMORY or any(name in kind for name in NETWORKS):
+        where = "in memory" if kind in IN_MEMORY else "on a network"
+        yield Finding(address, f"has its scratch directory {one['scratch']} {where} ({kind})", elsewhere, wrong=False)
+    elif limit and one["scratch_free"] < limit:
+        what = f"has {one['scratch_free'] / 2**30:.1f} GiB free in {one['scratch']}, less than its memory"
+        yield Finding(address, what, f"make room, or {elsewhere}", wrong=False)
+
+
+def _of_machines(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Where workers may use more memory than their machine, or control group, has for them together."""
+    together = dict[tuple[str, str], list[Mapping[str, Any]]]()
+    for one in workers.values():
+        together.setdefault((one["host"], one["group"]), []).append(one)
+    for (host, _), members in together.items():
+        limits, has = sum(one["memory_limit"] or 0 for one in members), members[0]["granted"]
+        if limits > has:
+            what = f"grants {has / 2**30:.1f} GiB to {len(members)} workers that may use {limits / 2**30:.1f} GiB"
+            mend = f"start fewer there, or each with --memory-limit {has // len(members) // 2**20}MiB"
+            yield Finding(host, what, mend)
