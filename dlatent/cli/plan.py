@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import UsageError, add_cluster
@@ -13,6 +13,9 @@ from dlatent.cli.certificates import check_unused
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.status import OK
+
+if TYPE_CHECKING:
+    from dlatent.fitting.plan import Plan
 
 IMAGINED = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
 """What is said of workers that are not there."""
@@ -26,6 +29,11 @@ def register(commands: Any) -> None:
         description="The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
     )
     for kind in add_models(parser, cluster=_add_workers).values():
+        kind.add_argument(
+            "--emit",
+            choices=["kubernetes"],
+            help="print what --workers and --memory-limit make of deploy/kubernetes, as a component of kustomize",
+        )
         kind.set_defaults(run=run)
 
 
@@ -45,11 +53,17 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, and show the plan."""
+    if arguments.emit and (arguments.workers is None or arguments.memory_limit is None):
+        raise UsageError("--emit needs --workers N and --memory-limit SIZE, what the cluster is to have")
+    if arguments.emit and arguments.json:
+        raise UsageError("--emit prints YAML; leave --json out")
     model = model_of(arguments)
     data, inputs = data_of(arguments), inputs_of(arguments)
     with _workers(arguments) as client:
         plan = model.plan(data, **inputs, client=client)
-    if arguments.json:
+    if arguments.emit:
+        print(_component(arguments, plan), end="")
+    elif arguments.json:
         show.as_json(asdict(plan))
     else:
         print(plan)
@@ -83,3 +97,12 @@ def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return nullcontext(workers)
+
+
+def _component(arguments: argparse.Namespace, plan: Plan) -> str:
+    from dask.utils import parse_bytes
+
+    from dlatent.cli.kubernetes import component
+
+    threads = arguments.threads_per_worker or 1
+    return component(plan, arguments.workers, threads, int(parse_bytes(arguments.memory_limit)))

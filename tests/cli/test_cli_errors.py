@@ -54,6 +54,19 @@ def test_limits_of_workers_need_workers(run, store: Path, tmp_path: Path) -> Non
     assert "price of Workers must be above 0" in said.err
 
 
+def test_what_is_emitted_needs_the_size_of_the_cluster_and_is_no_json(run, store: Path) -> None:
+    words = ["plan", "ppca", store, "-k", "2", "--emit", "kubernetes"]
+    sized = ["--workers", "1", "--memory-limit", "1GiB"]
+    for more, said in (
+        (sized[:2], "--memory-limit SIZE"),
+        (["--scheduler", "tcp://x:1"], "--workers N"),
+        ([*sized, "--json"], "YAML"),
+    ):
+        ended = run(*words, *more)
+        assert (ended.status, ended.out) == (2, "")
+        assert said in ended.err
+
+
 def test_bad_data_and_stores_leave_nothing(run, store: Path, model: Path, tmp_path: Path) -> None:
     bad = tmp_path / "in"
     bad.mkdir()
