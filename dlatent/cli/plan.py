@@ -29,11 +29,6 @@ def register(commands: Any) -> None:
         description="The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
     )
     for kind in add_models(parser, cluster=_add_workers).values():
-        kind.add_argument(
-            "--emit",
-            choices=["kubernetes"],
-            help="print what --workers and --memory-limit make of deploy/kubernetes, as a component of kustomize",
-        )
         kind.set_defaults(run=run)
 
 
@@ -49,6 +44,11 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
         "about how long the fit takes",
     )
     parser.add_argument("--price", type=float, metavar="P", help="what each of them costs for an hour")
+    parser.add_argument(
+        "--emit",
+        choices=["kubernetes"],
+        help="print what --workers and --memory-limit make of deploy/kubernetes, as a component of kustomize",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
