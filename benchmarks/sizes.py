@@ -33,33 +33,27 @@ def plan(samples: int, features: int, workers: int, *, sparse: bool) -> Plan:
 def table() -> str:
     """A line for each size."""
     lines = [
-        "| data | workers | solver, passes | bytes | a worker | the driver | reading | computing | moving | in all |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| data | bytes | workers | passes | a worker | the driver | time | limit |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for sparse, cases in ((False, DENSE), (True, SPARSE)):
         for samples, features, workers in cases:
             made = plan(samples, features, workers, sparse=sparse)
             time = made.duration
             assert time is not None
-            parts = [
-                f"**{clock(getattr(time, n))}**" if n == time.bottleneck else clock(getattr(time, n)) for n in PARTS
-            ]
-            kind = "sparse" if sparse else "dense"
+            part = getattr(time, time.bottleneck) / (time.computing + time.moving)
             cells = [
-                f"{_power(samples)} × {_power(features)} {kind}",
-                f"{workers:,}",
-                f"{made.solver}, {made.passes}",
+                f"{_power(samples)} × {_power(features)} {'sparse' if sparse else 'dense'}",
                 size(made.bytes_per_pass),
+                f"{workers:,}",
+                f"{made.passes}",
                 size(made.worker_memory),
                 size(made.driver_memory),
-                *parts,
                 clock(time.seconds),
+                f"{time.bottleneck}, {100 * part:.0f} %",
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-PARTS = ("reading", "computing", "moving")
 
 
 def _power(number: int) -> str:
