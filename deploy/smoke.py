@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import signal
+import sys
 import time
 from typing import Any
 
@@ -130,4 +132,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the first process of a container goes on
     raise SystemExit(main())

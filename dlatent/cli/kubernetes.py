@@ -30,6 +30,7 @@ patches:
         value: {{requests: {{cpu: "{threads}", memory: {worker}Mi}}, limits: {{memory: {worker}Mi}}}}
   - target: {{kind: DaskAutoscaler}}
     patch: |-
+      - {{op: replace, path: /spec/minimum, value: {workers}}}
       - {{op: replace, path: /spec/maximum, value: {workers}}}
   - target: {{kind: Job}}
     patch: |-

@@ -21,9 +21,11 @@ mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
-[ "$hosts" = - ] || mount --bind "$hosts" "$root/etc/hosts"
+[ "$hosts" = - ] || { touch "$root/etc/hosts"; mount --bind "$hosts" "$root/etc/hosts"; }
 mount --bind "$scratch" "$root/tmp"
-while [ "$1" != -- ]; do mount --bind "$1" "$root$2"; mount -o remount,bind,ro "$root$2"; shift 2; done
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"; mount --bind "$1" "$root$2"; mount -o remount,bind,ro "$root$2"; shift 2
+done
 shift
 mount -o remount,bind,ro "$root"
 cd /

@@ -201,7 +201,7 @@ def _names(spec: Object, objects: list[Object]) -> Iterator[str]:
 
 
 def _sizes(objects: list[Object]) -> Iterator[str]:
-    """The worker's own limit leaves room for the nanny; the autoscaler means this cluster, and allows its workers."""
+    """The worker's own limit leaves room for the nanny; the autoscaler means this cluster, and keeps its workers."""
     cluster, scaler = of_kind(objects, "DaskCluster"), of_kind(objects, "DaskAutoscaler")["spec"]
     container = cluster["spec"]["worker"]["spec"]["containers"][0]
     variables = {variable["name"]: variable["value"] for variable in container["env"]}
@@ -212,8 +212,8 @@ def _sizes(objects: list[Object]) -> Iterator[str]:
         yield "a worker has more or fewer threads than processors"
     if scaler["cluster"] != cluster["metadata"]["name"]:
         yield f"the autoscaler means {scaler['cluster']}"
-    if not scaler["minimum"] <= cluster["spec"]["worker"]["replicas"] <= scaler["maximum"]:
-        yield "the autoscaler does not allow the workers that the cluster begins with"
+    if not scaler["minimum"] == cluster["spec"]["worker"]["replicas"] <= scaler["maximum"]:
+        yield "the autoscaler does not keep the workers that the cluster begins with"
 
 
 def _selectors(objects: list[Object]) -> Iterator[str]:
