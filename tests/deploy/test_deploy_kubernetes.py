@@ -226,6 +226,21 @@ def test_workers_alone_go_to_spot_nodes_and_to_none_with_a_gpu(label: str) -> No
 
 
 @rendering
+def test_the_kustomization_that_the_page_shows_is_one(tmp_path: Path) -> None:
+    shutil.copytree(RECIPE, tmp_path / "kubernetes")
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (RECIPE / "README.md").read_text(), re.DOTALL)
+    mine = tmp_path / "kubernetes" / "overlays" / "mine"
+    mine.mkdir()
+    mine.joinpath("kustomization.yaml").write_text(shown)
+    objects = render(mine)
+    assert faults(objects) == []
+    images = {spec["containers"][0]["image"] for _, spec in pods(objects).values()}
+    assert images == {"registry.example.com/dlatent:0.1.0"}
+    (places,) = (one["data"] for one in objects if one["metadata"]["name"] == "places")
+    assert set(places.values()) == {f"s3://mine/{name}" for name in ("smoke.zarr", "model.zarr", "fit.checkpoint")}
+
+
+@rendering
 def test_a_plan_gives_the_recipe_its_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     zarr = pytest.importorskip("zarr")
     zarr.create_array(str(tmp_path / "x.zarr"), shape=(4000, 40), chunks=(500, 40), dtype="f4")
