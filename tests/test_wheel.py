@@ -101,7 +101,10 @@ def test_a_clean_environment_with_the_newest_dependencies(built: Path, tmp_path:
         pytest.skip(f"no Python {version} on this machine")
 
     def run(*words: str | Path) -> str:
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        own = {
+            name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+        }  # else dlatent is there already
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=own)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -65,7 +65,12 @@ def prpca(folder: Path, scale: float, graph: str) -> Row:
     from dlatent import RelationalPPCA
 
     with local_cluster(WORKERS, WORKER_LIMIT, folder) as client:
-        _, row = fitted(RelationalPPCA(COMPONENTS), _data(folder, graph), client=client, graph=_graph(folder, graph))
+        _, row = fitted(
+            RelationalPPCA(COMPONENTS, solver="krylov"),
+            _data(folder, graph),
+            client=client,
+            graph=_graph(folder, graph),
+        )
     return row
 
 
@@ -74,7 +79,7 @@ def ppca(folder: Path, scale: float, graph: str) -> Row:
     from dlatent import PPCA
 
     with local_cluster(WORKERS, WORKER_LIMIT, folder) as client:
-        _, row = fitted(PPCA(COMPONENTS), _data(folder, graph), client=client)
+        _, row = fitted(PPCA(COMPONENTS, solver="krylov"), _data(folder, graph), client=client)
     return row
 
 

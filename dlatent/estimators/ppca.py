@@ -32,7 +32,6 @@ class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Criteria, Imputes, Rec
     noise_variance_ : σ², in squared units of the features.
     explained_variance_ : (K,), variance along each component, noise included.
     explained_variance_ratio_ : (K,), the same as parts of the total variance of the features.
-    n_parameters_ : free numbers of the model, for `bic` and `aic`.
     log_likelihood_ : of all samples, in nats.
     n_iter_ : iterations of the loop, as in `history_`.
     n_passes_ : passes over the data, the initial mean of their first block not counted.
