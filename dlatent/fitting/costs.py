@@ -158,6 +158,11 @@ def group_number(problem: Problem) -> int:
     return max(min(3 * problem.tasks // 4, problem.blocks), 1)
 
 
+def busy_threads(problem: Problem, machine: Machine) -> int:
+    """Threads that have work in a pass: a group of blocks is for one."""
+    return min(machine.workers * machine.threads, group_number(problem))
+
+
 def graph_memory(problem: Problem, machine: Machine) -> int:
     """The edges that the threads of a worker read and cut at a time."""
     return 3 * graph_bytes(problem) // group_number(problem) * machine.threads
@@ -221,13 +226,13 @@ def graph_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -
     """What the exchanges of a pass add: sparse products with the graph, and a task for each group and hop."""
     if problem.graph_entries is None:
         return 0.0
-    threads = machine.workers * machine.threads
+    threads = busy_threads(problem, machine)
     return hops * (2.0 * problem.graph_entries * columns / SPARSE_RATE / threads + TASK_SECONDS * problem.tasks)
 
 
 def pass_seconds(problem: Problem, machine: Machine, flops: float, rate: float, *, decode: bool) -> float:
     """Seconds of one pass: reading, decoding where that is done again, arithmetic, and tasks."""
-    threads = min(machine.workers * machine.threads, group_number(problem))
+    threads = busy_threads(problem, machine)
     reading = problem.nbytes / DECODE_RATE if decode else 0.0
     return (reading + flops / rate) / threads + TASK_SECONDS * problem.tasks
 
