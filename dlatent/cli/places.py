@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,14 +39,15 @@ def require_new(path: str | None, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def whole_file(path: str) -> Iterator[Path]:
-    """A place to write a file that comes to its own place as a whole, or not at all."""
-    place = Path(path)
-    aside = place.with_name(f".{place.stem}.partial-{os.getpid()}{place.suffix}")
+def written(path: str) -> Iterator[Path]:
+    """A place to write a file that comes to its own place as a whole, or not at all.
+
+    Errors: StoreError where it cannot be written.
+    """
+    from dlatent.stores.beside import whole_file
+
     try:
-        yield aside
-        aside.replace(place)
+        with whole_file(path) as aside:
+            yield aside
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error}") from error
-    finally:
-        aside.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlatent.cli.arguments import add_missing_chunks, add_model_size, add_overwrite, add_unlabelled, positive
-from dlatent.cli.places import require_new, whole_file
+from dlatent.cli.places import require_new, written
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     figure = Figure(layout="constrained")
     try:
         arguments.draw(arguments, figure.subplots())
-        with whole_file(arguments.output) as aside:
+        with written(arguments.output) as aside:
             figure.savefig(aside, dpi=130)
     except (TypeError, ValueError) as error:
         raise DataError(f"{arguments.data}: {error}") from error

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from dlatent.cli.arguments import add_cluster, add_missing_chunks, add_model_size, add_overwrite, add_quiet, opened
+from dlatent.cli.arguments import add_cluster, add_missing_chunks, add_model_size, add_overwrite, add_quiet
 from dlatent.cli.cluster import connected
-from dlatent.cli.places import require_new, whole_file
+from dlatent.cli.places import require_new, written
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise DataError(
             f"{arguments.model} holds a {type(model).__name__}, which predicts no labels; fit supervised, or mixture"
         )
-    data = opened(arguments.data, arguments.missing_chunks)
-    names = open_source(data, missing_chunks=arguments.missing_chunks).labels.samples
+    data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
+    names = data.labels.samples
     with connected(arguments) as client:
         columns = _columns(arguments, model, data, client)
     count = len(next(iter(columns.values())))
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         _write(sys.stdout, ["row", *columns], rows)
     else:
-        with whole_file(arguments.output) as aside, aside.open("w", newline="", encoding="utf-8") as stream:
+        with written(arguments.output) as aside, aside.open("w", newline="", encoding="utf-8") as stream:
             _write(stream, ["row", *columns], rows)
     return OK
 

@@ -18,6 +18,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from dlatent.demo.processes import read_modules
 from dlatent.demo.reading import ModuleText, choose, find_modules, installed_folders
 from dlatent.errors import DataError
+from dlatent.stores.beside import whole_file
 
 Texts: TypeAlias = npt.NDArray[np.str_]
 
@@ -83,8 +84,6 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
     Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; ids (the modules); edges (E, 2).
     The file is written beside its place and renamed, so that no half of it can be read.
     """
-    target = Path(path)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     parts: dict[str, npt.NDArray[Any]] = {
         "X_data": corpus.counts.data,
         "X_indices": corpus.counts.indices,
@@ -96,12 +95,8 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
         "ids": corpus.modules,
         "edges": corpus.edges,
     }
-    try:
-        with aside.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **parts)
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
+    with whole_file(path) as aside, aside.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **parts)
 
 
 def _usable(texts: Sequence[ModuleText], left_out: Counter[str]) -> list[ModuleText]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from dlatent.arrays import Array
 from dlatent.demo.nearest import directions
+from dlatent.stores.beside import whole_file
 
 LARGEST = 9
 """Packages with a colour of their own; more colours cannot be told apart."""
@@ -59,16 +59,5 @@ def draw(path: Path, scores: Mapping[str, Array], names: list[str | None], known
             handles, texts = axes.get_legend_handles_labels()
             axes.get_legend().remove()
         figure.legend(handles, texts, loc="outside right center", frameon=False, title="package", markerscale=2)
-        _save(figure, path)
-
-
-def _save(figure: object, path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    assert isinstance(figure, Figure)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        figure.savefig(aside, format="png", dpi=130)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+        with whole_file(path) as aside:
+            figure.savefig(aside, format="png", dpi=130)

@@ -214,3 +214,15 @@ def _exchanged(one: Path, other: Path) -> bool:
     if rename is None:
         return False
     return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _CHANGE_PLACES) == 0)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A place to write a local file that comes to its own place as a whole, or not at all."""
+    place = Path(path)
+    aside = place.with_name(f".{place.stem}.partial-{os.getpid()}{place.suffix}")
+    try:
+        yield aside
+        aside.replace(place)
+    finally:
+        aside.unlink(missing_ok=True)
