@@ -52,11 +52,16 @@ def ppca(moments: Moments, specification: Specification) -> Solution:
     return Solution(Parameters(loadings, np.zeros(len(loadings)), variance), value)
 
 
+def _of_groups(values: Array, specification: Specification) -> Array:
+    """What is known of each view for its noise groups; only views of one group have features outside the moments."""
+    return np.repeat(values, [view.groups for view in specification.views])
+
+
 def _profile(
     moments: Moments, specification: Specification, variance: Array, *, energies: Array, values: Array
 ) -> float:
     """Log-likelihood at the best loadings for given noise, from the largest eigenvalues of S̃."""
-    sizes = np.array(specification.group_sizes) + moments.spare_size
+    sizes = np.array(specification.group_sizes) + _of_groups(moments.spare_size, specification)
     count = moments.patterns[0].samples
     kept = values[values > 1.0]
     explained = float((kept - 1.0 - np.log(kept)).sum())
@@ -77,8 +82,8 @@ class Profile:
         self.second = found.gram / found.samples
         diagonal = np.diag(self.second)
         inside = np.array([diagonal[s].sum() for s in specification.group_slices])
-        self.energies = inside + moments.spare_energy / found.samples
-        self.sizes = np.array(specification.group_sizes) + moments.spare_size
+        self.energies = inside + _of_groups(moments.spare_energy, specification) / found.samples
+        self.sizes = np.array(specification.group_sizes) + _of_groups(moments.spare_size, specification)
 
     def _eigen(self, variance: Array) -> tuple[Array, Array, Array]:
         scale = 1.0 / np.sqrt(self.specification.per_feature(variance))

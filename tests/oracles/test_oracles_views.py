@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
+from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, FactorAnalysis
 from dlatent.errors import ConvergenceWarning
 from dlatent.testing import oracles
 from dlatent.testing.simulators import simulate
@@ -82,6 +82,17 @@ def test_reconstructions_are_dense_conditionals(fitted, one, other):
     mean, variance = model.reconstruct(views[one][:5], one, other, return_variance=True)
     np.testing.assert_allclose(mean, [e.mean[wanted] for e in expected], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(variance, np.diag(expected[0].covariance)[wanted], rtol=1e-9)
+
+
+def test_factor_analysis_of_views_that_all_samples_have_is_that_of_their_features_side_by_side():
+    data, _, _ = case(5, views=2, noise=(0.5, 0.6))
+    views, rows = [data[:, : SIZES[0]], data[:, SIZES[0] :]], np.arange(N)
+    model = CorrespondenceFactorAnalysis(2).fit(views, correspondence=np.column_stack([rows, rows]))
+    beside = FactorAnalysis(2).fit(data)
+    assert model.log_likelihood_ == pytest.approx(beside.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(np.concatenate([*model.noise_variance_.values()]), beside.noise_variance_, rtol=1e-5)
+    rows = np.concatenate(views, axis=1)
+    assert model.log_likelihood_ == pytest.approx(oracles.log_densities(model_of(model), rows).sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", [CorrespondencePPCA, CorrespondenceFactorAnalysis])
