@@ -1,49 +1,55 @@
 """Sphinx builds the documentation from this file: `make docs`, without the network and with warnings as errors."""
 
-import re
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from sphinx.writers.html5 import HTML5Translator
 
 project = "dlatent"
 author = "the dlatent contributors"
 copyright = "the dlatent contributors"
 release = version = installed_version("dlatent")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}  # autosummary writes the second
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_templates"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-# Docstrings put code in single backticks, as the pages in Markdown do.
-default_role = "code"
+# Docstrings put code in single backticks, as the pages in Markdown do; names of public objects become links.
+default_role = "py:obj"
 add_module_names = False
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
-napoleon_google_docstring = True
-napoleon_numpy_docstring = True
+autodoc_typehints = "none"  # docstrings say them in words
+napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]
+# MathML is set by every browser itself: without the network, without scripts.
+html_math_renderer = "mathml"
 
 html_theme = "furo"
 html_title = "dlatent"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["dlatent.css"]
 
 
-def drop_patterns_without_pages(app: Sphinx, page: str, source: list[str]) -> None:
-    """The index takes further pages by pattern, so that a new page needs no entry; there may be none."""
-    if page == "index":
-        lines = source[0].split("\n")
-        found = {line: {path.stem for path in Path(app.srcdir).glob(line + ".md")} for line in lines if "*" in line}
-        named = {line.rpartition("/")[2] for line in lines}
-        source[0] = "\n".join(line for line in lines if line not in found or found[line] - named)
+def visit_math(translator: HTML5Translator, node: nodes.math | nodes.math_block) -> None:
+    """Write LaTeX as MathML."""
+    block = isinstance(node, nodes.math_block)
+    try:
+        mathml = tex2mathml(node.astext(), as_block=block)
+    except MathError as error:
+        raise ValueError(f"{error}: {node.astext()}") from error
+    translator.body.append(f'<div class="math">{mathml}</div>' if block else mathml)
+    raise nodes.SkipNode
 
 
 def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
@@ -53,42 +59,6 @@ def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: b
     owner = getattr(member, "__objclass__", None) or getattr(member, "fget", None) or member
     home = getattr(owner, "__module__", None)
     return True if isinstance(home, str) and home.split(".")[0] != "dlatent" else None
-
-
-def describe_entries(app: Sphinx, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
-    """Write the entries `name : description` of a section as napoleon reads them, and end the section at a blank line.
-
-    Napoleon takes what follows the colon for a type; here types are annotations, and the text describes.
-    """
-    written: list[str] = []
-    inside = False
-    for number, line in enumerate(lines):
-        underlined = number + 1 < len(lines) and lines[number + 1].startswith("---")
-        inside = (inside or line.startswith("---")) and not underlined
-        entry, colon, text = line.partition(" : ")
-        if inside and colon and not line.startswith(" "):
-            written += [entry, "    " + text]
-        elif inside and not line and number + 1 < len(lines):
-            written += ["", ""]
-            inside = False
-        else:
-            written.append(line)
-    lines[:] = written
-
-
-def set_apart(app: Sphinx, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
-    """Lines that begin with a word such as `Returns:` become paragraphs of their own."""
-    written: list[str] = []
-    for line in lines:
-        found = re.match(r"(Parameters|Returns|Yields|Errors|Law|Laws|Source|Sources): (?=\S)", line)
-        written += ["", f"**{found[1]}:** {line[found.end() :]}"] if found else [line]
-    lines[:] = written
-
-
-def mark_fitted_attributes(app: Sphinx, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
-    """The names of fitted attributes end in an underscore, which reStructuredText takes for a link: make them code."""
-    for number, line in enumerate(lines):
-        lines[number] = re.sub(r"(?<![\w`])([A-Za-z]\w*)\\?_(?![\w`])", r"``\1_``", line)
 
 
 class ResultVariables(SphinxDirective):
@@ -107,8 +77,5 @@ class ResultVariables(SphinxDirective):
 def setup(app: Sphinx) -> None:
     """Sphinx calls this once, before it reads the pages."""
     app.add_directive("result-variables", ResultVariables)
-    app.connect("source-read", drop_patterns_without_pages)
+    app.add_html_math_renderer("mathml", inline_renderers=(visit_math, None), block_renderers=(visit_math, None))
     app.connect("autodoc-skip-member", skip_foreign_members)
-    app.connect("autodoc-process-docstring", describe_entries, priority=400)  # before napoleon
-    app.connect("autodoc-process-docstring", set_apart, priority=500)
-    app.connect("autodoc-process-docstring", mark_fitted_attributes, priority=600)  # after napoleon

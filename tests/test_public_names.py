@@ -55,6 +55,10 @@ def test_commands_have_names_of_their_own():
 
 
 def test_the_module_of_saved_models_names_no_model():
-    source = inspect.getsource(importlib.import_module("dlatent.estimators.saved"))
-    assert "isinstance(model" not in source
-    assert not [model.name for model in MODELS if model.name in source]
+    tree = ast.parse(inspect.getsource(importlib.import_module("dlatent.estimators.saved")))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+            node.body[0] = ast.Pass()  # examples may
+    code = ast.unparse(tree)
+    assert "isinstance(model" not in code
+    assert not [model.name for model in MODELS if model.name in code]

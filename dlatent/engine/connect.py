@@ -50,7 +50,7 @@ def connect(
         inside a task of a Dask worker those of its process, unless data lie on the cluster; "serial" is the reference,
         one task after the other.  No client is ever created here.
     cache_bytes : cap of the blocks kept between passes, per worker process; None means 40 % of a worker's memory.
-    edges : the graph between the samples, for passes with neighbour sums.
+    graph : the graph between the samples, for passes with neighbour sums.
     planned : whether nothing but a plan is wanted, so that `client` may be `Workers`.
     on_pass, on_progress : called with each `PassRecord`, and with (groups done, groups in all) during a pass.
     """

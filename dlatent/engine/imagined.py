@@ -27,7 +27,7 @@ class Workers:
         Worker processes.
     memory : int or str
         Memory of each, in bytes or as a text such as "8GiB".
-    threads : int
+    threads : int, default 1
         Threads of each.
     driver_memory : int or str, optional
         Memory of the driver; None: what this process may use.
@@ -55,6 +55,11 @@ class Workers:
 
     def resources(self) -> Resources:
         """What they have, as numbers.
+
+        Returns
+        -------
+        Resources
+            Workers, threads, memory and bandwidth.
 
         Raises
         ------

@@ -11,9 +11,23 @@ from dlatent.engine.machine import memory
 class PassRecord:
     """What one pass cost.
 
-    `bytes_read`: bytes of blocks loaded from their source (cached blocks cost none, blocks in memory count in the first
-    pass only); `blocks` all blocks seen, `cached` those that came from memory; `tasks` tasks submitted; `seconds` wall
-    time; `busy_seconds` time inside tasks, summed over workers.
+    Parameters
+    ----------
+    name : str
+        What the pass does.
+    seconds : float
+        Wall time.
+    bytes_read : int
+        Bytes of blocks loaded from their source; cached blocks cost none, blocks in memory count in the first pass
+        only.
+    blocks : int
+        All blocks seen.
+    cached : int
+        Those that came from memory.
+    tasks : int
+        Tasks submitted.
+    busy_seconds : float
+        Time inside tasks, summed over workers.
     """
 
     name: str

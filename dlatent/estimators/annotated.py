@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
+from dlatent.estimators.docstrings import described
 from dlatent.estimators.inputs import Annotated, TargetsLike
 from dlatent.stores.annotated import annotated_matrix, is_annotated
 from dlatent.stores.open import open as open_source
@@ -18,6 +19,7 @@ from dlatent.stores.open import open as open_source
 Model = TypeVar("Model", bound=LatentVariableModel)
 
 
+@described
 def annotate(
     adata: Annotated,
     model: Model,
@@ -36,23 +38,40 @@ def annotate(
 
     Parameters
     ----------
-    adata : AnnData in memory, backed by a file, or lazy; a backed one is read piece by piece.
-    model : estimator of samples × features, as PPCA(20); it is fitted.
-    layer : name of the layer to be fitted, None for `X`.
-    mask_var : column of `var`, or booleans (n_vars,), of the variables to be fitted, as "highly_variable"; loadings of
-        the others are NaN.  None for all.
-    y : column of `obs`, or targets (n_obs,), for models that take targets.
-    key : part of the names, None for the name of the model in small letters, as "ppca".
-    client : as in `fit`.
-    options : other keywords of `fit`, as `graph=adata.obsp["connectivities"]`.
+    adata : AnnData
+        In memory, backed by a file, or lazy; a backed one is read piece by piece.
+    model : estimator
+        A model of samples × features, as `PPCA(20)`; it is fitted.
+    layer : str, optional
+        Name of the layer to be fitted; by default `X`.
+    mask_var : str or array of bool of shape (n_vars,), optional
+        The variables to be fitted: a column of `var`, as "highly_variable", or booleans.  Loadings of the others are
+        NaN.
+    y : str or array of shape (n_obs,), optional
+        Targets, for models that take them: a column of `obs`, or an array.
+    key : str, optional
+        Part of the names; by default the name of the model in small letters, as "ppca".
+    **options : optional
+        Other keywords of `fit`, as `graph=adata.obsp["connectivities"]`.
 
     Returns
     -------
-    model : the fitted estimator.
+    estimator
+        The fitted model.
 
     Raises
     ------
-    DataError : for names that the AnnData does not have, and as `fit`.
+    DataError
+        For names that the AnnData does not have, and as `fit`.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from dlatent import PPCA, annotate
+    >>> adata = anndata.AnnData(np.random.default_rng(0).normal(size=(50, 4)))
+    >>> model = annotate(adata, PPCA(2))
+    >>> adata.obsm["X_ppca"].shape
+    (50, 2)
     """
     if not is_annotated(adata):
         raise DataError(f"annotate takes an AnnData, not a {type(adata).__name__}")

@@ -95,7 +95,31 @@ class Fitted:
 
 
 class LatentVariableModel(LatentVariableHyperparameters, Estimator):
-    """What all models with a likelihood share: from what a fit is given to a task, a plan and a fitted model."""
+    """What all models with a likelihood share: from what a fit is given to a task, a plan and a fitted model.
+
+    Attributes
+    ----------
+    component_names_ : ndarray of shape (n_components,)
+        Labels of the latent variables, from 0.
+    log_likelihood_ : float
+        Of all samples, in nats.
+    n_iter_ : int
+        Iterations of the loop, as in `history_`.
+    n_passes_ : int
+        Passes over the data, the initial mean of their first block not counted.
+    converged_ : bool
+        Whether the tolerance was met.
+    n_samples_ : int
+        Number of samples, N.
+    n_features_in_ : int
+        Number of features, D.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where the data of the fit had names, all of them texts.
+    history_ : xarray.Dataset
+        A line for each iteration and for each pass.
+    plan_ : dict
+        What was planned: solver, reason, passes, bytes and memory.
+    """
 
     n_features_in_: int
     _parameters: Parameters

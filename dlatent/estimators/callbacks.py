@@ -27,11 +27,16 @@ class Callback:
 
     Parameters
     ----------
-    on_plan : called with what `plan` returns before the first pass.
-    on_task : called with the number of finished tasks of a pass and of all, perhaps from another thread.
-    on_pass : called with a `PassRecord` after each pass.
-    on_iteration : called with an `Iteration`, a line of the history.
-    on_end : called without arguments when the fit is over, by an error or not.
+    on_plan : callable, optional
+        Called with what `plan` returns, before the first pass.
+    on_task : callable, optional
+        Called with the number of finished tasks of a pass and of all, perhaps from another thread.
+    on_pass : callable, optional
+        Called with a `PassRecord` after each pass.
+    on_iteration : callable, optional
+        Called with an `Iteration`, a line of the history.
+    on_end : callable, optional
+        Called without arguments when the fit is over, by an error or not.
 
     Examples
     --------
@@ -61,16 +66,42 @@ class Callback:
                 setattr(self, name, function)
 
     def on_plan(self, plan: Plan | LocalPlan) -> None:
-        """The fit has a plan."""
+        """The fit has a plan.
+
+        Parameters
+        ----------
+        plan : Plan or LocalPlan
+            What `plan` returns.
+        """
 
     def on_task(self, done: int, total: int) -> None:
-        """A task of a pass has ended."""
+        """A task of a pass has ended.
+
+        Parameters
+        ----------
+        done : int
+            Tasks that have ended.
+        total : int
+            All tasks of the pass.
+        """
 
     def on_pass(self, record: PassRecord) -> None:
-        """A pass has ended."""
+        """A pass has ended.
+
+        Parameters
+        ----------
+        record : PassRecord
+            What it cost.
+        """
 
     def on_iteration(self, line: Iteration) -> None:
-        """There is a new log-likelihood."""
+        """There is a new log-likelihood.
+
+        Parameters
+        ----------
+        line : Iteration
+            A line of the history.
+        """
 
     def on_end(self) -> None:
         """The fit is over."""
@@ -100,12 +131,20 @@ def show_progress(when: bool | Literal["auto"] = "auto") -> None:
 
     Parameters
     ----------
-    when : "auto" shows one for what takes long, on a terminal and, where ipywidgets is installed, in a notebook; True
+    when : bool or "auto", default "auto"
+        "auto" shows one for what takes long, on a terminal and, where ipywidgets is installed, in a notebook; True
         always, False never.  Bars of a `ProgressBar` are shown in any case.
 
     Raises
     ------
-    DataError : for anything else.
+    DataError
+        For anything else.
+
+    Examples
+    --------
+    >>> import dlatent
+    >>> dlatent.show_progress(False)
+    >>> dlatent.show_progress("auto")
     """
     if when not in (True, False, "auto"):
         raise DataError(f"show_progress takes True, False or 'auto', not {when!r}")
@@ -144,7 +183,15 @@ class ProgressBar(Callback):
         self.begin("pass", plan.passes)
 
     def begin(self, name: str, passes: int | None = None) -> None:
-        """Show the bar of something that makes about so many passes; None of what has no plan, and makes one."""
+        """Show the bar of something that makes so many passes.
+
+        Parameters
+        ----------
+        name : str
+            What it is.
+        passes : int, optional
+            About how many; by default one, of what has no plan.
+        """
         from rich.progress import BarColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[note]}"))

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning
+from dlatent.estimators.docstrings import described
 from dlatent.estimators.inputs import Data, TargetsLike
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
@@ -22,6 +23,7 @@ from dlatent.passes import Pass
 from dlatent.stores.held_out import hide_cells
 
 
+@described
 def select_n_components(
     model: PPCA,
     X: Data,
@@ -38,13 +40,40 @@ def select_n_components(
     A cell's score is log p(x_ij | the row's cells that the fit saw), so that too many components lose, unlike with the
     likelihood of the fit.  All fits see the same cells.
 
-    Parameters: `model`, an estimator, whose other parameters are kept; `X` (N, D) dense, or sparse with
-    missing="unstored"; `candidates`, numbers of components; `y`, targets of a supervised model, none of them held out;
-    `held_out`, the part of the cells that is; `random_state`, a number that decides which; `dim` and `client` as in
-    `fit`.
-    Returns: Dataset over `n_components` with `held_out_log_likelihood` (nats a cell), `held_out_rmse`,
-    `log_likelihood`, `passes` and `converged`; the attribute `best` is the number with the highest score.
-    Errors: DataError for parameters that make no sense, and as in `fit`.
+    Parameters
+    ----------
+    model : PPCA, FactorAnalysis or SupervisedPPCA
+        An estimator, whose other hyperparameters are kept.
+    X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features)
+        The data: dense, or sparse with `missing="unstored"`.
+    candidates : sequence of int
+        Numbers of components.
+    y : array of shape (n_samples,) or (n_samples, n_targets), optional
+        Targets of a supervised model, none of them held out.
+    held_out : float, default 0.1
+        The part of the cells that is held out.
+    random_state : int, default 0
+        Decides which cells are.
+
+    Returns
+    -------
+    xarray.Dataset
+        Over `n_components`: `held_out_log_likelihood` (nats a cell), `held_out_rmse`, `log_likelihood`, `passes` and
+        `converged`.  The attribute `best` is the number with the highest score.
+
+    Raises
+    ------
+    DataError
+        For parameters that make no sense, and as in `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import PPCA, select_n_components
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 10)) + rng.normal(size=(200, 10))
+    >>> select_n_components(PPCA(), X, [1, 2, 3]).attrs["best"]
+    2
     """
     if not 0.0 < held_out < 1.0:
         raise DataError(f"held_out is {held_out!r}; expected a part of the cells, above 0 and below 1")

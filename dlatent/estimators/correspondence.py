@@ -7,41 +7,30 @@ from dlatent.estimators.views import CorrespondenceModel
 
 
 class CorrespondencePPCA(ViewHyperparameters, CorrespondenceModel):
-    """PPCA of two or more views: x_v = W_v z + μ_v + ε_v with one z ~ N(0, I_K) for all views of a sample.
+    r"""PPCA of two or more views of the same samples, of which each sample may lack some.
 
-    Each view has a noise variance of its own, ε_v ~ N(0, σ_v²I).  Samples in correspondence have several views, all
-    others one; all are fitted together by maximum likelihood, so that views are described in shared coordinates and one
-    is reconstructed from another.
+    .. math:: x_v = W_v z + \mu_v + \varepsilon_v, \qquad z \sim N(0, I_K), \quad
+        \varepsilon_v \sim N(0, \sigma_v^2 I)
 
-    Parameters
+    All views of a sample have one z, and each view a noise variance of its own.  Samples in correspondence have several
+    views, all others one; all are fitted together, so that views are described in shared coordinates and one is
+    reconstructed from another.
+
+    References
     ----------
-    n_components : K, the number of latent variables; less than the numbers of samples and of features of all views.
-    noise : "ml" finds the noise variances; "zero" is the limit without noise, in which each sample lies where its
-        views are reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of
-        variance.
-    tol : relative distance of the log-likelihood from its maximum at which a fit stops.
-    max_iter : most passes over the data (60), or EM iterations with solver="em" (2,000); None takes these.
-    random_state : seed of the first directions.
-    solver : "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D² for each set of views that
-        occurs) and "krylov" (about ten passes, D·K); "em" is textbook EM from random loadings.
-    noise_floor : smallest noise variance of a view, as a part of the mean variance of its features.
-    zero_rows : "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
+    Ham, Lee and Saul (2003), section 3.1, with the noise of errata 22.  Read more in :doc:`/models/correspondences`.
 
-    Attributes
-    ----------
-    view_names_ : names of the views.
-    components_ : for each view W_vᵀ (K, D_v), loadings in units of its features.
-    mean_ : for each view μ_v (D_v,).
-    noise_variance_ : for each view σ_v², in squared units of its features.
-    at_floor_ : for each view, whether its noise variance is at its floor.
-    view_samples_ : for each view the number of samples that have it.
-    log_likelihood_ : of all samples, in nats.
-    n_iter_, n_passes_, converged_, history_, plan_ : as in PPCA.
-    n_samples_ : number of samples N.
-    n_features_in_ : number of features of all views.
-    feature_names_in_ : for each view whose data had names, those of its features.
-
-    Source: Ham, Lee and Saul (2003), section 3.1, with the noise of errata 22; docs/models/correspondences.md.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import CorrespondencePPCA
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(80, 2))
+    >>> sight, sound = (z @ rng.normal(size=(2, d)) + 0.1 * rng.normal(size=(80, d)) for d in (5, 4))
+    >>> pairs = np.column_stack([np.arange(40), np.arange(40)])
+    >>> model = CorrespondencePPCA(2).fit({"sight": sight, "sound": sound}, correspondence=pairs)
+    >>> model.reconstruct(sight, "sight", "sound").shape
+    (80, 4)
     """
 
     @property
@@ -50,27 +39,31 @@ class CorrespondencePPCA(ViewHyperparameters, CorrespondenceModel):
 
 
 class CorrespondenceFactorAnalysis(ViewFactorHyperparameters, CorrespondenceModel):
-    """Factor analysis of two or more views: as CorrespondencePPCA, with a noise variance for each feature.
+    r"""Factor analysis of two or more views: as CorrespondencePPCA, with a noise variance for each feature.
 
-    Parameters
-    ----------
-    n_components : as in CorrespondencePPCA.
-    tol : as in CorrespondencePPCA.
-    max_iter : as in CorrespondencePPCA; most passes of "accelerated_em" (300).
-    random_state : as in CorrespondencePPCA.
-    solver : "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D²) and "accelerated_em" (a
-        pass for each iteration, D·K numbers); "em" is textbook EM.
-    noise_floor : smallest noise variance of a feature, as a part of its variance.
-    zero_rows : as in PPCA.
+    .. math:: x_v = W_v z + \mu_v + \varepsilon_v, \qquad z \sim N(0, I_K), \quad \varepsilon_v \sim N(0, \Psi_v)
 
     Attributes
     ----------
-    noise_variance_ : for each view ψ (D_v,), in squared units of its features.
-    at_floor_ : for each view (D_v,) truth values, Heywood cases.
+    noise_variance_ : dict of ndarray of shape (n_features of the view,)
+        For each view ψ, in squared units of its features.
+    at_floor_ : dict of ndarray of bool of shape (n_features of the view,)
+        For each view its Heywood cases.
 
-    All others are those of CorrespondencePPCA.
+    References
+    ----------
+    Ham, Lee and Saul (2003), section 3.2 and appendix A, corrected (errata 21).  Read more in
+    :doc:`/models/correspondences`.
 
-    Source: Ham, Lee and Saul (2003), section 3.2 and appendix A, corrected (errata 21).
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import CorrespondenceFactorAnalysis
+    >>> X = np.random.default_rng(0).normal(size=(60, 7))
+    >>> pairs = np.column_stack([np.arange(60), np.arange(60)])
+    >>> model = CorrespondenceFactorAnalysis(1).fit([X[:, :4], X[:, 4:]], correspondence=pairs)
+    >>> [len(noise) for noise in model.noise_variance_.values()]
+    [4, 3]
     """
 
     _shared = False

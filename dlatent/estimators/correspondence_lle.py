@@ -14,6 +14,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
+from dlatent.estimators.docstrings import described
 from dlatent.estimators.features import view_feature_names
 from dlatent.estimators.inputs import (
     Data,
@@ -33,28 +34,51 @@ from dlatent.stores.joint_rows import Table
 
 
 class CorrespondenceLLE(LocalLinearModel):
-    """Locally linear embedding of several data sets at once, in which samples in correspondence have one place.
+    r"""Locally linear embedding of several data sets at once, in which samples in correspondence have one place.
 
-    min Σ_v Σ_i ‖y_i − Σ_j W^v_ij y_j‖²,  Y over the n distinct samples, with YᵀY = nI and Σ y_i = 0.
+    .. math:: \min_Y \sum_v \sum_i \left\| y_i - \sum_j W^v_{ij} y_j \right\|^2 \quad \text{with} \quad
+        Y^\top Y = n I, \quad \sum_i y_i = 0
 
-    Parameters: as in LocallyLinearEmbedding; neighbours are sought in each view by itself.
+    Y are coordinates of the n distinct samples.
 
     Attributes
     ----------
-    embedding_ : Y (n, K), the distinct samples, in the order of `samples_`.
-    samples_ : (n, views), the row of each sample in each view, −1 where it is absent.
-    view_names_ : names of the views.
-    feature_names_in_ : for each view whose data had names, those of its features.
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Y, the distinct samples, in the order of `samples_`.
+    samples_ : ndarray of int of shape (n_samples, n_views)
+        The row of each sample in each view, −1 where it is absent.
+    view_names_ : list of str
+        Names of the views.
+    feature_names_in_ : dict of ndarray
+        For each view whose data had names, those of its features.
 
-    Others as LocallyLinearEmbedding.
+    References
+    ----------
+    Ham, Lee and Saul (2003), section 3; errata 20 in this documentation.  Read more in :doc:`/models/lle`.
 
-    Source: Ham, Lee and Saul (2003), section 3; errata 20 in this documentation.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import CorrespondenceLLE
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> pairs = np.column_stack([np.arange(30), np.arange(30)])
+    >>> model = CorrespondenceLLE(n_neighbors=8).fit([X, X @ np.diag([1.0, 2.0, 3.0])], correspondence=pairs)
+    >>> model.embedding_.shape
+    (90, 2)
     """
 
     def plan(self, views: Views) -> dict[str, LocalPlan]:
         """What the passes over each view will cost, from metadata alone.
 
-        Parameters: `views` as in `fit`. Returns: a plan for each. Errors: DataError for data that cannot be embedded.
+        Returns
+        -------
+        dict of LocalPlan
+            One for each view.
+
+        Raises
+        ------
+        DataError
+            For data that cannot be embedded.
         """
         self._check_hyperparameters()
         return {name: self._plan(open_input(data)[0]) for name, data in named(views).items()}
@@ -73,11 +97,17 @@ class CorrespondenceLLE(LocalLinearModel):
     ) -> Self:
         """Embed all views together.
 
-        Parameters: `views`, data sets (N_v, D_v) of any kind, by name or in order; `correspondence` (m, views), integer
-        pairs of rows for two views, or a row of each view, −1 where absent, others being samples of their own; or
-        `on`, the name of labels that the views share (an xarray coordinate, a column), or labels by view; `y` is
-        ignored; `client`, `callbacks`, `checkpoint`, `resume` as in PPCA.fit.
-        Errors: DataError for contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
+        StoreError
+            For a checkpoint of another fit, with what differs.
         """
         self._check_hyperparameters()
         data = named(views)
@@ -105,7 +135,18 @@ class CorrespondenceLLE(LocalLinearModel):
         return view_feature_names(self, {view.name: view.features for view in self._views})
 
     def embedding_of(self, view: str | int) -> Array:
-        """The embedding of the training rows of a view (N_v, K), in their order."""
+        """The embedding of the training rows of a view, in their order.
+
+        Parameters
+        ----------
+        view : str or int
+            Its name or number.
+
+        Returns
+        -------
+        ndarray of shape (n_samples of the view, n_components)
+            A part of `embedding_`.
+        """
         self._require_fitted()
         return self._coordinates(self._number(view))
 
@@ -121,11 +162,22 @@ class CorrespondenceLLE(LocalLinearModel):
     ) -> Rows | str:
         """Coordinates of new samples that are known by one view, as LocallyLinearEmbedding.transform.
 
-        Parameters: `X` (n, D_v); `view`, its name or number; `out`, a Zarr store to be written instead of memory,
-        `overwrite` one that is there;
-        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
-        Returns: (n, K) in the kind of the input, or the path.
-        Errors: NotFittedError; DataError for an unknown view, and as in `PPCA.transform`.
+        Parameters
+        ----------
+        view : str or int, default 0
+            Its name or number.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For an unknown view, and as in PPCA.transform.
         """
         self._require_fitted()
         return self._transform(X, self._number(view), out, overwrite, resume, client)
@@ -141,11 +193,27 @@ class CorrespondenceLLE(LocalLinearModel):
     ) -> Rows:
         """One view of samples from another: x' = Σ_a w_a x'_a, with weights of the embedding's nearest neighbours.
 
-        Parameters: `X` (n, D_from) new samples, or None for the training rows of `from_view` at their own places;
-        `to_view`, the view that is wanted; `reg`, regularisation of the weights in the embedding: neighbours in few
-        dimensions are often on one side of a sample, and small values then extrapolate far beyond them; `client` as
-        in `fit`.
-        Returns: (n, D_to) in the kind of the input. Errors: as `transform`.
+        Parameters
+        ----------
+        X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features of from_view), optional
+            New samples; by default the training rows of `from_view` at their own places.
+        from_view : str or int, default 0
+            The view that is given.
+        to_view : str or int, default 1
+            The view that is wanted.
+        reg : float, default 0.1
+            Regularisation of the weights in the embedding.  Neighbours in few dimensions are often on one side of a
+            sample, and small values then extrapolate far beyond them.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features of to_view)
+            In the kind of the input.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in `transform`.
         """
         self._require_fitted()
         if not 0 < reg < np.inf:
@@ -177,6 +245,7 @@ class CorrespondenceLLE(LocalLinearModel):
         raise DataError(f"there is no view {view!r}; the views are {', '.join(map(repr, names))}")
 
 
+@described
 def self_correspondence(
     X: Data,
     parts: int = 2,
@@ -188,12 +257,40 @@ def self_correspondence(
 ) -> CorrespondenceLLE:
     """Embed one data set as several overlapping subsets of itself.
 
-    Parameters: `X` (N, D) in memory; `parts`, number of subsets; `overlap`, part of the samples that all of them have
-    (the others have one subset each); `random_state`, seed of the division; `client` as in PPCA.fit; `options` of
-    CorrespondenceLLE.
-    Returns: the fitted model; its `embedding_` has the order of X.
-    Errors: DataError for other numbers of parts or overlaps.
-    Source: Ham, Lee and Saul (2003), section 3 and figure 4.
+    Parameters
+    ----------
+    X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features)
+        The data, in memory.
+    parts : int, default 2
+        Number of subsets.
+    overlap : float, default 0.6
+        Part of the samples that all subsets have; the others are in one subset each.
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the division.
+    **options : optional
+        Hyperparameters of CorrespondenceLLE.
+
+    Returns
+    -------
+    CorrespondenceLLE
+        The fitted model; its `embedding_` has the order of X.
+
+    Raises
+    ------
+    DataError
+        For other numbers of parts or overlaps.
+
+    References
+    ----------
+    Ham, Lee and Saul (2003), section 3 and figure 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import self_correspondence
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> self_correspondence(X, n_neighbors=10).embedding_.shape
+    (60, 2)
     """
     if not isinstance(parts, (int, np.integer)) or parts < 2:
         raise DataError(f"parts is {parts!r}; expected an integer of at least 2")

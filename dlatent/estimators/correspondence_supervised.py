@@ -56,33 +56,28 @@ def view_outputs(
 
 
 class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, CorrespondenceModel):
-    """Supervised PPCA of two or more views: x_v = W_v z + μ_v + ε_v and y = W_y z + μ_y + ε_y share one z ~ N(0, I_K).
+    r"""Supervised PPCA of two or more views, of which each sample may lack some, or its targets.
 
-    The targets are one more view, with a noise variance of its own, which a sample without label lacks.  So a sample
-    may lack views, its targets, or both, and all samples are fitted together by maximum likelihood: labels of one view
-    tell of the others, too.
+    .. math:: x_v = W_v z + \mu_v + \varepsilon_v, \qquad y = W_y z + \mu_y + \varepsilon_y, \qquad z \sim N(0, I_K)
 
-    Parameters
+    The targets are one more view, with a noise variance of its own.  All samples are fitted together by maximum
+    likelihood: targets of one view tell of the others, too.  Attributes that go by view tell of the views, not of the
+    targets.
+
+    References
     ----------
-    n_components : K, as in CorrespondencePPCA.
-    target_type : as in SupervisedPPCA.
-    tol, max_iter, random_state : as in CorrespondencePPCA.
-    solver : as in CorrespondencePPCA.
-    noise_floor : as in CorrespondencePPCA.
-    target_noise_floor : as in SupervisedPPCA.
-    zero_rows : as in CorrespondencePPCA; of the views, not of the targets.
+    Ham, Lee and Saul (2003), section 3.1, and Yu et al. (2006), joined.  Read more in :doc:`/models/correspondences`.
 
-    Attributes
-    ----------
-    target_components_ : W_yᵀ (K, L), loadings of the outputs (for classes of the one-of-C indicators).
-    target_mean_ : μ_y (L,).
-    target_noise_variance_ : σ_y².
-    classes_ : (L,) labels in the order of the outputs, for classes only.
-    log_likelihood_ : of all samples in nats, the targets on their rank.
-
-    All others are those of CorrespondencePPCA, and tell of the views, not of the targets.
-
-    Source: Ham, Lee and Saul (2003), section 3.1, and Yu et al. (2006), joined; docs/models/correspondences.md.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import CorrespondenceSupervisedPPCA
+    >>> X = np.random.default_rng(0).normal(size=(60, 7))
+    >>> pairs = np.column_stack([np.arange(60), np.arange(60)])
+    >>> views = {"a": X[:, :4], "b": X[:, 4:]}
+    >>> model = CorrespondenceSupervisedPPCA(2).fit(views, X[:, 0] > 0, correspondence=pairs)
+    >>> model.predict({"a": X[:3, :4]}).shape
+    (3,)
     """
 
     def _feature_views(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,8 +105,28 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     ) -> Plan:
         """What `fit` would do and cost, from metadata, the targets and the correspondence alone.
 
-        Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
-        Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
+        Parameters
+        ----------
+        y : array or mapping
+            The targets of all samples in the order of `transform` (the lines of the correspondence, then the other rows
+            of each view), or a mapping from the name of one view to the targets of its rows.  Samples without have NaN,
+            None or (class labels) −1.
+        labelled : array of bool, optional
+            Which of the rows of `y` have targets; another way to say it than by NaN, None or −1.
+        client : distributed.Client, Workers or "serial", optional
+            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+        Returns
+        -------
+        Plan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        PlanError
+            Where no solver fits in memory; the text says the way out.
+        DataError
+            As in `fit`.
         """
         return self._plan(self._given_targets(views, y, labelled, correspondence, on), client)
 
@@ -128,15 +143,31 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         checkpoint: PathLike | None = None,
         resume: bool = False,
     ) -> Self:
-        """Fit the model: the maximum of Σ log p(the views and the targets that each sample has).
+        """Fit the model to the views and the targets that each sample has.
 
-        Parameters: `views`, `correspondence`, `on` as in CorrespondencePPCA; `y`, the targets of all joint samples in
-        the order of `transform` (the lines of the correspondence, then the other rows of each view), (N,) or (N, L),
-        or a mapping from the name of one view to the targets of its rows; NaN, None or (class labels) −1 where there
-        are none; `labelled`, booleans for the same rows as `y`, another way to say which have targets; `client`,
-        `callbacks`, `checkpoint`, `resume` as in PPCA.
-        Errors: DataError naming view and row (also: no labelled row, one class, wrong length, partly missing outputs);
-        PlanError before data move; warns as PPCA.
+        Parameters
+        ----------
+        y : array or mapping
+            The targets of all samples in the order of `transform` (the lines of the correspondence, then the other rows
+            of each view), or a mapping from the name of one view to the targets of its rows.  Samples without have NaN,
+            None or (class labels) −1.
+        labelled : array of bool, optional
+            Which of the rows of `y` have targets; another way to say it than by NaN, None or −1.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For views or targets that cannot be fitted, naming view and row: also where no sample has a target, all are
+            of one class, the lengths differ, or a sample has only some of its targets.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
         """
         return self._fit(
             self._given_targets(views, y, labelled, correspondence, on), client, callbacks, checkpoint, resume
@@ -161,10 +192,26 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Posterior means E[z | the views that a sample has], or given its targets, too.
+        """Scores: the mean of the latent variables given the views that a sample has, and given its targets, too.
 
-        Parameters: `y`, targets as in `fit`; the others as in CorrespondencePPCA.
-        Returns and errors: as there; with `y` a DataArray (sample, component) for one view, too.
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+        y : array or mapping, optional
+            Targets as in `fit`.
+        out : path or URL, optional
+            Of one view without `y`: a Zarr store to write the result to, instead of memory.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            As in CorrespondencePPCA.transform; with `y` a DataArray (sample, component) for one view, too.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As there, and for labels that the model does not know.
         """
         if y is None:
             given: dict[str, Any] = {"correspondence": correspondence, "on": on, "client": client}
@@ -185,9 +232,17 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     ) -> xr.Dataset:
         """The distribution of the latent variables given the views, and where present the targets, of each sample.
 
-        Parameters: as in `transform`.
-        Returns: as in CorrespondencePPCA; with `y`, `has` (pattern, view) has a column "targets".
-        Errors: as in `transform`.
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+        y : array or mapping, optional
+            Targets as in `fit`.
+
+        Returns
+        -------
+        xarray.Dataset
+            As in CorrespondencePPCA.posterior; with `y`, `has` (pattern, view) has a column "targets".
         """
         if y is None:
             return super().posterior(views, correspondence=correspondence, on=on, client=client)
@@ -205,9 +260,17 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     ) -> Rows:
         """Log-likelihood of each sample: log p of the views, and where given the targets, that it has.
 
-        Parameters: as in `transform`.
-        Returns: in nats, the targets on their rank; as in CorrespondencePPCA, with `y` a DataArray (sample).
-        Errors: as in `transform`; DataError for labels that the model does not know.
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+        y : array or mapping, optional
+            Targets as in `fit`.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            In nats, the targets on their rank; as in CorrespondencePPCA, with `y` a DataArray (sample).
         """
         if y is None:
             return super().score_samples(views, correspondence=correspondence, on=on, client=client)
@@ -225,7 +288,17 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     ) -> float:
         """Mean log-likelihood per sample, in nats; not the accuracy of `predict`.
 
-        Parameters and errors: as in `score_samples`.
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+        y : array or mapping, optional
+            Targets as in `fit`.
+
+        Returns
+        -------
+        float
+            The mean of `score_samples`.
         """
         found = self.score_samples(views, y, correspondence=correspondence, on=on, client=client)
         return float(np.mean(np.asarray(found)))
@@ -233,12 +306,18 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     def decision_function(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
-        """Mean of the outputs given the views that a sample has, E[y | x] = μ_y + W_y E[z | x].
+        """Mean of the targets given the views that a sample has, E[y|x] = μ_y + W_y E[z|x].
 
-        Parameters: as in CorrespondencePPCA.transform.
-        Returns: for one view (N, L) in the kind of its data, for several a DataArray (sample, target) as `transform`:
-        regression values, or scores of the classes or labels.
-        Errors: as in CorrespondencePPCA.transform.
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+
+        Returns
+        -------
+        array of shape (n_samples, n_targets)
+            For one view in the kind of its data, for several a DataArray (sample, target) in the order of `transform`:
+            regression values, or scores of the classes or labels.
         """
         self._require_fitted()
         alone, names = only_view(views), self._encoding.names
@@ -262,13 +341,22 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         return_variance: bool = False,
         client: Where = None,
     ) -> Rows | tuple[Rows, Rows]:
-        """Predict the targets from the views that a sample has: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²VVᵀ).
+        r"""Predict the targets from the views x that a sample has.
 
-        Parameters: as in CorrespondencePPCA.transform.
-        Returns: class labels (N,), 0/1 (N, L) or means (N,) or (N, L), as in SupervisedPPCA; with `return_variance`
-        also the variance of each output: (L,) for one view, (N, L) for several, as it depends on the views that a
-        sample has.
-        Errors: as in CorrespondencePPCA.transform.
+        .. math:: y \mid x \sim N\left(\mu_y + W_y E[z \mid x],\; W_y M^{-1} W_y^\top + \sigma_y^2 V V^\top\right)
+
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+
+        Returns
+        -------
+        predicted : array of shape (n_samples,) or (n_samples, n_targets)
+            Class labels, 0 and 1, or means, as in SupervisedPPCA.predict.
+        variance : array of shape (n_targets,) or (n_samples, n_targets)
+            With `return_variance` only: the variance of each target, for several views that of each sample, as it
+            depends on the views that a sample has.
         """
         self._require_fitted()
         alone = only_view(views)
@@ -285,11 +373,26 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         return values, means.copy(data=each[pattern]).rename("variance")
 
     def predictive_variance(self, from_view: str | Sequence[str] | None = None, to_view: str | None = None) -> Array:
-        """Variance of each output given some of the views (L,), or of each feature of a view given another.
+        """Variance of each target given some of the views, or of each feature of a view given another.
 
-        Parameters: `from_view`, the views that are given: a name, several, or None for all; `to_view`, the view whose
-        features are meant, None for the targets.
-        Errors: NotFittedError; DataError for unknown views.
+        Parameters
+        ----------
+        from_view : str or sequence of str, optional
+            The views that are given; by default all.
+        to_view : str, optional
+            The view whose features are meant; by default the targets.
+
+        Returns
+        -------
+        ndarray of shape (n_targets,) or (n_features of to_view,)
+            In squared units of the targets or features.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For unknown views.
         """
         self._require_fitted()
         if to_view is not None:
@@ -304,8 +407,12 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     ) -> tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
         """Draw samples that have every view, and their targets.
 
-        Parameters: as in CorrespondencePPCA.
-        Returns: (n_samples, D_v) for each view, and the outputs (n_samples, L).  Errors: NotFittedError.
+        Returns
+        -------
+        views : dict of ndarray of shape (n_samples, n_features of the view)
+            In units of the features.
+        targets : ndarray of shape (n_samples, n_targets)
+            In units of the targets.
         """
         rows, own = self._drawn(n_samples, random_state), self._specification.slices
         views = {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=False)}

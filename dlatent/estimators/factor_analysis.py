@@ -32,37 +32,53 @@ def bartlett_rows(x: Features, y: Array | None, parameters: Parameters, specific
 
 
 class FactorAnalysis(PPCA):
-    """Factor analysis: x = Wz + μ + ε with z ~ N(0, I_K) and ε ~ N(0, Ψ), Ψ diagonal, fitted by maximum likelihood.
+    r"""Factor analysis, fitted by maximum likelihood.
+
+    .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \Psi),
+        \quad \Psi = \operatorname{diag}(\psi_1, \ldots, \psi_D)
 
     Unlike PPCA it does not depend on the units of the features.  The loadings are found up to a rotation; the model
-    keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, and `rotated` gives others.
+    keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, and `rotated` gives others.  Complete data with few
+    features are fitted to rounding.
 
     Parameters
     ----------
-    n_components : K, as in PPCA.
-    tol : as in PPCA; complete data with few features are fitted to rounding.
-    max_iter : most passes of "accelerated_em" (300), or EM iterations with solver="em" (2,000); None takes these.
-    random_state : as in PPCA.
-    solver : "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
+    max_iter : int, optional
+        Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
         "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
-    noise_floor : smallest noise variance of a feature, as a part of its variance.
-    zero_rows : as in PPCA.
-    missing : as in PPCA.
+    noise_floor : float, default 1e-6
+        Smallest noise variance of a feature, as a part of its variance.
 
     Attributes
     ----------
-    components_ : Wᵀ (K, D), loadings in units of the features.
-    mean_ : μ (D,).
-    noise_variance_ : ψ (D,), in squared units of the features.
-    communalities_ : (D,), the part of each feature's variance that the factors explain, Σ_k w_jk²/(Σ_k w_jk² + ψ_j).
-    uniquenesses_ : (D,), the rest.
-    explained_variance_ : (K,), Σ_j w_jk²/(variance of x_j): in how many features' worth of variance a factor is seen.
-    explained_variance_ratio_ : (K,), the same as parts of D.
-    at_floor_ : (D,) truth values, Heywood cases: features whose noise variance is at its floor.
+    noise_variance_ : ndarray of shape (n_features,)
+        ψ, in squared units of the features.
+    communalities_ : ndarray of shape (n_features,)
+        The part of each feature's variance that the factors explain, Σ_k w_jk²/(Σ_k w_jk² + ψ_j).
+    uniquenesses_ : ndarray of shape (n_features,)
+        The rest, 1 − `communalities_`.
+    explained_variance_ : ndarray of shape (n_components,)
+        Σ_j w_jk²/(variance of x_j): in how many features' worth of variance a factor is seen.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same as parts of D.
+    at_floor_ : ndarray of bool of shape (n_features,)
+        Heywood cases: features whose noise variance is at its floor.
 
-    All others are those of PPCA.
+    References
+    ----------
+    Jöreskog (1967); with missing entries Ham, Lee and Saul (2003), appendix A, corrected.  Read more in
+    :doc:`/models/factor_analysis`.
 
-    Source: Jöreskog (1967); with missing entries Ham, Lee and Saul (2003), appendix A, corrected.
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from dlatent import FactorAnalysis
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> model = FactorAnalysis(1).fit(X)
+    >>> model.communalities_.round(1)
+    array([0.8, 0.2, 1. , 0.9])
     """
 
     noise_variance_: Array  # type: ignore[assignment]
@@ -89,13 +105,29 @@ class FactorAnalysis(PPCA):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Factor scores: by regression E[z|x] = M⁻¹WᵀΨ⁻¹(x − μ), or Bartlett's (WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹(x − μ).
+        r"""Factor scores, by regression or Bartlett's.
 
-        Regression scores have the smallest error; Bartlett's are unbiased given z, and need as many observed entries in
-        a row as there are factors (NaN otherwise).
+        .. math:: E[z \mid x] = (I + W^\top \Psi^{-1} W)^{-1} W^\top \Psi^{-1} (x - \mu), \qquad
+            \hat z = (W^\top \Psi^{-1} W)^{-1} W^\top \Psi^{-1} (x - \mu)
 
-        Parameters: `X` (N, D); `scores`; `out`, `overwrite`, `resume` and `client` as in PPCA.
-        Returns: (N, K) in the kind of the input, or the path. Errors: as in PPCA.
+        Regression scores have the smallest error.  Bartlett's are unbiased given z, and need as many observed entries
+        in a row as there are factors.
+
+        Parameters
+        ----------
+        scores : {"regression", "bartlett"}, default "regression"
+            Which of the two.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input, or the path `out`.  Bartlett's are NaN where too few entries of a row are
+            observed.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
         """
         if scores not in ("regression", "bartlett"):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
@@ -106,14 +138,30 @@ class FactorAnalysis(PPCA):
         return self._mapped(X, function, "scores", "component", self.component_names_, **options)
 
     def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:
-        """The same model with loadings of simple structure: Λ = WT, on factors f = T⁻¹z with correlations Φ.
+        r"""The same model with loadings of simple structure.
 
-        W Wᵀ = ΛΦΛᵀ.  Scores of the rotated factors are `transform(X) @ inv(T).T`.
+        .. math:: \Lambda = W T, \qquad f = T^{-1} z, \qquad W W^\top = \Lambda \Phi \Lambda^\top
 
-        Parameters: `method`, "varimax" (orthogonal) or "promax" (oblique); `power` of promax.
-        Returns: Dataset with `loadings` (feature, component), `correlations` and `transformation` T (component,
-        component_2).
-        Errors: NotFittedError; DataError for another method.
+        with the correlations Φ of the rotated factors f.  Their scores are `transform(X) @ inv(T).T`.
+
+        Parameters
+        ----------
+        method : {"varimax", "promax"}, default "varimax"
+            Orthogonal, or oblique.
+        power : float, default 4.0
+            Of promax.
+
+        Returns
+        -------
+        xarray.Dataset
+            `loadings` Λ (feature, component), `correlations` Φ and `transformation` T (component, component_2).
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For another method.
         """
         fitted = self._require_fitted()
         if method not in ("varimax", "promax"):

@@ -39,7 +39,20 @@ PROBES_A_TASK = 4
 
 
 class GraphModel(GraphHyperparameters, LinearModel):
-    """The common part of the estimators for samples in a graph; see RelationalPPCA."""
+    """The common part of the estimators for samples in a graph; see RelationalPPCA.
+
+    Parameters
+    ----------
+    max_iter : int, optional
+        Most passes over data and edges (by default 60), or EM iterations with `solver="em"` (by default 2,000).
+
+    Attributes
+    ----------
+    precision_rank_ : int
+        Rank of Δ, N for γ > 0.
+    mean_ : ndarray of shape (n_features,)
+        μ, weighted by Δ1.
+    """
 
     @property
     def precision(self) -> Precision:
@@ -97,13 +110,31 @@ class GraphModel(GraphHyperparameters, LinearModel):
     def log_determinant(
         self, graph: GraphLike, *, method: str = "auto", probes: int = 32, steps: int = 100, client: Where = None
     ) -> Estimate:
-        """log|Δ| = Σ log(γ + (α + λ)²) over the eigenvalues λ of the adjacency matrix, which no fit needs.
+        r"""log|Δ|, which no fit needs.
 
-        Parameters: `graph` as in `fit`; `method` "exact" (a sparse factorisation; for γ = 0 over the non-zero
-        eigenvalues), "lanczos" (stochastic Lanczos quadrature with `probes` random vectors and `steps` steps), or
-        "auto", which is exact up to 20,000 samples; `client` as in `fit`.
-        Returns: the value in nats, and its standard error (0 where it is exact).
-        Errors: DataError for other methods, or where γ = 0 and the graph is too large for its eigenvalues.
+        .. math:: \log |\Delta| = \sum_i \log\left(\gamma + (\alpha + \lambda_i)^2\right)
+
+        over the eigenvalues λ_i of the adjacency matrix.
+
+        Parameters
+        ----------
+        method : {"auto", "exact", "lanczos"}, default "auto"
+            "exact" is a sparse factorisation (for γ = 0 over the non-zero eigenvalues), "lanczos" stochastic Lanczos
+            quadrature; "auto" is exact up to 20,000 samples.
+        probes : int, default 32
+            Random vectors of "lanczos".
+        steps : int, default 100
+            Steps of "lanczos".
+
+        Returns
+        -------
+        Estimate
+            The value in nats, and its standard error (0 where it is exact).
+
+        Raises
+        ------
+        DataError
+            For other methods, or where γ = 0 and the graph is too large for its eigenvalues.
         """
         if method not in ("auto", "exact", "lanczos"):
             raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
@@ -121,8 +152,20 @@ class GraphModel(GraphHyperparameters, LinearModel):
     def node_variance(self, graph: GraphLike, rows: npt.ArrayLike | None = None) -> Array:
         """(Δ⁻¹)_ii of samples in a graph, by which the posterior covariance of each is multiplied.
 
-        Parameters: `graph` as in `fit`; `rows` (n,) positions of samples, None for all.
-        Returns: (n,). Errors: DataError for γ = 0, or for a graph of more than 20,000 samples.
+        Parameters
+        ----------
+        rows : array of int of shape (n,), optional
+            Positions of samples; by default all.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            A number for each.
+
+        Raises
+        ------
+        DataError
+            For γ = 0, or for a graph of more than 20,000 samples.
         """
         opened = open_graph(graph)
         if opened.samples > EXACT_SAMPLES:

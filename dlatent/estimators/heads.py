@@ -37,9 +37,22 @@ class Fits(RowModel):
     ) -> Plan:
         """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory.
 
-        Parameters: `X` (N, D), `dim`, `weights` and `client` as in `fit`; `y` is ignored.
-        Returns: the plan; `str(plan)` is a page to read.
-        Errors: PlanError where no solver fits in memory, with the way out; DataError for data that cannot be fitted.
+        Parameters
+        ----------
+        client : distributed.Client, Workers or "serial", optional
+            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+        Returns
+        -------
+        Plan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        PlanError
+            Where no solver fits in memory; the text says the way out.
+        DataError
+            For data that cannot be fitted.
         """
         return self._plan(self._given(X, dim, weights), client)
 
@@ -55,18 +68,26 @@ class Fits(RowModel):
         checkpoint: PathLike | None = None,
         resume: bool = False,
     ) -> Self:
-        """Fit the model to samples × features of any kind that `dlatent.stores.open` takes.
+        """Fit the model to samples × features.
 
-        Parameters: `X` (N, D) numpy, scipy.sparse, dask.array, xarray, a data frame of pandas or polars, zarr, or the
-        path or URL of a Zarr store; `y` is ignored; `dim`, of xarray data of any number of dimensions, the one that the
-        samples lie along: all cells of the others are features, but for those without a value in any sample; `weights`,
-        a DataArray over some of these others: features are multiplied by its square root in the model, and results
-        are given without; `client` a distributed.Client (None: the active one, or this process's threads);
-        `callbacks` hear how the fit goes on; `checkpoint`, a directory or URL that gets the result of every pass;
-        `resume` (True) goes on behind the last one of them, or begins where there is no checkpoint, and gives the bits
-        of a fit that was not interrupted.  The checkpoint stays until you remove it.
-        Errors: DataError naming row, column and block; PlanError before data move; StoreError for a checkpoint of
-        another fit, with what differs; warns ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning.
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For data that cannot be fitted, naming row, column and block.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
+
+        Warns
+        -----
+        ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning
+            Where the result is not what it seems; the text says what to do.
         """
         return self._fit(self._given(X, dim, weights), client, callbacks, checkpoint, resume)
 
@@ -83,24 +104,50 @@ class Transforms(LinearModel):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Posterior means E[z|x] = M⁻¹Wᵀ(x − μ)/σ² with M = I + WᵀW/σ².
+        r"""Scores: the mean of the latent variables of each sample, given its features.
 
-        Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
-        Returns: (N, K) in the kind of the input (numpy, lazy dask, xarray with dims (sample, component)), or the
-        path.
-        Errors: NotFittedError; DataError for other features or another order of them, and naming row and column of NaN
-        or infinity (of a lazy result when it is computed); a UserWarning where the order cannot be checked.
+        .. math:: E[z \mid x] = M^{-1} W^\top \Psi^{-1} (x - \mu), \qquad M = I + W^\top \Psi^{-1} W
+
+        with the noise Ψ, which is σ²I in all models but factor analysis.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input (numpy, lazy Dask, xarray with dims (sample, component)), or the path `out`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features or another order of them, and naming row and column of NaN or infinity (of a lazy result
+            when it is computed).
+
+        Warns
+        -----
+        UserWarning
+            Where the order of the features cannot be checked.
         """
         return self._scores(X, None, out=out, overwrite=overwrite, resume=resume, client=client)
 
     def posterior(self, X: Data, *, client: Where = None) -> xr.Dataset:
-        """The distribution of the latent variables: z | x ~ N(M⁻¹Wᵀ(x − μ)/σ², M⁻¹) with M = I + WᵀW/σ².
+        r"""The distribution of the latent variables of each sample, given its features.
 
-        Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: Dataset with `scores` (sample, component) and `covariance` (component, component_2), shared by all
-        rows; where entries may be missing each row has its own (sample, component, component_2).
-        Errors: NotFittedError; DataError as in `transform`.
+        .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right), \qquad
+            M = I + W^\top \Psi^{-1} W
+
+        Returns
+        -------
+        xarray.Dataset
+            `scores` (sample, component) and `covariance` (component, component_2), shared by all samples; where entries
+            may be missing each sample has its own (sample, component, component_2).
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            As in `transform`.
         """
         return self._posterior(X, None, client)
 
@@ -109,19 +156,31 @@ class Scores(LinearModel):
     """Models that give the likelihood of rows."""
 
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
-        """Log-likelihood log p(x) = −½ [D log 2π + log|C| + (x−μ)ᵀC⁻¹(x−μ)] of each sample; O(DK) each.
+        r"""Log-likelihood of each sample, in O(DK) each.
 
-        Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: (N,) in nats, in the kind of the input.
-        Errors: NotFittedError; DataError as in `transform`.
+        .. math:: \log p(x) = -\frac{1}{2} \left[ D \log 2\pi + \log |C| + (x - \mu)^\top C^{-1} (x - \mu) \right]
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            In nats, in the kind of the input.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            As in `transform`.
         """
         return self._log_likelihoods(X, None, client)
 
     def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score).
 
-        Parameters: `X` (N, D); `y` is ignored.
-        Returns: a number. Errors: as in `score_samples`.
+        Returns
+        -------
+        float
+            The mean of `score_samples`.
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
@@ -132,7 +191,13 @@ def free_numbers(features: int, components: int, noises: int) -> int:
 
 
 class Criteria(RowModel):
-    """Models of independent rows that are compared by their likelihood and their number of parameters."""
+    """Models of independent rows that are compared by their likelihood and their number of parameters.
+
+    Attributes
+    ----------
+    n_parameters_ : int
+        Free numbers of the model, rotations of the loadings not counted; for `bic` and `aic`.
+    """
 
     _parameters: Parameters
 
@@ -145,17 +210,23 @@ class Criteria(RowModel):
         return free_numbers(features, components, len(self._parameters.noise_variance))
 
     def bic(self, X: Data, *, client: Where = None) -> float:
-        """Bayesian information criterion −2 log p(X) + `n_parameters_` · log N: the lower, the better.
+        """Bayesian information criterion: the lower, the better.
 
-        Parameters: `X` (N, D); `client` as in `fit`. Returns: a number. Errors: as in `score_samples`.
+        Returns
+        -------
+        float
+            −2 log p(X) + `n_parameters_` · log N.
         """
         each = np.asarray(self.score_samples(X, client=client))
         return float(-2.0 * each.sum() + self.n_parameters_ * np.log(len(each)))
 
     def aic(self, X: Data, *, client: Where = None) -> float:
-        """Akaike's information criterion −2 log p(X) + 2 `n_parameters_`: the lower, the better.
+        """Akaike's information criterion: the lower, the better.
 
-        Parameters: `X` (N, D); `client` as in `fit`. Returns: a number. Errors: as in `score_samples`.
+        Returns
+        -------
+        float
+            −2 log p(X) + 2 `n_parameters_`.
         """
         return float(-2.0 * np.asarray(self.score_samples(X, client=client)).sum() + 2.0 * self.n_parameters_)
 
@@ -190,13 +261,24 @@ class Imputes(Imputing):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
+        r"""The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
 
-        x_j | x_o ~ N(μ_j + w_jᵀE[z|x_o], w_jᵀ Cov[z|x_o] w_j + ψ_j).
+        .. math:: x_j \mid x_o \sim N\left(\mu_j + w_j^\top E[z \mid x_o],\;
+            w_j^\top \operatorname{Cov}[z \mid x_o] w_j + \psi_j\right)
 
-        Parameters: `X` (N, D) dense, NaN where missing; `out`, `overwrite`, `resume` and `client` as in `transform`.
-        Returns: (N, D) in the kind of the input (numpy, lazy dask, xarray), or the path of the store.
-        Errors: NotFittedError; DataError for other features, infinite values, or sparse data.
+        with x_j a missing entry, x_o the observed ones, and w_j the loadings of feature j.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features), or str
+            In the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features, infinite values, or sparse data.
         """
         return self._imputed(
             incomplete.imputed, X, None, "imputed", out=out, overwrite=overwrite, resume=resume, client=client
@@ -211,39 +293,71 @@ class Imputes(Imputing):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """The variance of each missing entry given the observed entries of its row, noise included; 0 where observed.
+        """The variance of each missing entry given the observed entries of its row, noise included.
 
-        Parameters, returns and errors: as in `impute`.
+        Returns
+        -------
+        array of shape (n_samples, n_features), or str
+            0 where an entry was observed; in the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in `impute`.
         """
         function, name = incomplete.imputed_variances, "imputed_variance"
         return self._imputed(function, X, None, name, out=out, overwrite=overwrite, resume=resume, client=client)
 
 
 class Reconstructs(LinearModel):
-    """Models that lead back from latent variables to features."""
+    """Models that lead back from latent variables to features.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Wᵀ, loadings in units of the features; rows in decreasing order of explained variance.
+    mean_ : ndarray of shape (n_features,)
+        μ, in units of the features.
+    """
 
     def inverse_transform(self, Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
-        """What the model expects of the features for given latent variables: E[x|z] = Wz + μ.
+        """What the model expects of the features for given latent variables, E[x|z] = Wz + μ.
 
-        Parameters: `Z` (n, K) scores.
-        Returns: (n, D), in units of the features; a DataArray over the dimensions of the features where the fit had
-        several of them, and where it had a DataArray and `Z` is one.
-        Errors: NotFittedError; DataError for another number of components, or for their labels in another order.
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            In units of the features.  A DataArray over the dimensions of the features where the fit had several of
+            them, and where it had a DataArray and `Z` is one.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For another number of components, or for their labels in another order.
         """
         return self._over_features(np.asarray(self._latent(Z) @ self.components_ + self.mean_), Z)
 
     def get_covariance(self) -> Array:
-        """The model's covariance of the features, C = WWᵀ + σ²I.
+        """The model's covariance of the features, C = WWᵀ + Ψ.
 
-        Returns: (D, D), in squared units of the features. Errors: NotFittedError.
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            In squared units of the features.
         """
         self._require_fitted()
         return self._covariance(self._own)
 
     def get_precision(self) -> Array:
-        """The inverse of `get_covariance`: C⁻¹ = Ψ⁻¹ − Ψ⁻¹W(I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹ with the noise Ψ, σ²I or diag ψ.
+        r"""The inverse of `get_covariance`, with the noise Ψ, σ²I or diag ψ.
 
-        Returns: (D, D), in units of the features to the power of −2. Errors: NotFittedError.
+        .. math:: C^{-1} = \Psi^{-1} - \Psi^{-1} W (I + W^\top \Psi^{-1} W)^{-1} W^\top \Psi^{-1}
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            In units of the features to the power of −2.
         """
         self._require_fitted()
         loadings = self._parameters.loadings[self._own]
@@ -260,8 +374,9 @@ class Draws(LinearModel):
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> npt.NDArray[np.float64] | xr.DataArray:
         """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
 
-        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
-        Returns: (n_samples, D), in units of the features; a DataArray over the dimensions of the features where the
-        fit had several of them. Errors: NotFittedError.
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            In units of the features; a DataArray over the dimensions of the features where the fit had several of them.
         """
         return self._over_features(self._drawn(n_samples, random_state))

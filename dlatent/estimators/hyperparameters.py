@@ -162,7 +162,23 @@ class Checked:
 
 @hyperparameters
 class LatentVariableHyperparameters(Checked):
-    """What all models with a likelihood have."""
+    """What all models with a likelihood have.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables; less than the number of samples, and at most that of features.
+    tol : float, default 1e-9
+        Relative distance of the log-likelihood from its maximum at which a fit stops.
+    max_iter : int, optional
+        Most passes over the data (by default 60), or EM iterations with `solver="em"` (by default 2,000).
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the first directions.
+    noise_floor : float, default 1e-6
+        Smallest noise variance, as a part of the mean variance of the features.
+    zero_rows : {"keep", "raise"}, default "keep"
+        "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
+    """
 
     n_components: int = parameter(
         "latent variables", COUNT, default=2, option="components", letter="k", short="K", kw_only=False
@@ -179,7 +195,15 @@ class LatentVariableHyperparameters(Checked):
 
 @hyperparameters
 class TargetHyperparameters(Checked):
-    """What models with targets have besides."""
+    """What models with targets have besides.
+
+    Parameters
+    ----------
+    target_type : {"auto", "class", "multilabel", "regression"}, default "auto"
+        What the targets are: labels of any dtype (one-of-C inside), a matrix of 0 and 1, or numbers; "auto" looks.
+    target_noise_floor : float, default 1e-3
+        Smallest noise variance of the targets, as a part of their mean variance.
+    """
 
     target_type: TargetType = choice("what the labels are", TargetType, default="auto")
     target_noise_floor: float = parameter("as --noise-floor, of the labels", PART, default=1e-3, short="PART")
@@ -187,7 +211,24 @@ class TargetHyperparameters(Checked):
 
 @hyperparameters
 class GraphHyperparameters(LatentVariableHyperparameters):
-    """Those of models of samples in a graph."""
+    """Those of models of samples in a graph.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        α ≥ 0, the weight of a sample beside its neighbours.
+    gamma : float, default 1e-6
+        γ ≥ 0, the weight of the features alone.  With 0 the precision may be singular: its rank takes the place of N
+        (errata 17), found for connected components of up to 4,000 samples.
+    solver : {"auto", "covariance", "krylov", "em"}, default "auto"
+        "auto" takes the cheaper of two that find the global maximum from eigenvectors (PRPCA (17)–(18)): "covariance"
+        (one pass, D² numbers) and "krylov" (about ten passes); "em" iterates (19)–(22).
+    start : {"random", "pca"}, default "random"
+        Where "em" begins; "pca" as in the paper.
+    start_noise : float, optional
+        σ² at which "em" begins with `start="pca"`, in squared units of the features (the paper has 1e-6); by default
+        that of the start.
+    """
 
     alpha: float = parameter("weight of a row beside its neighbours", NOT_NEGATIVE, default=1.0, short="A")
     gamma: float = parameter("weight of the features alone", NOT_NEGATIVE, default=1e-6, short="G")
@@ -205,7 +246,39 @@ class GraphHyperparameters(LatentVariableHyperparameters):
 
 @hyperparameters
 class KernelHyperparameters(LatentVariableHyperparameters):
-    """Those of models of features that a kernel makes."""
+    """Those of models of features that a kernel makes.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables; less than the number of samples minus 1.
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the first directions, of the landmarks and of the rows for the median.
+    kernel : str or callable, default "rbf"
+        "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian" exp(−γ‖x − x'‖₁),
+        "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of rows, (n, D) and
+        (m, D) → (n, m).
+    gamma : float or "median", default "median"
+        γ.  "median" is 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the laplacian
+        kernel; 1 over the median of ‖x‖² for the polynomial one.
+    degree : int, default 3
+        d of the polynomial kernel.
+    coef0 : float, default 1.0
+        c of the polynomial kernel.
+    feature_dimension : int, optional
+        M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance and, with targets,
+        the weight of the features beside them.  By default D for the linear and the cosine kernel, whose features are
+        so many, and for the others N − 1, what N samples about their mean can span.
+    landmarks : int, optional
+        A number of random rows in whose span the loadings are looked for (Nyström); by default all rows.
+    kernel_store : path or URL, optional
+        Where K may be kept while a fit runs, a place that all workers reach; it is removed afterwards.
+    kernel_dtype : {"float64", "float32"}, default "float64"
+        Of the values that are kept there.
+    solver : {"auto", "memory", "recomputed", "stored", "em"}, default "auto"
+        Where K is: in the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or the
+        cheapest of these; "em" is textbook EM on K in memory.
+    """
 
     kernel: KernelName | KernelFunction = parameter(
         "precomputed: DATA is the matrix of the kernel", KERNEL, default="rbf"
@@ -239,7 +312,19 @@ class KernelHyperparameters(LatentVariableHyperparameters):
 
 @hyperparameters
 class PPCAHyperparameters(LatentVariableHyperparameters):
-    """Those of PPCA and of factor analysis."""
+    """Those of PPCA and of factor analysis.
+
+    Parameters
+    ----------
+    solver : {"auto", "covariance", "krylov", "gram", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheapest of those that find the global maximum: "covariance" (one pass, D² numbers), "krylov"
+        (about ten passes, D·K) and, with fewer samples than features, "gram" (two passes, N² numbers); data with
+        missing entries go by "accelerated_em" (about twenty passes).  "em" is textbook EM, for teaching and checking.
+    missing : {"raise", "nan", "unstored"}, default "raise"
+        "raise" raises for NaN.  With "nan" the entries of dense data that are NaN are missing; with "unstored" the
+        stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the observed
+        entries, wherever they are, and all methods take such rows, too.
+    """
 
     solver: LinearSolver = choice(SOLVER, LinearSolver, default="auto")
     missing: Missing = choice(
@@ -264,7 +349,32 @@ class KernelSupervisedHyperparameters(TargetHyperparameters, KernelHyperparamete
 
 @hyperparameters
 class MixtureHyperparameters(LatentVariableHyperparameters):
-    """Those of a mixture."""
+    """Those of a mixture.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables of each component of the mixture; less than the number of samples, and at most
+        that of features.
+    n_mixtures : int, default 2
+        M, the number of components of the mixture (what scikit-learn's GaussianMixture calls `n_components`).
+    tol : float, default 1e-9
+        Estimated relative distance of the log-likelihood from its maximum at which a fit stops.
+    max_iter : int, optional
+        Most passes over the data (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the starts, and of the rows that they climb on.
+    solver : {"auto", "em"}, default "auto"
+        "auto" is accelerated EM; "em" iterates textbook EM from the same start.
+    noise_floor : float, default 1e-6
+        Smallest noise variance, as a part of the mean variance of the features (isotropic), or of that of the feature.
+        It keeps a component from collapsing on few rows, where the likelihood has no bound; below 1e-8 it counts as
+        that.
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+        One noise variance for each component (PPCA), or one for each component and feature (factor analysis).
+    n_init : int, default 5
+        Number of starts, each climbed from on some rows of the data; the best goes on over all of them.
+    """
 
     n_mixtures: int = parameter(
         "components of the mixture, with K latent variables each",
@@ -284,7 +394,14 @@ class MixtureHyperparameters(LatentVariableHyperparameters):
 
 @hyperparameters
 class ViewHyperparameters(LatentVariableHyperparameters):
-    """Those of PPCA of several views."""
+    """Those of PPCA of several views.
+
+    Parameters
+    ----------
+    noise : {"ml", "zero"}, default "ml"
+        "ml" finds the noise variances; "zero" is the limit without noise, in which each sample lies where its views are
+        reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of variance.
+    """
 
     noise: ViewNoise = choice("zero: the limit of no noise, PCA", ViewNoise, default="ml")
     solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
@@ -300,7 +417,18 @@ class ViewHyperparameters(LatentVariableHyperparameters):
 
 @hyperparameters
 class ViewFactorHyperparameters(LatentVariableHyperparameters):
-    """Those of factor analysis of several views."""
+    """Those of factor analysis of several views.
+
+    Parameters
+    ----------
+    max_iter : int, optional
+        Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D²) and "accelerated_em" (a pass for
+        each iteration, D·K numbers); "em" is textbook EM.
+    noise_floor : float, default 1e-6
+        Smallest noise variance of a feature, as a part of its variance.
+    """
 
     solver: FactorSolver = choice(SOLVER, FactorSolver, default="auto")
 
@@ -314,7 +442,23 @@ class ViewSupervisedHyperparameters(TargetHyperparameters, LatentVariableHyperpa
 
 @hyperparameters
 class LocalLinearHyperparameters(Checked):
-    """Those of locally linear embedding."""
+    """Those of locally linear embedding.
+
+    Parameters
+    ----------
+    n_neighbors : int, default 5
+        k, neighbours of each sample, found in each view by itself where there are several.
+    n_components : int, default 2
+        K, dimensions of the embedding.
+    reg : float, default 1e-3
+        Regularisation of the weights, as a part of the trace of each Gram matrix.
+    eigen_solver : {"auto", "direct", "iterative"}, default "auto"
+        "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" goes by what the factors will cost.
+    neighbors : {"exact", "approximate"}, default "exact"
+        "approximate" is by pynndescent, for data in memory; the recall is measured.
+    disconnected : {"raise", "keep"}, default "raise"
+        "raise" stops where the graph falls apart, "keep" warns and embeds all the same.
+    """
 
     n_neighbors: int = parameter("neighbours of each sample", COUNT, default=5)
     n_components: int = parameter("dimensions of the embedding", COUNT, default=2)

@@ -40,7 +40,22 @@ NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "
 
 
 class KernelModel(KernelHyperparameters, LinearModel):
-    """The common part of the models of features that a kernel makes; see KernelPPCA."""
+    """The common part of the models of features that a kernel makes; see KernelPPCA.
+
+    Attributes
+    ----------
+    dual_components_ : ndarray of shape (n_components, n_samples)
+        Aᵀ, loadings as combinations of the centred features of the training rows, W = ΦᵀA; with landmarks of theirs,
+        (n_components, landmarks).
+    noise_variance_ : float
+        σ², in units of the kernel.
+    gamma_ : float
+        γ that was used.
+    feature_dimension_ : int
+        M that was used.
+    trace_error_ : float
+        With landmarks, the part of Σ k(x, x) that is outside their span; 0 without.
+    """
 
     _map: KernelMap
     _space = "coordinate_"
@@ -198,45 +213,25 @@ class KernelModel(KernelHyperparameters, LinearModel):
 
 
 class KernelPPCA(KernelModel, Fits, Transforms, Scores):
-    """Probabilistic PCA of features φ(x) that a kernel makes: φ(x) = Wz + μ + ε, k(x, x') = φ(x)ᵀφ(x').
+    r"""Probabilistic PCA of features φ(x) that a kernel makes.
 
-    Parameters
+    .. math:: \varphi(x) = W z + \mu + \varepsilon, \qquad k(x, x') = \varphi(x)^\top \varphi(x')
+
+    There are no `components_` and no `mean_`, as features are never written down.
+
+    References
     ----------
-    n_components : K, the number of latent variables.
-    kernel : "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian"
-        exp(−γ‖x − x'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of
-        rows, (n, D) and (m, D) → (n, m).
-    gamma : γ, or "median": 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the
-        laplacian kernel; 1 over the median of ‖x‖² for the polynomial one.
-    degree : d of the polynomial kernel.
-    coef0 : c of the polynomial kernel.
-    feature_dimension : M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance
-        and, with targets, the weight of the features beside them.  None takes D for the linear and the cosine kernel,
-        whose features are so many, and for the others N − 1, what N samples about their mean can span.
-    landmarks : a number of random rows in whose span the loadings are looked for (Nyström); None takes all rows.
-    kernel_store : where K may be kept while a fit runs, a path that all workers reach; it is removed afterwards.
-    kernel_dtype : of values kept there, "float64" or "float32".
-    tol : as in PPCA.
-    max_iter : as in PPCA.
-    random_state : seed of the first directions, of the landmarks and of the rows for the median.
-    solver : where K is: in the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or
-        "auto", the cheapest of these; "em" is textbook EM on K in memory.
-    noise_floor : as in PPCA.
-    zero_rows : as in PPCA.
+    Yu, Yu, Tresp, Kriegel and Wu (2006), (21)–(28) without targets; Tipping and Bishop (1999).  Read more in
+    :doc:`/models/kernels`.
 
-    Attributes
-    ----------
-    dual_components_ : Aᵀ (K, N), loadings as combinations of the centred features of the training rows, W = ΦᵀA;
-        with landmarks (K, m), of theirs.
-    noise_variance_ : σ², in units of the kernel.
-    explained_variance_ : (K,), variance along each component, noise included.
-    gamma_ : γ that was used.
-    feature_dimension_ : M that was used.
-    trace_error_ : with landmarks, the part of Σ k(x, x) that is outside their span; 0 without.
-
-    The others are those of PPCA; there are no `components_` and no `mean_`, as features are never written down.
-
-    Source: Yu, Yu, Tresp, Kriegel and Wu (2006), (21)–(28) without targets; Tipping and Bishop (1999).
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import KernelPPCA
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> model = KernelPPCA(2, kernel="rbf", gamma=0.5).fit(X)
+    >>> model.transform(X[:5]).shape
+    (5, 2)
     """
 
 
@@ -248,16 +243,32 @@ class KernelSupervisedPPCA(
     ScoresWithTargets,
     Predicts,
 ):
-    """Supervised PPCA of features that a kernel makes: φ(x) = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y.
+    r"""Supervised PPCA of features φ(x) that a kernel makes.
 
-    With every row labelled the best maximum is found from eigenvectors and a search over the two noises (Theorem 3);
-    with unlabelled rows it is EM in a space that grows by products with the kernel.
+    .. math:: \varphi(x) = W_x z + \mu_x + \varepsilon_x, \qquad y = W_y z + \mu_y + \varepsilon_y
 
-    Parameters: those of KernelPPCA, and `target_type` and `target_noise_floor` of SupervisedPPCA.
-    Attributes: those of KernelPPCA, and `target_components_`, `target_mean_`, `target_noise_variance_` and `classes_`
-    of SupervisedPPCA.
+    With a target for every sample the best maximum is found from eigenvectors and a search over the two noises
+    (Theorem 3); with samples that have none it is EM in a space that grows by products with the kernel.
 
-    Source: Yu, Yu, Tresp, Kriegel and Wu (2006), Theorem 3 and (21)–(28), with (26) and Theorem 3 (ii) corrected.
+    See Also
+    --------
+    KernelPPCA : The same without targets.
+    SupervisedPPCA : The same of the features themselves.
+
+    References
+    ----------
+    Yu, Yu, Tresp, Kriegel and Wu (2006), Theorem 3 and (21)–(28), with (26) and Theorem 3 (ii) corrected.  Read more in
+    :doc:`/models/kernels`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import KernelSupervisedPPCA
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> inside = (X**2).sum(axis=1) < 1.4
+    >>> model = KernelSupervisedPPCA(4, gamma=0.5).fit(X, inside)
+    >>> bool(np.mean(model.predict(X) == inside) > 0.9)
+    True
     """
 
 

@@ -51,7 +51,19 @@ class RowModel(LatentVariableModel):
 
 
 class LinearModel(RowModel):
-    """A model x = Wz + μ + ε; see PPCA."""
+    """A model x = Wz + μ + ε; see PPCA.
+
+    Attributes
+    ----------
+    noise_variance_ : float
+        σ², in squared units of the features.
+    explained_variance_ : ndarray of shape (n_components,)
+        Variance along each component, noise included.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same as parts of the total variance of the features.
+    at_floor_ : tuple of bool
+        Whether the noise variance is at its floor.
+    """
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         self._publish_loadings(outcome)

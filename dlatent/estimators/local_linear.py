@@ -43,7 +43,39 @@ SHOWN = 5
 
 
 class LocalLinearModel(LocalLinearHyperparameters, Estimator):
-    """The common part of LocallyLinearEmbedding and CorrespondenceLLE."""
+    """The common part of LocallyLinearEmbedding and CorrespondenceLLE.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Y, mean 0 and mean square 1 in each column; scikit-learn's is Y/√N.
+    eigenvalues_ : ndarray of shape (n_components,)
+        The smallest eigenvalues of M but that of the constant, increasing.
+    reconstruction_error_ : float
+        Their sum.
+    eigen_solver_ : str
+        How they were found.
+    eigen_residual_ : float
+        The largest ‖Mv − λv‖/λ.
+    predicted_fill_ : float
+        Entries that the factors of M were predicted to have.
+    converged_ : bool
+        Whether `eigen_residual_` is below a thousandth.
+    separate_sets_ : tuple of ndarray
+        Samples by set, where the graph falls apart; one set where it does not.
+    neighbor_recall_ : tuple of float
+        For each view 1.0 for exact neighbours, else the part that was found, on a sample.
+    n_samples_ : int
+        Number of samples.
+    n_features_in_ : int
+        Number of features, of all views together.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where the data of the fit had names, all of them texts.
+    n_passes_ : int
+        Passes over the data.
+    history_ : xarray.Dataset
+        A line for each pass.
+    """
 
     _views: tuple[FittedView, ...]
     _table: Table
@@ -280,40 +312,40 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
 
 
 class LocallyLinearEmbedding(LocalLinearModel):
-    """Locally linear embedding: coordinates in which each sample is still the same mixture of its neighbours.
+    r"""Locally linear embedding: coordinates in which each sample is still the same mixture of its neighbours.
 
-    min Σ_i ‖y_i − Σ_j W_ij y_j‖²  with YᵀY = NI and Σ y_i = 0,  W_ij the barycentric weights of the data.
+    .. math:: \min_Y \sum_i \left\| y_i - \sum_j W_{ij} y_j \right\|^2 \quad \text{with} \quad Y^\top Y = N I, \quad
+        \sum_i y_i = 0
 
-    Parameters
+    W_ij are the barycentric weights of the data.
+
+    References
     ----------
-    n_neighbors : k, neighbours of each sample, found exactly.
-    n_components : K, dimensions of the embedding.
-    reg : regularisation of the weights, as a part of the trace of each Gram matrix.
-    eigen_solver : "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" by what the factors will cost.
-    neighbors : "exact", or "approximate" by pynndescent, for data in memory; the recall is measured.
-    disconnected : "raise" stops where the graph falls apart, "keep" warns and embeds all the same.
+    Roweis and Saul (2000); Saul and Roweis (2003).  Read more in :doc:`/models/lle`.
 
-    Attributes
-    ----------
-    embedding_ : Y (N, K), mean 0 and mean square 1 in each column; scikit-learn's is Y/√N.
-    eigenvalues_ : (K,), the smallest eigenvalues of M but that of the constant, increasing.
-    reconstruction_error_ : their sum.
-    eigen_solver_, eigen_residual_ : how they were found, and the largest ‖Mv − λv‖/λ.
-    converged_ : whether that is below a thousandth.
-    separate_sets_ : samples by set, where the graph falls apart; one set where it does not.
-    neighbor_recall_ : (1.0,) for exact neighbours, else the part that was found, on a sample.
-    n_samples_, n_features_in_, n_passes_ : samples, features, and passes over the data.
-    feature_names_in_ : as in PPCA.
-    history_ : Dataset with a line for each pass.
-
-    Source: Roweis and Saul (2000); Saul and Roweis (2003).
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import LocallyLinearEmbedding
+    >>> turn = np.random.default_rng(0).uniform(0, 3, size=200)
+    >>> X = np.column_stack([np.cos(turn), np.sin(turn)])
+    >>> model = LocallyLinearEmbedding(n_neighbors=8, n_components=1).fit(X)
+    >>> bool(abs(np.corrcoef(model.embedding_[:, 0], turn)[0, 1]) > 0.9)
+    True
     """
 
     def plan(self, X: Data, y: TargetsLike = None) -> LocalPlan:
         """What the passes of `fit` will cost, from metadata alone.
 
-        Parameters: `X` (N, D) as in `fit`; `y` is ignored.
-        Returns: the plan; `str(plan)` is a page to read. Errors: DataError for data that cannot be embedded.
+        Returns
+        -------
+        LocalPlan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        DataError
+            For data that cannot be embedded.
         """
         self._check_hyperparameters()
         return self._plan(open_input(X)[0])
@@ -328,12 +360,25 @@ class LocallyLinearEmbedding(LocalLinearModel):
         checkpoint: PathLike | None = None,
         resume: bool = False,
     ) -> Self:
-        """Embed samples × features of any kind that `dlatent.stores.open` takes.
+        """Embed samples × features.
 
-        Parameters: `X` (N, D); `y` is ignored; `client`, `callbacks`, `checkpoint`, `resume` as in
-        PPCA.fit.
-        Errors: DataError naming row, column and block, or the sets into which the graph falls apart; warns
-        ConvergenceWarning, DataWarning.
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For data that cannot be embedded, naming row, column and block, or the sets into which the graph falls
+            apart.
+        StoreError
+            For a checkpoint of another fit, with what differs.
+
+        Warns
+        -----
+        ConvergenceWarning, DataWarning
+            Where the eigenvectors are not known well, or the graph falls apart.
         """
         self._check_hyperparameters()
         source, _ = open_input(X)
@@ -344,7 +389,13 @@ class LocallyLinearEmbedding(LocalLinearModel):
     def fit_transform(
         self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()
     ) -> Array:
-        """Embed, and return the embedding of the samples themselves (N, K)."""
+        """Embed, and return the embedding of the samples themselves.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            `embedding_`.
+        """
         return self.fit(X, y, client=client, callbacks=callbacks).embedding_
 
     @property
@@ -364,10 +415,15 @@ class LocallyLinearEmbedding(LocalLinearModel):
     ) -> Rows | str:
         """Coordinates of new samples: Σ_a w_a y_a, with the barycentric weights of the nearest training samples.
 
-        Parameters: `X` (n, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
-        Returns: (n, K) in the kind of the input (numpy, lazy dask, xarray), or the path.
-        Errors: NotFittedError; DataError as in `PPCA.transform`.
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
         """
         return self._transform(X, 0, out, overwrite, resume, client)
 

@@ -30,48 +30,46 @@ from dlatent.linear_gaussian.specification import Specification, View
 
 
 class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
-    """A mixture of probabilistic PCA: c ~ π, x = W_c z + μ_c + ε with z ~ N(0, I_K) and ε ~ N(0, σ_c²I), or N(0, Ψ_c).
+    r"""A mixture of probabilistic PCA, or of factor analysers.
 
-    Every sample comes from one of M components, each with a subspace of its own; which one is not known.
+    .. math:: c \sim \pi, \qquad x = W_c z + \mu_c + \varepsilon, \qquad z \sim N(0, I_K), \quad
+        \varepsilon \sim N(0, \Psi_c)
 
-    Parameters
-    ----------
-    n_components : K, the number of latent variables of each component; less than the number of samples, and at most
-        that of features.
-    n_mixtures : M, the number of components of the mixture (what scikit-learn's GaussianMixture calls n_components).
-    noise : "isotropic", one noise variance for each component (PPCA), or "diagonal", one for each component and feature
-        (factor analysis).
-    tol : estimated relative distance of the log-likelihood from its maximum at which a fit stops.
-    max_iter : most passes over the data (300), or EM iterations with solver="em" (2,000); None takes these.
-    n_init : number of starts, each climbed from on some rows of the data; the best goes on over all of them.
-    random_state : seed of these rows and of the starts.
-    solver : "auto" for accelerated EM; "em" iterates textbook EM from the same start.
-    noise_floor : smallest noise variance, as a part of the mean variance of the features (isotropic), or of that of the
-        feature.  It keeps a component from collapsing on few rows, where the likelihood has no bound; below 1e-8 it
-        counts as that.
-    zero_rows : "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
-
-    Attributes
-    ----------
-    weights_ : π (M,), in decreasing order.
-    means_ : μ (M, D), in units of the features.
-    components_ : Wᵀ (M, K, D), loadings in units of the features; those of each component as in PPCA.
-    noise_variance_ : σ² (M,) or, with noise="diagonal", ψ (M, D), in squared units of the features.
-    n_parameters_ : free numbers of the model, for `bic` and `aic`.
-    log_likelihood_ : of all samples, in nats.
-    n_iter_ : iterations of the loop, as in `history_`.
-    n_passes_ : passes over the data, the initial mean of their first block not counted.
-    converged_ : whether the tolerance was met.
-    at_floor_ : truth values in the shape of `noise_variance_`, whether a noise variance is at its floor.
-    n_samples_ : number of samples N.
-    n_features_in_ : number of features D.
-    feature_names_in_ : names of the features (D,), where the data of the fit had names, all of them texts.
-    history_ : Dataset with a line for each iteration and for each pass.
+    Every sample comes from one of M components, each with a subspace of its own; which one is not known.  Ψ_c is σ_c²I
+    or, with `noise="diagonal"`, a noise variance for each feature.
 
     A maximum is a local one: the likelihood of a mixture has several, and more starts find better ones.  With one
     component the model is PPCA, or factor analysis, and is fitted as such.
 
-    Source: Tipping and Bishop (1999), "Mixtures of probabilistic principal component analysers".
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_mixtures,)
+        π, in decreasing order.
+    means_ : ndarray of shape (n_mixtures, n_features)
+        μ_c, in units of the features.
+    components_ : ndarray of shape (n_mixtures, n_components, n_features)
+        W_cᵀ, loadings in units of the features; those of each component as in PPCA.
+    noise_variance_ : ndarray of shape (n_mixtures,) or (n_mixtures, n_features)
+        σ_c² or, with `noise="diagonal"`, ψ_c; in squared units of the features.
+    at_floor_ : ndarray of bool in the shape of `noise_variance_`
+        Whether a noise variance is at its floor.
+
+    References
+    ----------
+    Tipping and Bishop (1999), "Mixtures of probabilistic principal component analysers".  Read more in
+    :doc:`/models/mixture`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent import PPCAMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(size=(90, 3)), rng.normal(size=(60, 3)) + 9.0])
+    >>> model = PPCAMixture(1, n_mixtures=2).fit(X)
+    >>> model.weights_.round(2)
+    array([0.6, 0.4])
+    >>> np.bincount(model.predict(X))
+    array([90, 60])
     """
 
     def _check_shape(self, source: DataSource) -> None:
@@ -187,12 +185,19 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Responsibilities p(c|x) = π_c p(x|c) / Σ π_c' p(x|c').
+        r"""Responsibilities: how likely each sample comes from each component of the mixture.
 
-        Parameters: `X` (N, D); `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
-        Returns: (N, M), rows with the sum 1, in the kind of the input (numpy, lazy dask, xarray), or the path.
-        Errors: NotFittedError; DataError as in PPCA.transform.
+        .. math:: p(c \mid x) = \frac{\pi_c\, p(x \mid c)}{\sum_{c'} \pi_{c'}\, p(x \mid c')}
+
+        Returns
+        -------
+        array of shape (n_samples, n_mixtures), or str
+            Rows with the sum 1, in the kind of the input (numpy, lazy Dask, xarray), or the path `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
         """
         self._require_fitted()
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
@@ -201,8 +206,10 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
     def predict(self, X: Data, *, client: Where = None) -> Rows:
         """The component of the mixture with the largest responsibility.
 
-        Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: (N,) whole numbers from 0, in the kind of the input. Errors: as in `predict_proba`.
+        Returns
+        -------
+        array of int of shape (n_samples,)
+            From 0, in the kind of the input.
         """
         found: Any = self._of_rows(X, mixture.likeliest, "mixture", client=client)
         return cast(Rows, found.astype(np.int64))
@@ -216,13 +223,21 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Posterior means E[z|x, c] = M_c⁻¹W_cᵀΨ_c⁻¹(x − μ_c) with M_c = I + W_cᵀΨ_c⁻¹W_c, in the component c that
-        `predict` gives.
+        r"""Scores of each sample in the component that `predict` gives.
+
+        .. math:: E[z \mid x, c] = M_c^{-1} W_c^\top \Psi_c^{-1} (x - \mu_c), \qquad M_c = I + W_c^\top \Psi_c^{-1} W_c
 
         The coordinates of different components have nothing in common: compare those of one component.
 
-        Parameters: as in `predict_proba`.
-        Returns: (N, K) in the kind of the input, or the path. Errors: as in `predict_proba`.
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
         """
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         self._require_fitted()
@@ -237,20 +252,35 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """The rows as their components see them: W_c E[z|x, c] + μ_c, in the component c that `predict` gives.
+        """The samples as their components see them, W_c E[z|x, c] + μ_c, in the component c that `predict` gives.
 
-        Parameters: as in `predict_proba`.
-        Returns: (N, D) in the kind of the input, or the path. Errors: as in `predict_proba`.
+        Returns
+        -------
+        array of shape (n_samples, n_features), or str
+            In the kind of the input, or the path `out`.
         """
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._of_rows(X, mixture.reconstructions, "reconstructed", **self._feature_axis(), **options)
 
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array | xr.DataArray:
-        """What the model expects of the features for given latent variables: E[x|z, c] = W_c z + μ_c.
+        """What the model expects of the features for given latent variables, E[x|z, c] = W_c z + μ_c.
 
-        Parameters: `Z` (n, K) scores; `labels` (n,), of which component c each row is.
-        Returns: (n, D), in units of the features; over their dimensions as PPCA.inverse_transform.
-        Errors: NotFittedError; DataError for another number of latent variables, or labels that are no components.
+        Parameters
+        ----------
+        labels : array of int of shape (n_samples,)
+            The component of each row.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features)
+            In units of the features; over their dimensions as in PPCA.inverse_transform.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For another number of latent variables, or labels that are no components.
         """
         return self._over_features(self._means_given(self._latent(Z), np.asarray(labels)), Z)
 
@@ -266,18 +296,24 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         return found
 
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
-        """Log-likelihood log p(x) = log Σ_c π_c N(x | μ_c, W_c W_cᵀ + Ψ_c) of each sample; O(DKM) each.
+        r"""Log-likelihood of each sample, in O(DKM) each.
 
-        Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: (N,) in nats, in the kind of the input. Errors: as in `predict_proba`.
+        .. math:: \log p(x) = \log \sum_c \pi_c\, N(x \mid \mu_c, W_c W_c^\top + \Psi_c)
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            In nats, in the kind of the input.
         """
         return cast(Rows, self._of_rows(X, mixture.log_densities, "log_likelihood", client=client))
 
     def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats.
 
-        Parameters: `X` (N, D); `y` is ignored.
-        Returns: a number. Errors: as in `predict_proba`.
+        Returns
+        -------
+        float
+            The mean of `score_samples`.
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
@@ -286,9 +322,12 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
     ) -> tuple[npt.NDArray[np.float64] | xr.DataArray, npt.NDArray[np.int64]]:
         """Draw samples from the model: c ~ π, z ~ N(0, I), x = W_c z + μ_c + ε.
 
-        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
-        Returns: (n_samples, D), in units of the features, and the component of each (n_samples,).
-        Errors: NotFittedError.
+        Returns
+        -------
+        samples : array of shape (n_samples, n_features)
+            In units of the features.
+        labels : ndarray of int of shape (n_samples,)
+            The component of each.
         """
         self._require_fitted()
         rng = np.random.default_rng(random_state)

@@ -33,35 +33,33 @@ from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 
 class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draws):
-    """Probabilistic relational PCA: T ~ N(1μᵀ, Δ⁻¹, WWᵀ + σ²I) with Δ = γI + (αI + A)ᵀ(αI + A), by maximum likelihood.
+    r"""Probabilistic relational PCA of samples in a graph, by maximum likelihood.
 
-    Samples in a graph share what they say: the fit is PCA of the features summed over each sample and its
-    neighbours, (αI + A)(T − 1μᵀ), with a little of the features alone (γ).  With A = 0, α = 0, γ = 1 it is PPCA.
+    .. math:: T \sim N(1 \mu^\top, \Delta^{-1}, W W^\top + \sigma^2 I), \qquad
+        \Delta = \gamma I + (\alpha I + A)^\top (\alpha I + A)
 
-    Parameters
-    ----------
-    n_components : K, the number of latent variables; less than the number of samples, and at most that of features.
-    alpha : α ≥ 0, the weight of a sample beside its neighbours.
-    gamma : γ ≥ 0, the weight of the features alone. With 0 the precision may be singular: its rank takes the place of
-        N (errata 17), found for connected components of up to 4,000 samples.
-    tol : relative distance of the log-likelihood from its maximum at which a fit stops.
-    max_iter : most passes over data and edges (60), or EM iterations with solver="em" (2,000); None takes these.
-    random_state : seed of the first directions.
-    solver : "auto" takes the cheaper of two that find the global maximum from eigenvectors (PRPCA (17)–(18)):
-        "covariance" (one pass, D² numbers) and "krylov" (about ten passes); "em" iterates (19)–(22).
-    start : where "em" begins: "random", or "pca" as in the paper.
-    start_noise : σ² at which "em" begins, in squared units of the features (the paper has 1e-6); None takes that of
-        the start.
-    noise_floor : smallest noise variance, as a part of the mean variance of the features.
-    zero_rows : "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
+    T are the samples × features, A the adjacency matrix.  Samples in a graph share what they say: the fit is PCA of the
+    features summed over each sample and its neighbours, (αI + A)(T − 1μᵀ), with a little of the features alone (γ).
+    With A = 0, α = 0, γ = 1 it is PPCA.  Variances are those of H = (T − 1μᵀ)ᵀΔ(T − 1μᵀ)/N.
 
     Attributes
     ----------
-    Those of PPCA; variances are those of H = (T − 1μᵀ)ᵀΔ(T − 1μᵀ)/N, `mean_` is weighted by Δ1, and `log_likelihood_`
-    is without ½ D log|Δ|, a constant of the graph (see `log_likelihood`).
-    precision_rank_ : rank of Δ, N for γ > 0.
+    log_likelihood_ : float
+        In nats, without ½ D log|Δ|, a constant of the graph; see `log_likelihood`.
 
-    Source: Li, Yeung and Zhang (2009), with errata 15–19 (docs/models/relational.md); rows are samples here.
+    References
+    ----------
+    Li, Yeung and Zhang (2009), with errata 15–19; rows are samples here.  Read more in :doc:`/models/relational`.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from dlatent import RelationalPPCA
+    >>> X = np.random.default_rng(0).normal(size=(30, 4))
+    >>> ring = sp.csr_array(np.roll(np.eye(30), 1, axis=0) + np.roll(np.eye(30), -1, axis=0))
+    >>> model = RelationalPPCA(2).fit(X, graph=ring)
+    >>> model.precision_rank_
+    30
     """
 
     def plan(
@@ -76,9 +74,22 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
     ) -> Plan:
         """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data.
 
-        Parameters: `X` (N, D), `graph`, `dim`, `weights` and `client` as in `fit`; `y` is ignored.
-        Returns: the plan; `str(plan)` is a page to read.
-        Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
+        Parameters
+        ----------
+        client : distributed.Client, Workers or "serial", optional
+            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+        Returns
+        -------
+        Plan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        PlanError
+            Where no solver fits in memory; the text says the way out.
+        DataError
+            As in `fit`.
         """
         return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
 
@@ -97,22 +108,44 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
     ) -> Self:
         """Fit the model to samples × features and the graph between the samples.
 
-        Parameters: `X` (N, D), `dim`, `weights`, `client`, `callbacks`, `checkpoint`, `resume` as in PPCA; `graph`,
-        what `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse adjacency matrix (N, N), a Zarr
-        store of one, a networkx graph; `y` is ignored.
-        Errors: DataError naming row, column and block, or the edge; PlanError before data move; warns as PPCA.
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For data or a graph that cannot be fitted, naming row, column and block, or the edge.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
         """
         given = self._in_graph(self._given(X, dim, weights), graph)
         return self._fit(given, client, callbacks, checkpoint, resume)
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
-        """The distribution of the latent variables given the features (PRPCA (19)): their means and covariances.
+        """The distribution of the latent variables given the features (PRPCA (19)).
 
-        Parameters: `X` (N, D); `graph` between these samples, None for isolated samples; `client` as in `fit`.
-        Returns: Dataset with `scores` (sample, component), `covariance` (component, component_2) = M⁻¹, and
-        `node_variance` (sample): the covariance of sample i is sample_variance_i · M⁻¹, with (Δ⁻¹)_ii, or
-        1/(γ + α²) where there are no edges.
-        Errors: NotFittedError; DataError for other features, for γ = 0 with edges, or for more than 20,000 samples.
+        Parameters
+        ----------
+        graph : sparse matrix, networkx graph, path or URL, optional
+            Edges between these samples; by default there are none.
+
+        Returns
+        -------
+        xarray.Dataset
+            `scores` (sample, component), `covariance` (component, component_2), which is M⁻¹, and `node_variance`
+            (sample).  The covariance of a sample is its `node_variance` times M⁻¹: (Δ⁻¹)_ii, or 1/(γ + α²) where there
+            are no edges.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features, for γ = 0 with edges, or for more than 20,000 samples with edges.
         """
         found = self._posterior(X, None, client)
         samples, dim = found.sizes[found["scores"].dims[0]], found["scores"].dims[0]
@@ -124,9 +157,20 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
     def log_likelihood(self, X: Data, graph: GraphLike, *, client: Where = None, **determinant: str | int) -> Estimate:
         """log p(T) of samples in a graph together, with ½ D log|Δ|.
 
-        Parameters: `X` (N, D) and `graph` as in `fit`; `determinant`, keywords of `log_determinant`.
-        Returns: the value in nats, and its standard error (0 where log|Δ| is exact); never compare it across γ.
-        Errors: NotFittedError; DataError as in `fit`.
+        Parameters
+        ----------
+        **determinant : optional
+            Keywords of `log_determinant`.
+
+        Returns
+        -------
+        Estimate
+            The value in nats, and its standard error (0 where log|Δ| is exact); never compare it across γ.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in `fit` and `transform`.
         """
         return joint_log_likelihood(self, X, graph, None, client, determinant)
 
@@ -147,18 +191,25 @@ class RelationalSupervisedPPCA(
     likelihood is that of all features and of the targets that are there; for gamma > 0, solver "covariance" or "em",
     and up to 20,000 samples, whose rows come together on the driver.
 
-    Parameters
-    ----------
-    n_components, tol, max_iter, random_state, solver, noise_floor, zero_rows : as in SupervisedPPCA.
-    target_type, target_noise_floor : as in SupervisedPPCA.
-    alpha, gamma, start, start_noise : as in RelationalPPCA.
-
     Attributes
     ----------
-    Those of SupervisedPPCA and RelationalPPCA.  With D features, L columns of targets and samples U without targets,
-    `log_likelihood_` is without ½ [(D + L) log|Δ| − L log|Δ_UU|], a constant of the graph and of U.
+    log_likelihood_ : float
+        In nats, the targets on their rank, without ½ [(D + L) log|Δ| − L log|Δ_UU|], a constant of the graph and of the
+        samples U without targets, with L columns of targets.
 
-    Source: Li, Yeung and Zhang (2009) and Yu et al. (2006), joined; docs/models/relational.md.
+    References
+    ----------
+    Li, Yeung and Zhang (2009) and Yu et al. (2006), joined.  Read more in :doc:`/models/relational`.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from dlatent import RelationalSupervisedPPCA
+    >>> X = np.random.default_rng(0).normal(size=(30, 4))
+    >>> ring = sp.csr_array(np.roll(np.eye(30), 1, axis=0) + np.roll(np.eye(30), -1, axis=0))
+    >>> model = RelationalSupervisedPPCA(2).fit(X, X[:, 0], graph=ring)
+    >>> model.predict(X).shape
+    (30,)
     """
 
     def _encoded(self, y: TargetsLike, labelled: Mask, samples: int, labels: AxisLabels) -> EncodedTargets:
@@ -192,10 +243,26 @@ class RelationalSupervisedPPCA(
         weights: xr.DataArray | None = None,
         client: Where = None,
     ) -> Plan:
-        """What `fit` would do and cost; see RelationalPPCA.plan.
+        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no features.
 
-        Parameters: `X`, `y`, `labelled`, `graph`, `dim`, `weights` and `client` as in `fit`.
-        Returns: the plan. Errors: PlanError, DataError as in `fit`.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+        client : distributed.Client, Workers or "serial", optional
+            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+        Returns
+        -------
+        Plan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        PlanError
+            Where no solver fits in memory; the text says the way out.
+        DataError
+            As in `fit`.
         """
         return self._plan(self._in_graph(self._given_targets(X, y, labelled, dim, weights), graph), client)
 
@@ -215,28 +282,71 @@ class RelationalSupervisedPPCA(
     ) -> Self:
         """Fit the model to features, targets of all samples or of some, and the graph between the samples.
 
-        Parameters: `X`, `y`, `labelled`, `dim`, `weights`, `client`, `callbacks`, `checkpoint`, `resume` as in
-        SupervisedPPCA; `graph` as in RelationalPPCA.
-        Errors: DataError (also: some samples without targets where γ = 0 or there are more than 20,000), PlanError.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For data, targets or a graph that cannot be fitted; also where some samples have no targets, and γ = 0 or
+            there are more than 20,000.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
         """
         given = self._in_graph(self._given_targets(X, y, labelled, dim, weights), graph)
         return self._fit(given, client, callbacks, checkpoint, resume)
 
     def predictive_variance(self) -> Array:
-        """Variance of each output of a sample without edges, given its features (L,)."""
+        """Variance of each target of a sample without edges, given its features.
+
+        Returns
+        -------
+        ndarray of shape (n_targets,)
+            In squared units of the targets.
+        """
         return super().predictive_variance() / self._alone()
 
     def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
-        """The distribution of the latent variables of samples without edges; as in SupervisedPPCA."""
+        """The distribution of the latent variables of samples without edges.
+
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        xarray.Dataset
+            As in SupervisedPPCA.posterior.
+        """
         found = super().posterior(X, y, client=client)
         return found.assign(covariance=found["covariance"] / self._alone())
 
     def log_likelihood(
         self, X: Data, y: TargetsLike, graph: GraphLike, *, client: Where = None, **determinant: str | int
     ) -> Estimate:
-        """log p(T) of features and targets of samples in a graph together; see RelationalPPCA.log_likelihood.
+        """log p of features and targets of samples in a graph together, with the constant of the graph.
 
-        Where samples have no targets (as in `fit`), those are integrated out.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            Targets as in `fit`; those that are missing are integrated out.
+        **determinant : optional
+            Keywords of `log_determinant`.
+
+        Returns
+        -------
+        Estimate
+            The value in nats, and its standard error (0 where log|Δ| is exact); never compare it across γ.
         """
         targets = self._encode_new(X, y)
         if targets is not None and np.isnan(targets[:, 0]).any():

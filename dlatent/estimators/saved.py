@@ -15,6 +15,7 @@ from sklearn.utils import estimator_html_repr
 
 from dlatent.engine.machine import memory
 from dlatent.errors import DlatentError, StoreError, masked
+from dlatent.estimators.docstrings import describe_class
 from dlatent.fitting.plan import html_table
 from dlatent.models import MODELS
 from dlatent.stores.results import load as load_stored
@@ -33,7 +34,16 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """What all models share: they are saved as variables and attributes.
 
     A part of a model adds its own to what `super()` has in `_variables`, `_attributes` and `_restore`.
+
+    Attributes
+    ----------
+    result_ : xarray.Dataset
+        The fitted model as arrays with named dimensions and the coordinates of the data; see "Variables of a result".
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        describe_class(cls)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn's tools which data a model takes."""
@@ -84,7 +94,19 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Save the fitted model, with the training rows that it needs, as a Zarr store; whole or not at all.
 
-        Errors: StoreError where the path is taken and `overwrite` is False; NotFittedError.
+        Parameters
+        ----------
+        path : path or URL
+            Where the store will be.
+        overwrite : bool, default False
+            Replace a store that is there.
+
+        Raises
+        ------
+        StoreError
+            Where the path is taken and `overwrite` is False.
+        NotFittedError
+            Before `fit`.
         """
         self._require_fitted()
         variables = named(self._variables(whole=True))
@@ -123,11 +145,35 @@ def _parameter(value: Any) -> Any:
 def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     """Open a saved model: what it computes is equal, to the last bit, to what the saved one did.
 
-    Parameters: `path`, a path or fsspec URL of the store; `max_bytes`, most bytes that its variables may take in
-    memory; None allows 1 GiB, and more where a thousandth of it is stored and half of the memory of this machine holds
-    it.
-    Errors: StoreError where the path is no complete model, one of a newer version, one that is larger than it may be,
-    or one that is damaged or has been changed since it was saved.
+    Parameters
+    ----------
+    path : path or URL
+        The store that `save` has written.
+    max_bytes : int, optional
+        Most bytes that its variables may take in memory.  By default 1 GiB, and more where a thousandth of it is stored
+        and half of the memory of this machine holds it.
+
+    Returns
+    -------
+    model
+        The fitted model.
+
+    Raises
+    ------
+    StoreError
+        Where the path is no complete model, one of a newer version, one that is larger than it may be, or one that is
+        damaged or has been changed since it was saved.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, dlatent
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> model = dlatent.PPCA(1).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(folder + "/model.zarr")
+    ...     again = dlatent.load(folder + "/model.zarr")
+    >>> bool((again.transform(X) == model.transform(X)).all())
+    True
     """
     place = os.fspath(path)
     stored = load_stored(path, max_bytes=max_bytes, room=int(PART * memory()) if max_bytes is None else None)

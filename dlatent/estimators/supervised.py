@@ -24,38 +24,36 @@ class SupervisedPPCA(
     Reconstructs,
     DrawsWithTargets,
 ):
-    """Supervised PPCA: x = W_x z + μ_x + ε_x and y = W_y z + μ_y + ε_y share the latent z; unlabelled rows welcome.
+    r"""Supervised PPCA: features and targets share the latent variables; samples without targets are welcome.
 
-    With every row labelled this is SPPCA, whose best maximum over loadings and noises is sought with eigenvectors and a
-    scan of the two noise variances; with unlabelled rows it is S²PPCA, fitted by Rayleigh–Ritz EM.
+    .. math:: x = W_x z + \mu_x + \varepsilon_x, \qquad y = W_y z + \mu_y + \varepsilon_y, \qquad z \sim N(0, I_K)
+
+    With a target for every sample this is SPPCA, whose best maximum over loadings and noises is sought with
+    eigenvectors and a scan of the two noise variances; with samples that have none it is S²PPCA, fitted by
+    Rayleigh–Ritz EM.
 
     Parameters
     ----------
-    n_components : K, as in PPCA.
-    tol : as in PPCA.
-    max_iter : as in PPCA.
-    random_state : as in PPCA.
-    solver : as in PPCA; "em" is Algorithm 1, or 2 where rows are unlabelled, corrected.
-    noise_floor : as in PPCA.
-    zero_rows : as in PPCA.
-    missing : as in PPCA; unless "raise", outputs may be missing one by one, too.
-    target_type : "auto", "class" (labels of any dtype, one-of-C), "multilabel" (0/1 matrix) or "regression".
-    target_noise_floor : smallest noise variance of the targets, as a part of their mean variance.
+    solver : {"auto", "covariance", "krylov", "gram", "accelerated_em", "em"}, default "auto"
+        As in PPCA; "em" is Algorithm 1 or, where samples have no targets, 2, corrected.
+    missing : {"raise", "nan", "unstored"}, default "raise"
+        Whether entries of the features may be missing, as in PPCA; unless "raise", targets may be missing one by one,
+        too.
 
-    Attributes
+    References
     ----------
-    components_ : W_xᵀ (K, D), loadings of the features, in their units.
-    mean_ : μ_x (D,).
-    noise_variance_ : σ_x².
-    target_components_ : W_yᵀ (K, L), loadings of the outputs (for classes of the one-of-C indicators).
-    target_mean_ : μ_y (L,).
-    target_noise_variance_ : σ_y².
-    classes_ : (L,) labels in the order of the outputs, for classes only.
-    log_likelihood_ : of all samples in nats, the targets on their rank.
-    at_floor_ : two truth values, whether the noise of the features and of the targets is at its floor.
+    Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means of the
+    semi-supervised model corrected.  Read more in :doc:`/models/supervised`.
 
-    All others are those of PPCA.
-
-    Source: Yu, Yu, Tresp, Kriegel and Wu (2006): Theorem 2, Algorithms 1 and 2, with the factor of (12) and the means
-    of the semi-supervised model corrected.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from dlatent import SupervisedPPCA
+    >>> X, grape = load_wine(return_X_y=True)
+    >>> some = np.where(np.arange(178) % 5 == 0, grape, -1)
+    >>> model = SupervisedPPCA(2).fit(scale(X), some)
+    >>> bool(np.mean(model.predict(scale(X)) == grape) > 0.95)
+    True
     """

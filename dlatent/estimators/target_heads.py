@@ -55,7 +55,21 @@ def variance_rows(
 
 
 class TargetModel(TargetHyperparameters, LatentVariableModel):
-    """A model whose last view are encoded targets; see SupervisedPPCA."""
+    """A model whose last view are encoded targets; see SupervisedPPCA.
+
+    Attributes
+    ----------
+    target_components_ : ndarray of shape (n_components, n_targets)
+        W_yᵀ, loadings of the targets (for classes of the one-of-C indicators).
+    target_mean_ : ndarray of shape (n_targets,)
+        μ_y.
+    target_noise_variance_ : float
+        σ_y².
+    classes_ : ndarray of shape (n_targets,)
+        Labels in the order of the targets, for classes only.
+    log_likelihood_ : float
+        Of all samples in nats, the targets on their rank.
+    """
 
     classes_: npt.NDArray[Any]
     _encoding: TargetEncoding
@@ -156,7 +170,13 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 
 
 class RowTargets(TargetModel, LinearModel):
-    """A model of samples × features with targets for some of the samples."""
+    """A model of samples × features with targets for some of the samples.
+
+    Attributes
+    ----------
+    at_floor_ : tuple of bool
+        Whether the noise of the features, and that of the targets, is at its floor.
+    """
 
     def _given_targets(
         self,
@@ -196,9 +216,24 @@ class FitsTargets(RowTargets):
     ) -> Plan:
         """What `fit` would do and cost, from metadata and the targets alone.
 
-        Parameters: `X`, `y`, `labelled`, `dim`, `weights` and `client` as in `fit`.
-        Returns: the plan; `str(plan)` is a page to read.
-        Errors: PlanError where no solver fits in memory, with the way out; DataError as in `fit`.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+        client : distributed.Client, Workers or "serial", optional
+            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+        Returns
+        -------
+        Plan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        PlanError
+            Where no solver fits in memory; the text says the way out.
+        DataError
+            As in `fit`.
         """
         return self._plan(self._given_targets(X, y, labelled, dim, weights), client)
 
@@ -215,12 +250,29 @@ class FitsTargets(RowTargets):
         checkpoint: PathLike | None = None,
         resume: bool = False,
     ) -> Self:
-        """Fit the model to features and targets: the maximum of Σ log p(x, y) + Σ log p(x) over unlabelled rows.
+        """Fit the model to features and targets.
 
-        Parameters: `X` (N, D) as in PPCA; `y` (N,) or (N, L), unlabelled rows NaN, None or (class labels) −1;
-        `labelled` (N,) booleans, another way to say which rows have targets; `dim`, `weights`, `client`, `callbacks`,
-        `checkpoint`, `resume` as in PPCA.
-        Errors: DataError (also: no labelled row, one class, wrong length, partly missing outputs), PlanError.
+        What is maximised is Σ log p(x, y) over samples with targets, plus Σ log p(x) over those without.
+
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For data that cannot be fitted, and where no sample has a target, all are of one class, the lengths differ,
+            or a sample has only some of its targets.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
         """
         return self._fit(self._given_targets(X, y, labelled, dim, weights), client, callbacks, checkpoint, resume)
 
@@ -238,21 +290,43 @@ class TransformsWithTargets(RowTargets):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Posterior means E[z|x], or E[z|x, y] for rows whose targets are given (SPPCA (7), (8), (12), corrected).
+        """Scores: the mean of the latent variables given the features, E[z|x], and given the targets, too, E[z|x, y].
 
-        Parameters: `X` (N, D); `y` targets as in `fit`, None or unlabelled rows use the features alone; `out`,
-        `overwrite`, `resume` and `client` as in PPCA.
-        Returns: (N, K) in the kind of the input, or the path of the written store.
+        As in SPPCA (7), (8) and (12), corrected.
+
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            As in PPCA.transform, and for labels that the model does not know.
         """
         return self._scores(X, self._encode_new(X, y), out=out, overwrite=overwrite, resume=resume, client=client)
 
     def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features and, where present, the targets.
 
-        Parameters: `X` (N, D); `y` as in `transform`.
-        Returns: Dataset with `scores` (sample, component) and `covariance`; with `y` there are two covariances
-        (pattern, component, component_2), pattern 0 for labelled rows, and `pattern_of` (sample) tells which is
-        whose; where entries may be missing each row has its own (sample, component, component_2).
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        xarray.Dataset
+            `scores` (sample, component) and `covariance` (component, component_2).  With `y` there are two covariances
+            (pattern, component, component_2), pattern 0 for samples with targets, and `pattern_of` (sample) tells which
+            is whose.  Where entries may be missing each sample has its own (sample, component, component_2).
         """
         return self._posterior(X, self._encode_new(X, y), client)
 
@@ -263,17 +337,37 @@ class ScoresWithTargets(RowTargets):
     def score_samples(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
         """Log-likelihood of each sample: log p(x, y) where targets are given, log p(x) elsewhere.
 
-        Parameters: `X` (N, D); `y` as in `transform`.
-        Returns: (N,) in nats, the targets on their rank, in the kind of the input.
-        Errors: NotFittedError; DataError for other features, or labels that the model does not know.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            In nats, the targets on their rank, in the kind of the input.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features, or labels that the model does not know.
         """
         return self._log_likelihoods(X, self._encode_new(X, y), client)
 
     def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats; not the accuracy of `predict`.
 
-        Parameters: `X` (N, D); `y` as in `transform`.
-        Returns: a number. Errors: as in `score_samples`.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        float
+            The mean of `score_samples`.
         """
         return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
 
@@ -293,7 +387,20 @@ class ImputesWithTargets(RowTargets, Imputing):
     ) -> Rows | str:
         """The features with each missing entry replaced by its mean given the observed ones, and the targets if given.
 
-        Parameters: `X` (N, D); `y` as in `transform`; `out` as in PPCA. Returns and errors: as in PPCA.
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features), or str
+            In the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.impute.
         """
         targets = self._encode_new(X, y)
         return self._imputed(
@@ -310,7 +417,18 @@ class ImputesWithTargets(RowTargets, Imputing):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """The variance of each missing entry of the features; see `impute`."""
+        """The variance of each missing entry of the features given the observed ones, and the targets if given.
+
+        Parameters
+        ----------
+        y : array of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features), or str
+            0 where an entry was observed; in the kind of the input, or the path `out`.
+        """
         targets, function = self._encode_new(X, y), incomplete.imputed_variances
         return self._imputed(
             function, X, targets, "imputed_variance", out=out, overwrite=overwrite, resume=resume, client=client
@@ -321,23 +439,39 @@ class Predicts(RowTargets):
     """Models that predict targets from features."""
 
     def decision_function(self, X: Data, *, client: Where = None) -> Rows:
-        """Mean of the outputs given the features, E[y|x] = μ_y + W_y E[z|x].
+        """Mean of the targets given the features, E[y|x] = μ_y + W_y E[z|x].
 
-        Parameters: `X` (N, D); `client` as in `fit`.
-        Returns: (N, L) in the kind of the input, dims (sample, target): regression values, or scores of the classes
-        or labels.
-        Errors: NotFittedError; DataError as in `PPCA.transform`.
+        Returns
+        -------
+        array of shape (n_samples, n_targets)
+            In the kind of the input, dims (sample, target): regression values, or scores of the classes or labels.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
         """
         self._require_fitted()
         function = self._rows(partial(output_rows, scores=self._functions.scores, encoding=self._encoding))
         return cast(Rows, self._mapped(X, function, "outputs", "target", self._encoding.names, client=client))
 
     def predict(self, X: Data, *, return_variance: bool = False, client: Where = None) -> Rows | tuple[Rows, Rows]:
-        """Predict the targets from the features: y | x ~ N(μ_y + W_y E[z|x], W_y M⁻¹W_yᵀ + σ_y²VVᵀ).
+        r"""Predict the targets from the features.
 
-        Returns: class labels (N,) (the class of the largest mean), 0/1 (N, L) for multi-label targets (mean above ½),
-        or means (N,) or (N, L) for regression; with `return_variance` also the variance of each output (L,), the same
-        for all rows, or where entries may be missing that of each row (N, L).
+        .. math:: y \mid x \sim N\left(\mu_y + W_y E[z \mid x],\; W_y M^{-1} W_y^\top + \sigma_y^2 V V^\top\right)
+
+        Returns
+        -------
+        predicted : array of shape (n_samples,) or (n_samples, n_targets)
+            Class labels (the class of the largest mean), 0 and 1 for multi-label targets (mean above ½), or means.
+        variance : array of shape (n_targets,) or (n_samples, n_targets)
+            With `return_variance` only: the variance of each target, the same for all samples, or where entries may be
+            missing that of each sample.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
         """
         values: Rows = self._predicted(self.decision_function(X, client=client))
         if not return_variance:
@@ -348,7 +482,13 @@ class Predicts(RowTargets):
         return values, cast(Rows, self._mapped(X, function, "variance", "target", self._encoding.names, client=client))
 
     def predictive_variance(self) -> Array:
-        """Variance of each output given the features (L,): the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ."""
+        """Variance of each target given the features: the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ.
+
+        Returns
+        -------
+        ndarray of shape (n_targets,)
+            In squared units of the targets.
+        """
         self._require_fitted()
         return self._output_variance((0,))
 
@@ -361,8 +501,12 @@ class DrawsWithTargets(RowTargets):
     ) -> tuple[npt.NDArray[Any] | xr.DataArray, npt.NDArray[Any]]:
         """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
 
-        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
-        Returns: features (n_samples, D) and outputs (n_samples, L). Errors: NotFittedError.
+        Returns
+        -------
+        samples : array of shape (n_samples, n_features)
+            In units of the features.
+        targets : ndarray of shape (n_samples, n_targets)
+            In units of the targets.
         """
         both, own = self._drawn(n_samples, random_state), self._specification.slices
         return self._over_features(both[:, own[0]]), self._encoding.decode(both[:, own[1]])

@@ -179,14 +179,27 @@ class ViewResults(LatentVariableModel):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        """Posterior means E[z | the views that a sample has], from any of the views of the model.
+        """Scores: the mean of the latent variables of each sample, given the views that it has.
 
-        Parameters: `views`, a mapping from names to data: one view, or several with `correspondence` or `on` as in
-        `fit`; `out`, for one view, a Zarr store to be written instead of memory.
-        Returns: for one view (N, K) in the kind of its data, or the path; for several a DataArray (sample, component)
-        of all samples, those that correspond first, whose coordinates `row_NAME` are their rows in each view (−1:
-        none).
-        Errors: NotFittedError; DataError for other features or unknown views, and as in `fit`.
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+        out : path or URL, optional
+            Of one view: a Zarr store to write the result to, instead of memory.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            For one view in the kind of its data, or the path `out`.  For several a DataArray (sample, component) of all
+            samples, those that correspond first, whose coordinates `row_NAME` are their rows in each view (−1: none).
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features or unknown views, and as in `fit`.
         """
         self._require_fitted()
         names = self.component_names_
@@ -206,19 +219,39 @@ class ViewResults(LatentVariableModel):
     def fit_transform(
         self, X: Views, y: TargetsLike = None, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
-        """`fit`, then `transform` of the same views. Parameters and errors: as in these."""
+        """`fit`, then `transform` of the same views.
+
+        Parameters
+        ----------
+        X : mapping, list or xarray.Dataset
+            The views, as in `fit`.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+            As `transform`.
+        """
         self.fit(X, y, correspondence=correspondence, on=on, client=client)
         return cast(Rows, self.transform(X, correspondence=correspondence, on=on, client=client))
 
     def posterior(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> xr.Dataset:
-        """The distribution of the latent variables: z | x ~ N(M⁻¹WᵀΨ⁻¹(x − μ), M⁻¹), x the views of a sample.
+        r"""The distribution of the latent variables of each sample, given the views x that it has.
 
-        Parameters: as in `transform`.
-        Returns: Dataset with `scores` (sample, component) and `covariance` (component, component_2); of several views
-        with one covariance for each set of views that occurs (pattern, component, component_2), `pattern_of` (sample)
-        and `has` (pattern, view).  Errors: as in `transform`.
+        .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right)
+
+        Parameters
+        ----------
+        views : mapping from names to data
+            As in `transform`.
+
+        Returns
+        -------
+        xarray.Dataset
+            `scores` (sample, component) and `covariance` (component, component_2); of several views one covariance for
+            each set of views that occurs (pattern, component, component_2), `pattern_of` (sample) and `has` (pattern,
+            view).
         """
         self._require_fitted()
         alone = only_view(views)
@@ -257,14 +290,32 @@ class ViewResults(LatentVariableModel):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str | tuple[Rows | str, Array]:
-        """Another view of the same samples: x_w | x_v ~ N(μ_w + W_w E[z|x_v], W_w M_v⁻¹ W_wᵀ + Ψ_w).
+        r"""Another view of the same samples.
 
-        Parameters: `data` (n, D_v), rows of the view `from_view`; `to_view`, the view that is wanted;
-        `return_variance` as below; `out`, a Zarr store to be written instead of memory, `overwrite` one that is there;
-        `resume`, to keep what an interrupted call has written and to go on from there; `client` as in `fit`.
-        Returns: (n, D_w) in the kind of the data (numpy, lazy dask, xarray), or the path; with `return_variance` also
-        the variance of each feature (D_w,), the same for all rows.
-        Errors: NotFittedError; DataError for unknown views, and as in `PPCA.transform`.
+        .. math:: x_w \mid x_v \sim N\left(\mu_w + W_w E[z \mid x_v],\; W_w M_v^{-1} W_w^\top + \Psi_w\right)
+
+        Parameters
+        ----------
+        data : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features of from_view)
+            Rows of the view that is given.
+        from_view : str
+            Its name.
+        to_view : str
+            The view that is wanted.
+
+        Returns
+        -------
+        reconstructed : array of shape (n_samples, n_features of to_view), or str
+            In the kind of the data (numpy, lazy Dask, xarray), or the path `out`.
+        variance : ndarray of shape (n_features of to_view,)
+            With `return_variance` only: the variance of each feature, the same for all samples.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For unknown views, and as in PPCA.transform.
         """
         number, labels = self._number(to_view), self._view_labels.get(to_view, AxisLabels())
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
@@ -273,20 +324,50 @@ class ViewResults(LatentVariableModel):
         return (mean, self.predictive_variance(from_view, to_view)) if return_variance else mean
 
     def predictive_variance(self, from_view: str, to_view: str) -> Array:
-        """Variance of each feature of a view given another view, noise included (D_w,): diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
+        """Variance of each feature of a view given another view, noise included: diag(W_w M_v⁻¹ W_wᵀ + Ψ_w).
 
-        Parameters: `from_view` and `to_view`, names of the views.  Errors: NotFittedError; DataError for unknown views.
+        Parameters
+        ----------
+        from_view : str
+            The view that is given.
+        to_view : str
+            The view that is wanted.
+
+        Returns
+        -------
+        ndarray of shape (n_features of to_view,)
+            In squared units of the features.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For unknown views.
         """
         about = pattern_projection(self._parameters, self._specification, (self._number(from_view),))
         nothing = np.zeros((0, self._n_features_out))
         return predict_view(nothing, about, self._number(to_view), self._parameters, self._specification).variance
 
     def inverse_transform(self, Z: ScoresLike, view: str) -> npt.NDArray[Any] | xr.DataArray:
-        """What the model expects of a view for given latent variables: E[x_v | z] = W_v z + μ_v.
+        """What the model expects of a view for given latent variables, E[x_v|z] = W_v z + μ_v.
 
-        Parameters: `Z` (n, K) scores; `view`, its name.
-        Returns: (n, D_v), in units of the features; over their dimensions as PPCA.inverse_transform.
-        Errors: NotFittedError; DataError for an unknown view or another number of components.
+        Parameters
+        ----------
+        view : str
+            Its name.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features of the view)
+            In units of the features; over their dimensions as in PPCA.inverse_transform.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For an unknown view or another number of components.
         """
         own, scores = self._specification.slices[self._number(view)], self._latent(Z)
         rows = np.asarray(scores @ self._parameters.loadings[own].T + self._parameters.mean[own])
@@ -295,11 +376,17 @@ class ViewResults(LatentVariableModel):
     def score_samples(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
-        """Log-likelihood of each sample, log p(the views that it has), by Woodbury in O(DK) each.
+        """Log-likelihood of each sample: log p of the views that it has, in O(DK) each.
 
-        Parameters: as in `transform`.
-        Returns: in nats; for one view (N,) in the kind of its data, for several a DataArray (sample) as `transform`.
-        Errors: as in `transform`.
+        Parameters
+        ----------
+        views : mapping from names to data
+            As in `transform`.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            In nats; for one view in the kind of its data, for several a DataArray (sample) in the order of `transform`.
         """
         self._require_fitted()
         alone = only_view(views)
@@ -320,15 +407,28 @@ class ViewResults(LatentVariableModel):
         on: Names = None,
         client: Where = None,
     ) -> float:
-        """Mean log-likelihood per sample, in nats. Parameters and errors: as in `score_samples`; `y` is ignored."""
+        """Mean log-likelihood per sample, in nats.
+
+        Parameters
+        ----------
+        views : mapping from names to data
+            As in `transform`.
+
+        Returns
+        -------
+        float
+            The mean of `score_samples`.
+        """
         found = self.score_samples(views, correspondence=correspondence, on=on, client=client)
         return float(np.mean(np.asarray(found)))
 
     def sample(self, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:
         """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
 
-        Parameters: `n_samples`; `random_state`, a seed or numpy Generator (None: another draw at every call).
-        Returns: (n_samples, D_v) for each view.  Errors: NotFittedError.
+        Returns
+        -------
+        dict of ndarray of shape (n_samples, n_features of the view)
+            In units of the features.
         """
         rows = self._drawn(n_samples, random_state)
         return {name: rows[:, at] for name, at in zip(self.view_names_, self._specification.slices, strict=True)}
@@ -336,7 +436,17 @@ class ViewResults(LatentVariableModel):
     def get_covariance(self, view: str, other: str | None = None) -> Array:
         """The model's covariance of a view, W_vW_vᵀ + Ψ_v, or that between two views, W_vW_wᵀ.
 
-        Returns: (D_v, D_v) or (D_v, D_w).  Errors: NotFittedError; DataError for unknown views.
+        Parameters
+        ----------
+        view : str
+            Its name.
+        other : str, optional
+            Another view.
+
+        Returns
+        -------
+        ndarray of shape (n_features of the view, n_features of the other or of the view)
+            In squared units of the features.
         """
         slices = self._specification.slices
         return self._covariance(slices[self._number(view)], None if other is None else slices[self._number(other)])

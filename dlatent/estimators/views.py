@@ -35,7 +35,37 @@ from dlatent.stores.schema import GRID
 
 
 class CorrespondenceModel(ViewResults):
-    """The common part of the models of several views: opening, planning and fitting; see CorrespondencePPCA."""
+    """The common part of the models of several views: opening, planning and fitting; see CorrespondencePPCA.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables; less than the numbers of samples and of features of all views.
+    solver : {"auto", "covariance", "krylov", "em"}, default "auto"
+        "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D² for each set of views that
+        occurs) and "krylov" (about ten passes, D·K); "em" is textbook EM from random loadings.
+    noise_floor : float, default 1e-6
+        Smallest noise variance of a view, as a part of the mean variance of its features.
+
+    Attributes
+    ----------
+    view_names_ : tuple of str
+        Names of the views.
+    components_ : dict of ndarray of shape (n_components, n_features of the view)
+        For each view W_vᵀ, loadings in units of its features.
+    mean_ : dict of ndarray of shape (n_features of the view,)
+        For each view μ_v.
+    noise_variance_ : dict of float
+        For each view σ_v², in squared units of its features.
+    at_floor_ : dict of bool
+        For each view, whether its noise variance is at its floor.
+    view_samples_ : dict of int
+        For each view the number of samples that have it.
+    n_features_in_ : int
+        Number of features of all views.
+    feature_names_in_ : dict of ndarray
+        For each view whose data had names, those of its features.
+    """
 
     noise_variance_: dict[str, float | Array]
     at_floor_: dict[str, bool | npt.NDArray[np.bool_]]
@@ -151,8 +181,22 @@ class CorrespondenceModel(ViewResults):
     def plan(self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None) -> Plan:
         """What `fit` would do and cost, from metadata and the correspondence alone.
 
-        Parameters: as in `fit`. Returns: the plan; `str(plan)` is a page to read.
-        Errors: PlanError where no route fits in memory, with the way out; DataError as in `fit`.
+        Parameters
+        ----------
+        client : distributed.Client, Workers or "serial", optional
+            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+        Returns
+        -------
+        Plan
+            `str(plan)` is a page to read.
+
+        Raises
+        ------
+        PlanError
+            Where no solver fits in memory; the text says the way out.
+        DataError
+            As in `fit`.
         """
         return self._plan(self._given(self._to_fit(views, correspondence, on)), client)
 
@@ -170,14 +214,24 @@ class CorrespondenceModel(ViewResults):
     ) -> Self:
         """Fit the model to all samples: those of several views, and those that have only one.
 
-        Parameters: `views`, a mapping from names to data (N_v, D_v), or a list of them, each of any kind that
-        `dlatent.stores.open` takes, or an xarray Dataset, whose variables are the views; a view of more than two
-        dimensions has its samples along the dimension `on`; `y` is ignored; `correspondence`, pairs of rows (m, 2) for
-        two views, or a table (m, views) of rows, −1 where a sample lacks a view (an array, a data frame with a column
-        for each view, a DataArray): the other rows of a view are samples that have no other; `on`, instead, the name
-        of labels that the views share (an xarray coordinate, an index or a column), or a mapping from views to labels;
-        `client`, `callbacks`, `checkpoint`, `resume` as in PPCA.
-        Errors: DataError naming view and row; PlanError before data move; warns as PPCA.
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        DataError
+            For views that cannot be fitted, naming view and row.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
+
+        Warns
+        -----
+        ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning, MisfitWarning
+            Where the result is not what it seems; the text says what to do.
         """
         return self._fit(self._given(self._to_fit(views, correspondence, on)), client, callbacks, checkpoint, resume)
 

@@ -48,13 +48,26 @@ class LocalPlan:
 
     Parameters
     ----------
-    samples, features, n_neighbors : of the data and the graph.
-    description : the input in words.
-    passes : passes over the data: bounds, neighbours and weights.
-    parts : passes in which the weights are made, a part of the samples in each.
-    operations : multiplications of the comparison of all pairs, at most: what lies far apart is not compared.
-    bytes_read : bytes of blocks that the passes go through.
-    worker_memory, driver_memory : projected peaks in bytes without libraries, the eigenvectors left out.
+    samples : int
+        Of the data and the graph.
+    features : int
+        Of the data and the graph.
+    n_neighbors : int
+        Of the data and the graph.
+    description : str
+        The input in words.
+    passes : int
+        Passes over the data: bounds, neighbours and weights.
+    parts : int
+        Passes in which the weights are made, a part of the samples in each.
+    operations : float
+        Multiplications of the comparison of all pairs, at most: what lies far apart is not compared.
+    bytes_read : int
+        Bytes of blocks that the passes go through.
+    worker_memory : int
+        Projected peaks in bytes without libraries, the eigenvectors left out.
+    driver_memory : int
+        Projected peaks in bytes without libraries, the eigenvectors left out.
     """
 
     samples: int

@@ -17,9 +17,21 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class Iteration:
-    """One line of a fit's history: the iteration, its log-likelihood in nats, the gain over the one before (NaN at
-    first), the estimated relative distance to the optimum (NaN while unknown), and the width of the subspace (0 for
-    EM)."""
+    """One line of a fit's history.
+
+    Parameters
+    ----------
+    iteration : int
+        Its number.
+    log_likelihood : float
+        In nats.
+    gain : float
+        By how much it rose; NaN at first.
+    remaining : float
+        Estimated relative distance to the optimum, NaN while unknown.
+    rank : int
+        Width of the subspace, 0 for EM.
+    """
 
     iteration: int
     log_likelihood: float

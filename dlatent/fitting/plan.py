@@ -61,36 +61,66 @@ class Problem:
 
     Parameters
     ----------
-    samples : their number N.
-    features : their number D.
-    targets : columns of the targets on their rank, 0 for PPCA.
-    n_components : number of latent variables K.
-    patterns : 2 where some rows are unlabelled, else 1.
-    nbytes : bytes of all loaded blocks.
-    largest_block : bytes of the largest of them.
-    blocks : number of blocks.
-    tasks : tasks of a pass, one for each group of blocks and one for each join of groups.
-    itemsize : bytes of a value.
-    nnz : stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
-    description : the input in words.
-    in_memory : whether the data lie in the driver's memory.
-    missing : whether any entry may be missing.
-    shared : whether the features of a view share one noise variance.
-    em_passes : most passes of textbook EM, where it is asked for.
-    graph_entries : stored entries of the adjacency matrix, None without a graph.
-    graph_in_memory : whether the graph lies in the driver's memory.
-    travelling : rows that one neighbour sum moves between workers.
-    reach : rows that the fullest worker holds in a neighbour sum, its own and those of its neighbours.
-    views : features of each view of joint samples, () for features with targets.
-    present : the views of each pattern of joint samples.
-    decoding : bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
-    target_bytes : bytes of the targets as they travel with the blocks.
-    computed : whether other tasks compute the blocks, as those of a Dask array.
-    kernel : the name of the kernel that makes the features ("precomputed": the data are K), None without one.
-    kernel_itemsize : bytes of a value of K in a store.
-    kernel_place : whether there is a place to store K.
-    landmarks : rows in the span of whose features the fit stays; 0 for all rows.
-    mixtures : components of a mixture, 1 where the model is none.
+    samples : int
+        Their number N.
+    features : int
+        Their number D.
+    targets : int
+        Columns of the targets on their rank, 0 for PPCA.
+    n_components : int
+        Number of latent variables K.
+    patterns : int
+        2 where some rows are unlabelled, else 1.
+    nbytes : int
+        Bytes of all loaded blocks.
+    largest_block : int
+        Bytes of the largest of them.
+    blocks : int
+        Number of blocks.
+    tasks : int
+        Tasks of a pass, one for each group of blocks and one for each join of groups.
+    itemsize : int
+        Bytes of a value.
+    nnz : int or None
+        Stored entries of sparse data, None for dense (and for Dask arrays of sparse chunks).
+    description : str
+        The input in words.
+    in_memory : bool
+        Whether the data lie in the driver's memory.
+    missing : bool
+        Whether any entry may be missing.
+    shared : bool
+        Whether the features of a view share one noise variance.
+    em_passes : int or None
+        Most passes of textbook EM, where it is asked for.
+    graph_entries : int or None
+        Stored entries of the adjacency matrix, None without a graph.
+    graph_in_memory : bool
+        Whether the graph lies in the driver's memory.
+    travelling : int
+        Rows that one neighbour sum moves between workers.
+    reach : int
+        Rows that the fullest worker holds in a neighbour sum, its own and those of its neighbours.
+    views : tuple[int, ...]
+        Features of each view of joint samples, () for features with targets.
+    present : tuple[tuple[int, ...], ...]
+        The views of each pattern of joint samples.
+    decoding : int
+        Bytes that are decoded at a time for a block that is a part of larger chunks; 0 where none is.
+    target_bytes : int
+        Bytes of the targets as they travel with the blocks.
+    computed : bool
+        Whether other tasks compute the blocks, as those of a Dask array.
+    kernel : str or None
+        The name of the kernel that makes the features ("precomputed": the data are K), None without one.
+    kernel_itemsize : int
+        Bytes of a value of K in a store.
+    kernel_place : bool
+        Whether there is a place to store K.
+    landmarks : int
+        Rows in the span of whose features the fit stays; 0 for all rows.
+    mixtures : int
+        Components of a mixture, 1 where the model is none.
     """
 
     samples: int
@@ -170,12 +200,18 @@ class Duration:
 
     Parameters
     ----------
-    reading : seconds in which the workers get the data from their store; they compute meanwhile.
-    computing : seconds of decoding, of arithmetic, and of what the scheduler does.
-    moving : seconds in which parameters go to the workers, sums come back, and rows meet their neighbours.
-    seconds : from the first byte to the model.
-    worker_hours : of all workers.
-    price : of these; None where that of an hour is not known.
+    reading : float
+        Seconds in which the workers get the data from their store; they compute meanwhile.
+    computing : float
+        Seconds of decoding, of arithmetic, and of what the scheduler does.
+    moving : float
+        Seconds in which parameters go to the workers, sums come back, and rows meet their neighbours.
+    seconds : float
+        From the first byte to the model.
+    worker_hours : float
+        Of all workers.
+    price : float or None
+        Of these; None where that of an hour is not known.
     """
 
     reading: float
@@ -205,27 +241,47 @@ class Plan:
 
     Parameters
     ----------
-    solver : "covariance", "krylov", "accelerated_em" or "gram"; of kernel models "memory", "recomputed", "stored" or
+    solver : str
+        "covariance", "krylov", "accelerated_em" or "gram"; of kernel models "memory", "recomputed", "stored" or
         "landmarks".
-    reason : why this one.
-    passes : passes that are expected, or with solver="em" the most.
-    bytes_per_pass : bytes of the blocks that a pass goes through.
-    bytes_total : bytes that the fit will read from their source.
-    tasks_per_pass : one for each group of blocks and one for each join of groups.
-    cached : whether all blocks stay in memory between passes.
-    cache_bytes : bytes of blocks that a worker keeps between passes.
-    worker_memory : projected peak of a worker process in bytes, cache included.
-    driver_memory : projected peak of the driver in bytes.
-    worker_limit : bytes that a worker may use, None where unknown.
-    driver_limit : bytes that the driver may use, None where unknown.
-    max_rank : widest subspace that the driver will hold.
-    problem : the shape of the fit.
-    machine : the engine in words.
-    alternatives : all routes, the chosen one among them.
-    columns_at_once : columns that one neighbour sum carries; 0 without a graph.
-    column_blocks : in how many parts the features themselves are summed over neighbours, for the total variance.
-    neighbour_bytes : bytes that travel between workers in a pass with neighbour sums.
-    duration : about how long it takes; None where the bandwidth of the workers is not known.
+    reason : str
+        Why this one.
+    passes : int
+        Passes that are expected, or with solver="em" the most.
+    bytes_per_pass : int
+        Bytes of the blocks that a pass goes through.
+    bytes_total : int
+        Bytes that the fit will read from their source.
+    tasks_per_pass : int
+        One for each group of blocks and one for each join of groups.
+    cached : bool
+        Whether all blocks stay in memory between passes.
+    cache_bytes : int
+        Bytes of blocks that a worker keeps between passes.
+    worker_memory : int
+        Projected peak of a worker process in bytes, cache included.
+    driver_memory : int
+        Projected peak of the driver in bytes.
+    worker_limit : int or None
+        Bytes that a worker may use, None where unknown.
+    driver_limit : int or None
+        Bytes that the driver may use, None where unknown.
+    max_rank : int
+        Widest subspace that the driver will hold.
+    problem : Problem
+        The shape of the fit.
+    machine : str
+        The engine in words.
+    alternatives : tuple[Cost, ...]
+        All routes, the chosen one among them.
+    columns_at_once : int
+        Columns that one neighbour sum carries; 0 without a graph.
+    column_blocks : int
+        In how many parts the features themselves are summed over neighbours, for the total variance.
+    neighbour_bytes : int
+        Bytes that travel between workers in a pass with neighbour sums.
+    duration : Duration or None
+        About how long it takes; None where the bandwidth of the workers is not known.
     """
 
     solver: str

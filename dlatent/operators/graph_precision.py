@@ -36,14 +36,30 @@ REFINED = 1e-9
 
 
 class Precision(NamedTuple):
-    """Δ = γI + (αI + A)²: the numbers beside the graph."""
+    """Δ = γI + (αI + A)²: the numbers beside the graph.
+
+    Parameters
+    ----------
+    alpha : float
+        α, the weight of a sample beside its neighbours.
+    gamma : float
+        γ, the weight of the features alone.
+    """
 
     alpha: float
     gamma: float
 
 
 class Estimate(NamedTuple):
-    """A value and its standard error (0 where it is exact)."""
+    """A value, and how sure it is.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    standard_error : float
+        Its standard error, 0 where it is exact.
+    """
 
     value: float
     standard_error: float

@@ -92,8 +92,10 @@ def reconstruction(
         A model of views, with `reconstruct`.
     X : array_like of shape (N, D)
         Samples of the view `from_view`.
-    from_view, to_view : str
-        The view that is given, and the one that is wanted.
+    from_view : str
+        The view that is given.
+    to_view : str
+        The view that is wanted.
     feature : int
         The feature of `to_view` to draw, by position.
     truth : array_like of shape (N,), optional

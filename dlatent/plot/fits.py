@@ -19,8 +19,17 @@ SMALLEST = 1e-16
 def history(result: Any, *, ax: Axes | None = None) -> Axes:
     """Draw how the log-likelihood came near its last value, iteration by iteration.
 
-    Parameters: `result`, a fitted model, its `result_` or its `history_`; `ax`, axes to draw on (None: new ones).
-    Returns: the axes; upwards the relative distance to the last log-likelihood, on a logarithmic scale.
+    Parameters
+    ----------
+    result : fitted model or Dataset
+        A model, its `result_` or its `history_`.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Upwards the relative distance to the last log-likelihood, on a logarithmic scale.
     """
     dataset = result if isinstance(result, xr.Dataset) else dataset_of(result)
     values = variable(dataset, "iteration_log_likelihood").values
@@ -37,8 +46,17 @@ def history(result: Any, *, ax: Axes | None = None) -> Axes:
 def explained_variance(result: Any, *, ax: Axes | None = None) -> Axes:
     """Draw the share of the features' total variance that each component explains, and their sum.
 
-    Parameters: `result`, a fitted model or its `result_`; `ax`, axes to draw on (None: new ones).
-    Returns: the axes. The loadings of component k explain Σ_d W_dk²; the noise is in none of the components.
+    Parameters
+    ----------
+    result : fitted model or Dataset
+        A model, or its `result_`.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        The loadings of component k explain Σ_d W_dk²; the noise is in none of the components.
     """
     dataset = dataset_of(result)
     loadings = variable(dataset, "loadings")

@@ -32,13 +32,32 @@ def scores(
 ) -> Axes:
     """Draw samples by two of their latent variables.
 
-    Parameters: `result`, scores (N, K) as `transform` returns them, or the Dataset of `posterior`; `labels` (N,), one
-    per sample, None or NaN for none; `components`, the two to draw, by position; `most_labels`, how many labels get
-    a colour, the most frequent first; `ellipses`, the probability of an ellipse around each sample, such as 0.5 (None:
-    without), for which `result` is that of `posterior`; `ax`, axes to draw on (None: new ones).
-    Returns: the axes.
-    Errors: ValueError where `labels` has another length, there is no such component, or `ellipses` is no probability;
-    TypeError for ellipses of scores alone.
+    Parameters
+    ----------
+    result : array_like of shape (N, K) or Dataset
+        Scores as `transform` returns them, or what `posterior` returns.
+    labels : array_like of shape (N,), optional
+        One per sample, None or NaN for none.
+    components : tuple of int, default (0, 1)
+        The two to draw, by position.
+    most_labels : int, default 10
+        How many labels get a colour, the most frequent first.
+    ellipses : float, optional
+        The probability of an ellipse around each sample, such as 0.5; for what `posterior` returns.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        A point for each sample.
+
+    Raises
+    ------
+    ValueError
+        Where `labels` has another length, there is no such component, or `ellipses` is no probability.
+    TypeError
+        For ellipses of scores alone.
     """
     values, names = _values(result)
     if not all(-values.shape[1] <= number < values.shape[1] for number in components):
@@ -60,10 +79,26 @@ def scores(
 def loadings(result: Any, component: int, *, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw the features with the largest loadings of one component.
 
-    Parameters: `result`, a fitted model or its `result_`; `component`, by position; `top`, how many features; `ax`,
-    axes to draw on (None: new ones).
-    Returns: the axes, the largest loading on top.
-    Errors: ValueError where there is no such component.
+    Parameters
+    ----------
+    result : fitted model or Dataset
+        A model, or its `result_`.
+    component : int
+        The component to draw, by position.
+    top : int, default 15
+        How many features.
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        The largest loading on top.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such component.
     """
     found = variable(dataset_of(result), "loadings")
     column, names = _column(found, component)

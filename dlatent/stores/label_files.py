@@ -36,13 +36,27 @@ MULTI = "Y"
 def read_labels(
     path: str | os.PathLike[str], column: str | None = None, *, missing_chunks: MissingChunks = "raise"
 ) -> npt.NDArray[Any]:
-    """Labels of all samples, as a vector (one label each) or a matrix (samples × outputs).
+    """Labels of all samples, as a vector (one label each) or a matrix (samples × targets).
 
-    Parameters: `path`, an ingested or AnnData store (a column of `obs`, or `obsm/Y`), or a .npy, .npz (key `y` or `Y`),
-    .csv or .tsv (with a header line) or .txt (one per line, nothing for unlabelled) file; `column`, the obs column, key
-    or column name, needed where there are several; `missing_chunks`, of a store, as for `dlatent.stores.open.open`.
-    Returns: numbers as stored; class names as text, or as objects with None where a sample is unlabelled.
-    Errors: DataError where there are no labels, or several and no `column`.
+    Parameters
+    ----------
+    path : path or URL
+        An ingested or AnnData store (a column of `obs`, or `obsm/Y`), or a .npy, .npz (key `y` or `Y`), .csv or .tsv
+        (with a header line) or .txt file (one per line, nothing for samples without label).
+    column : str, optional
+        The obs column, key or column name; needed where there are several.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        Of a store, as for `dlatent.stores.open.open`.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,) or (n_samples, n_targets)
+        Numbers as stored; class names as text, or as objects with None where a sample has no label.
+
+    Raises
+    ------
+    DataError
+        Where there are no labels, or several and no `column`.
     """
     location = os.fspath(path)
     if is_node(zarr_location(location)):

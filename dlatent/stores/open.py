@@ -52,17 +52,39 @@ def open(
 ) -> DataSource:
     """Open an samples × features matrix as row blocks that any process can load.
 
-    Parameters: `data`, one of numpy array, a list of rows or another object of which numpy makes an array, scipy.sparse
-    matrix of any format, dask.array, zarr.Array, Zarr group with a csr_matrix, AnnData (its X), path of an h5ad file,
-    path or fsspec URL of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their path inside
-    the store); `block_bytes`, wanted size of a loaded block in bytes (None: a sixteenth of the data, at least 1 MiB and
-    less than 32 MiB); `dims`, names of the two dimensions (None: those of the store, or "sample" and "feature");
-    `missing_chunks`, of a Zarr store: "raise" where a chunk is not there, "fill" where its writer leaves out chunks
-    that hold nothing but the fill value.
-    Returns: the source, or the one that was given; float32 and float64 values are kept, other numbers become float64
-    when a block is loaded.
-    Errors: DataError where the values cannot be used; StoreError where the path is no complete store that this version
-    can read.
+    Parameters
+    ----------
+    data : array, sparse matrix, Zarr array or group, AnnData, path or URL
+        numpy array, a list of rows or another object of which numpy makes an array; scipy.sparse matrix of any format;
+        dask.array; zarr.Array; Zarr group with a csr_matrix; AnnData (its X); path of an h5ad file; path or fsspec URL
+        of a Zarr store (v2 or v3; of an AnnData store `X` is opened, other matrices by their path inside the store).
+    block_bytes : int, optional
+        Wanted size of a loaded block in bytes; by default a sixteenth of the data, at least 1 MiB and less than 32 MiB.
+    dims : tuple of two str, optional
+        Names of the two dimensions; by default those of the store, or "sample" and "feature".
+    missing_chunks : {"raise", "fill"}, default "raise"
+        Of a Zarr store: "raise" where a chunk is not there, "fill" where its writer leaves out chunks that hold nothing
+        but the fill value.
+
+    Returns
+    -------
+    DataSource
+        The source, or the one that was given.  float32 and float64 values are kept, other numbers become float64 when a
+        block is loaded.
+
+    Raises
+    ------
+    DataError
+        Where the values cannot be used.
+    StoreError
+        Where the path is no complete store that this version can read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dlatent.stores.open import open
+    >>> open(np.ones((100, 3))).shape
+    (100, 3)
     """
     if block_bytes is not None and block_bytes < 1:
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")

@@ -27,11 +27,19 @@ def power_law_graph(
     """An undirected graph whose degrees follow a power law, P(degree) ~ degree^(−exponent) (Chung and Lu 2002).
 
     Both ends of an edge are drawn in proportion to a weight of each sample, (rank + 1)^(−1/(exponent − 1)); with
-    `groups`, the other end lies in the group of the first with probability `within`.
-    Parameters: `samples`, N; `edges`, the number of different edges between different samples; `exponent` as above;
-    `groups` (N,), numbers from 0; `random_state`, a seed.
-    Returns: the adjacency matrix A (N, N), symmetric, of ones, with a zero diagonal.
-    Errors: DataError where there is no room for so many edges.
+    `groups`, the other end lies in the group of the first with probability `within`.  Parameters are `samples`, N;
+    `edges`, the number of different edges between different samples; `exponent` as above; `groups` (N,), numbers from
+    0; `random_state`, a seed.
+
+    Returns
+    -------
+    csr_array of shape (N, N)
+        The adjacency matrix, symmetric, of ones, with a zero diagonal.
+
+    Raises
+    ------
+    DataError
+        Where there is no room for so many edges.
     """
     if not 2 * edges <= samples * (samples - 1) // 2:
         raise DataError(f"{edges:,} edges are more than half of all pairs of {samples:,} samples; ask for fewer")

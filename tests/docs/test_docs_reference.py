@@ -1,114 +1,231 @@
-"""The reference page says of every parameter what its signature says, as Sphinx renders it."""
+"""The reference has all that is public, says of every parameter what its signature says, and its examples run."""
 
 from __future__ import annotations
 
+import ast
+import doctest
 import importlib
-import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
 import pytest
 
-napoleon = pytest.importorskip("sphinx.ext.napoleon", reason="Sphinx comes with the tools of development")
+import dlatent
+from dlatent.estimators import docstrings, hyperparameters
+from dlatent.estimators.docstrings import SHARED, entries, parsed
+from dlatent.models import MODELS
 
 DOCS = Path(__file__).parents[2] / "docs"
-IMPLIED = frozenset({"self", "cls"})
-ELSEWHERE = re.compile(r"as in|as for|as `|those of|of the same name")
-"""What a docstring says where another one describes the parameters."""
+NEEDED = frozenset({"y", "graph"})
+"""Parameters that scikit-learn wants to have a default, and without which some models cannot be fitted."""
+LATER = frozenset({"classes_"})
+"""Attributes that a model has only after some fits."""
 
 
-def conf() -> ModuleType:
-    """The configuration of the documentation, which brings docstrings into the form that Sphinx reads."""
-    specification = importlib.util.spec_from_file_location("documentation_conf", DOCS / "conf.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+def listed() -> dict[str, Any]:
+    """The objects that have a page of the reference, by name."""
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    found = {}
+    for block in re.findall(r"^\.\. autosummary::\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        for name in re.findall(r"^   ([\w.]+)$", block, flags=re.MULTILINE):
+            module, _, last = f"dlatent.{name}".rpartition(".")
+            found[name] = getattr(importlib.import_module(module), last)
+    return found
 
 
-def resolved(dotted: str) -> Any:
-    """The object of a dotted name, by imports as far as they go."""
-    parts = dotted.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:end]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[end:]:
-            found = getattr(found, part)
-        return found
-    raise ImportError(dotted)
+PAGES = listed()
+MODEL_NAMES = {model.name for model in MODELS}
 
 
-def documented() -> Iterator[tuple[str, Any]]:
-    """Every class, function and public method of the page."""
-    page = (DOCS / "reference.md").read_text(encoding="utf-8")
-    for kind, name in re.findall(r"^\.\. auto(class|function|module|exception):: (\S+)", page, flags=re.MULTILINE):
-        found = resolved(name)
-        if kind == "module":
-            own = (value for key, value in vars(found).items() if not key.startswith("_"))
-            for member in own:
-                inside = getattr(member, "__module__", "").startswith(name)
-                if inside and (inspect.isfunction(member) or inspect.isclass(member)):
-                    yield from described(f"{name}.{member.__name__}", member)
-        else:
-            yield from described(name, found)
+def public_methods(name: str) -> Iterator[tuple[str, Any]]:
+    for key, member in inspect.getmembers(PAGES[name], inspect.isfunction):
+        if not key.startswith("_") and member.__module__.startswith("dlatent"):
+            yield f"{name}.{key}", member
 
 
-def described(name: str, found: Any) -> Iterator[tuple[str, Any]]:
-    yield name, found
-    if inspect.isclass(found):
-        for key, member in inspect.getmembers(found, inspect.isfunction):
-            if not key.startswith("_") and member.__module__.startswith("dlatent"):
-                yield f"{name}.{key}", member
+DESCRIBED = dict(PAGES) | {key: own for name in PAGES if name in dlatent.__all__ for key, own in public_methods(name)}
 
 
-def parameters(found: Any) -> set[str]:
-    """The names in the signature."""
-    return set(inspect.signature(found).parameters) - IMPLIED
+def test_the_reference_has_all_that_is_public() -> None:
+    errors = {name for name in dlatent.__all__ if name.endswith(("Error", "Warning"))}
+    assert set(dlatent.__all__) - errors == {name for name in PAGES if "." not in name}
+    assert set(PAGES) > MODEL_NAMES
+    page = (DOCS / "reference_errors.md").read_text(encoding="utf-8")
+    for name in errors:
+        assert getattr(dlatent, name).__module__ == "dlatent.errors" or f"dlatent.{name}" in page
 
 
-def rendered(docstring: str) -> tuple[list[str], list[str]]:
-    """The lines that Sphinx gets of a docstring, and the names of its parameters."""
-    lines = inspect.cleandoc(docstring).splitlines()
-    conf().describe_entries(None, "class", "", None, None, lines)
-    # Else attributes come as directives of their own.
-    configuration = napoleon.Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
-    lines = napoleon.NumpyDocstring(lines, configuration, what="class").lines()
-    fields = [found[1] for line in lines if (found := re.match(r":param ([^:]*):", line))]
-    return lines, [name.strip() for field in fields for name in field.replace("\\", "").split(",")]
+def complaints(found: Any) -> Iterator[str]:
+    """What the section of parameters says otherwise than the signature."""
+    sections = parsed(found.__doc__ or "")
+    signature = inspect.signature(found).parameters
+    own = entries(sections.get("Parameters", ""))
+    wanted = {name: parameter for name, parameter in signature.items() if name not in ("self", "cls")}
+    values = inspect.isclass(found) and found.__name__ not in dlatent.__all__
+    if values and not own:  # a value whose fields its summary tells
+        return
+    yield from (f"{name} is not described" for name in wanted if name not in own)
+    yield from (f"{name} is no parameter" for name in own if name not in wanted)
+    yield from (f"{a} stands before {b}" for a, b in zip(own, wanted, strict=False) if a != b)
+    for name, entry in own.items():
+        header, _, text = entry.partition("\n")
+        if not re.fullmatch(r"\**[\w*]+ : \S.*", header) or not text.strip():
+            yield f"{name} has no type, or no description: {entry!r}"
+        elif not (values or name in NEEDED) and name in wanted and not says_default(header, wanted[name].default):
+            yield f"{name} has the default {wanted[name].default!r}, which {header!r} does not say"
 
 
-OBJECTS = dict(documented())
+def says_default(header: str, default: Any) -> bool:
+    if default is inspect.Parameter.empty:
+        return "default" not in header
+    if default is None or default == ():
+        return header.endswith("optional")
+    said = re.search(r", default (.+)$", header)
+    return said is not None and ast.literal_eval(said[1]) == default
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", DESCRIBED)
 def test_parameters_are_those_of_the_signature(name: str) -> None:
-    found = OBJECTS[name]
-    docstring = inspect.getdoc(found) or ""
-    if re.search(r"^Parameters\n-+$", docstring, flags=re.MULTILINE):
-        _, names = rendered(docstring)
-        assert set(names) == parameters(found), f"{name}: {set(names) ^ parameters(found)}"
+    kind, _, method = name.partition(".")
+    # A bar has the methods of a callback, which says what they are given.
+    found = getattr(dlatent.Callback, method, DESCRIBED[name]) if kind == "ProgressBar" else DESCRIBED[name]
+    assert not list(complaints(found)), f"{name}: {list(complaints(found))}"
+
+
+def test_complaints_are_made() -> None:
+    def function(first: int, second: str = "a", third: None = None) -> None:
+        """Nothing.
+
+        Parameters
+        ----------
+        first : int
+            A number.
+        second : str, default "b"
+            A text.
+        fourth : int
+            Too many.
+        """
+
+    found = list(complaints(function))
+    assert len(found) == 4
+    assert "third is not described" in found
+    assert "fourth is no parameter" in found
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_results_are_described(name: str) -> None:
+    found = DESCRIBED[name]
+    if not inspect.isclass(found) and inspect.signature(found).return_annotation != "None":
+        assert parsed(found.__doc__).get("Returns"), f"{name} says nothing of what it returns"
+
+
+@pytest.mark.parametrize("name", sorted(MODEL_NAMES))
+def test_choices_are_those_of_the_type(name: str) -> None:
+    own = entries(parsed(PAGES[name].__doc__)["Parameters"])
+    for field in fields(PAGES[name]):
+        hint = vars(hyperparameters).get(str(field.type))
+        if get_origin(hint) is Literal:
+            said = re.search(r" : \{(.*?)\}", own[field.name])
+            assert said, f"{field.name} does not name its choices"
+            choices = ast.literal_eval(f"[{said[1]}]")
+            assert set(choices) <= set(get_args(hint))
+            # Of the solvers of PPCA, factor analysis has some.
+            assert len(choices) == len(get_args(hint)) or (name, field.name) == ("FactorAnalysis", "solver")
+
+
+def test_every_shared_description_is_used() -> None:
+    texts = [inspect.getdoc(found) or "" for found in DESCRIBED.values()]
+    for name, entry in SHARED.items():
+        assert any(entry in text for text in texts), name
+
+
+WITH_EXAMPLES = sorted(name for name in PAGES if name in dlatent.__all__)
+
+
+def run_example(name: str) -> dict[str, Any]:
+    """Run the examples of an object, and return the variables that they leave."""
+    text, names = parsed(PAGES[name].__doc__).get("Examples", ""), dict[str, Any]()
+    test = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    assert test.examples, f"{name} has no example"
+    runner = doctest.DocTestRunner(verbose=False)
+    said: list[str] = []
+    runner.run(test, out=said.append, clear_globs=False)
+    assert not runner.failures, "".join(said)
+    return names | test.globs
+
+
+@pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_run_and_attributes_are_those_of_the_model(name: str) -> None:
+    left = run_example(name)
+    if name not in MODEL_NAMES:
         return
-    prose = re.search(
-        r"Parameters: (.*?)(?=\n\n|\n(?:Returns|Errors|Raises|Law|Laws|Source|Yields):|\Z)", docstring, flags=re.DOTALL
+    model, own = left["model"], entries(parsed(PAGES[name].__doc__)["Attributes"])
+    properties = {key for key, member in inspect.getmembers(type(model)) if isinstance(member, property)}
+    found = {key for key in {*vars(model), *properties} if key.endswith("_") and not key.startswith("_")}
+    assert set(own) - LATER == found - LATER
+    for key, entry in own.items():
+        if hasattr(model, key):
+            assert has_said_shape(getattr(model, key), entry.partition("\n")[0]), f"{name}.{key}: {entry}"
+
+
+def has_said_shape(value: Any, header: str) -> bool:
+    """Whether a value is of the kind that a docstring says, and an array has as many dimensions."""
+    if " : dict" in header:
+        return isinstance(value, dict)
+    if " : ndarray of" not in header:
+        return not isinstance(value, np.ndarray)
+    shapes = re.findall(r"\(([^()]*)\)", header)
+    return isinstance(value, np.ndarray) and (
+        not shapes or value.ndim in {len(shape.strip(",").split(",")) for shape in shapes}
     )
-    if prose is None:
-        return
-    text = " ".join(prose[1].split())
-    headed = {word for part in text.split(";") for word in leading(part)}
-    assert headed <= parameters(found), f"{name} describes {headed - parameters(found)}, which it does not have"
-    silent = {word for word in parameters(found) if not re.search(rf"`{word}`", docstring)}
-    if not ELSEWHERE.search(docstring):
-        assert not silent, f"{name} says nothing of {silent}"
 
 
-def leading(part: str) -> list[str]:
-    """The names in code that a part of a sentence begins with: "`X` (N, D)", "`a`, `b` as in …"."""
-    found = re.match(r"\s*((?:`\w+`(?:,| and)? ?)+)", part)
-    return re.findall(r"`(\w+)`", found[1]) if found else []
+def test_what_a_class_says_itself_goes_before_what_its_bases_say() -> None:
+    class Base:
+        """A base.
+
+        Attributes
+        ----------
+        one_ : int
+            Of the base.
+        two_ : int
+            Of the base.
+        """
+
+    class Own(Base):
+        """A class.
+
+        Attributes
+        ----------
+        two_ : int
+            Of its own.
+
+        Examples
+        --------
+        >>> 1
+        1
+        """
+
+        def method(self, X: Any, other: int = 1) -> None:
+            """Does something.
+
+            Parameters
+            ----------
+            other : int, default 1
+                A number.
+            """
+
+    Base.__module__ = Own.__module__ = "dlatent.example"
+    docstrings.describe_class(Own)
+    assert list(parsed(Own.__doc__ or "")) == ["", "Attributes", "Examples"]
+    assert entries(parsed(Own.__doc__ or "")["Attributes"]) == {
+        "two_": "two_ : int\n    Of its own.",
+        "one_": "one_ : int\n    Of the base.",
+    }
+    assert list(entries(parsed(Own.method.__doc__ or "")["Parameters"])) == ["X", "other"]

@@ -85,15 +85,39 @@ def ingest_graph(
 
     Parameters
     ----------
-    source, samples, direction, ids, weights, missing_chunks : as for `open_graph`.
-    out : path or fsspec URL of the new store.
-    data : the data that the graph belongs to, anything that can be fitted; says N and the labels of the samples.
-    most_pairs : common neighbours are refused where they would visit more pairs of samples than this,
-        Σ in-degree² + Σ out-degree², because a sample with many edges joins all its neighbours with each other.
-    overwrite : replace a store at the destination, once the new one is complete.
+    source : sparse matrix, array or table of edges, networkx graph, Zarr group, path or URL
+        As `graph` of `open_graph`.
+    out : path or URL
+        The new store.
+    samples : int, optional
+        N, the number of rows of the data.
+    data : optional
+        The data that the graph belongs to, anything that can be fitted; says N and the labels of the samples.
+    direction : {"symmetrise", "undirected", "common_neighbours"}, optional
+        As for `open_graph`.
+    ids : array of shape (n_samples,), optional
+        As for `open_graph`.
+    weights : array of shape (m,), optional
+        As for `open_graph`.
+    most_pairs : int, default 1000000000
+        Common neighbours are refused where they would visit more pairs of samples than this, Σ in-degree² + Σ
+        out-degree², because a sample with many edges joins all its neighbours with each other.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        As for `open_graph`.
+    overwrite : bool, default False
+        Replace a store at the destination, once the new one is complete.
 
-    Returns: the report.
-    Errors: those of `open_graph`; StoreError where the destination cannot be written.
+    Returns
+    -------
+    GraphReport
+        What was written.
+
+    Raises
+    ------
+    DataError
+        As `open_graph`.
+    StoreError
+        Where the destination cannot be written.
     """
     started = time.perf_counter()
     check_direction(direction)

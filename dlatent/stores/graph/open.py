@@ -50,27 +50,49 @@ def open_graph(
 
     Parameters
     ----------
-    graph : scipy.sparse matrix of any format or Dask array (N, N); array or pandas table of edges, (m, 2) or (m, 3)
-        with weights in the third column; networkx graph; Zarr group with a csr_matrix, or the path or URL of one (of an
+    graph : sparse matrix, array or table of edges, networkx graph, Zarr group, path or URL
+        scipy.sparse matrix of any format or Dask array (N, N); array or pandas table of edges, (m, 2) or (m, 3) with
+        weights in the third column; networkx graph; Zarr group with a csr_matrix, or the path or URL of one (of an
         AnnData store, the matrix in `obsp`); path of a .npz file (scipy.sparse, or an array `edges` of positions, and
         `directed`), or of a .csv, .tsv or .parquet file (columns: from, to, weight); `Graph`, which passes through.
-    samples : N, the number of rows of the data.
-    direction : what becomes of the direction of edges.  None: each edge must be there both ways, with one weight;
-        undirected networkx graphs and npz files with `directed` false are taken as such.  "symmetrise": an edge
-        either way joins both, weights of both ways are added (1 for unweighted edges).  "common_neighbours": two
-        samples that point to a common third one, or to which one points, are joined with weight 1, and the edges
-        themselves are left out.  "undirected": each edge is there in one of its orders, or in both with one weight.
-    weights : (m,) weights of an array or table of edges.  A list without weights is unweighted: repeated edges count
-        once; weights of repeated edges are added.  A matrix is unweighted where all of its entries are 1.
-    ids : (N,) labels of the samples, by which lists and networkx graphs name them; without, they are named by
-        position from 0.  Rows of matrices and positions in npz files are taken as they are.
-    missing_chunks : of a Zarr store, as for `dlatent.stores.open.open`.
-    origin : where the samples lay before rows of the data were dropped or reordered (`source.labels.origin`);
-        positions in lists are then those before.
+    samples : int, optional
+        N, the number of rows of the data.
+    direction : {"symmetrise", "undirected", "common_neighbours"}, optional
+        What becomes of the direction of edges.  By default each edge must be there both ways, with one weight;
+        undirected networkx graphs and npz files with `directed` false are taken as such.  "symmetrise": an edge either
+        way joins both, weights of both ways are added (1 for unweighted edges).  "common_neighbours": two samples that
+        point to a common third one, or to which one points, are joined with weight 1, and the edges themselves are left
+        out.  "undirected": each edge is there in one of its orders, or in both with one weight.
+    weights : array of shape (m,), optional
+        Weights of an array or table of edges.  A list without weights is unweighted: repeated edges count once; weights
+        of repeated edges are added.  A matrix is unweighted where all of its entries are 1.
+    ids : array of shape (n_samples,), optional
+        Labels of the samples, by which lists and networkx graphs name them; without, they are named by position from 0.
+        Rows of matrices and positions in npz files are taken as they are.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        Of a Zarr store, as for `dlatent.stores.open.open`.
+    origin : optional
+        Where the samples lay before rows of the data were dropped or reordered (`source.labels.origin`); positions in
+        lists are then those before.
 
-    Returns: A, symmetric, finite and not negative, its diagonal zero; `notes` says what was dropped or merged.
-    Errors: DataError naming the row and value of an unknown sample, a weight that is no weight, an edge without its
-    counterpart, or N of the graph where it is not that of the data; StoreError for what is no readable store.
+    Returns
+    -------
+    Graph
+        A, symmetric, finite and not negative, its diagonal zero; `notes` says what was dropped or merged.
+
+    Raises
+    ------
+    DataError
+        Naming the row and value of an unknown sample, a weight that is no weight, an edge without its counterpart, or N
+        of the graph where it is not that of the data.
+    StoreError
+        For what is no readable store.
+
+    Examples
+    --------
+    >>> from dlatent.stores.graph import open_graph
+    >>> open_graph([[0, 1], [1, 2]], samples=3, direction="undirected").entries
+    4
     """
     check_direction(direction)
     if isinstance(graph, Graph):

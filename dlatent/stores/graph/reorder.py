@@ -64,16 +64,35 @@ def reorder(
 
     Parameters
     ----------
-    data : anything that can be fitted.  Of an AnnData store, which `ingest` writes, labels and targets of the
-        samples come along; rows without labels are named by the position at which they lay before.
-    edges : a graph as for `open_graph`, which is held in memory; its samples are named by the labels of the data.
-    out_data, out_graph : paths or fsspec URLs of the new stores.
-    method : "rcm", reverse Cuthill-McKee.
-    direction, missing_chunks : as for `open_graph`.
-    overwrite : replace stores at the destinations, once the new ones are complete.
+    data : array, sparse matrix, Zarr array or group, AnnData, path or URL
+        Anything that can be fitted.  Of an AnnData store, which `ingest` writes, labels and targets of the samples come
+        along; rows without labels are named by the position at which they lay before.
+    graph : sparse matrix, array or table of edges, networkx graph, Zarr group, path or URL
+        As for `open_graph`; it is held in memory.  Its samples are named by the labels of the data.
+    out_data : path or URL
+        The new store of the data.
+    out_graph : path or URL
+        The new store of the graph.
+    method : {"rcm"}, default "rcm"
+        Reverse Cuthill-McKee.
+    direction : {"symmetrise", "undirected", "common_neighbours"}, optional
+        As for `open_graph`.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        As for `open_graph`.
+    overwrite : bool, default False
+        Replace stores at the destinations, once the new ones are complete.
 
-    Returns: the report.
-    Errors: those of `open` and `open_graph`; StoreError where a destination cannot be written.
+    Returns
+    -------
+    ReorderReport
+        What was written.
+
+    Raises
+    ------
+    DataError
+        As `open` and `open_graph`.
+    StoreError
+        Where a destination cannot be written.
     """
     started = time.perf_counter()
     if method != "rcm":

@@ -81,29 +81,57 @@ def ingest(
 
     Parameters
     ----------
-    source : a file, or several svmlight, CSV or Parquet files that continue one another.
-    destination : path or fsspec URL of the new store.
-    format : one of `FORMATS`; None goes by the extension.
-    weighting : "tfidf" multiplies counts by ln((1 + N) / (1 + df)) + 1, as scikit-learn does.
-    unit_norm : scale each row to Euclidean length 1.
-    zero_rows : with either of these, whether a row of zeros is an error, kept, or dropped with its label.
-    block_bytes : size in bytes of a chunk of dense rows, and of what is read at once.
-    dtype : of the stored values; None keeps that of the file (sparse values become floats).
-    labels : a column (CSV, Parquet: or several columns as outputs), obs column, npz key, a file of labels for all
-        rows, or, for svmlight, a .qrels file of topics by document number.
-    features : columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
-    ids : column (CSV, Parquet) or npz key with the names of the rows.
-    index_base : number of the first feature in svmlight files; "auto" looks for an index 0.
-    missing : "nan" keeps missing values of dense data (empty fields, NaN) as NaN, for models with missing="nan".
-    missing_chunks : of Zarr stores, as for `dlatent.stores.open.open`.
-    max_features : largest number of features that a file may name or announce, unless `features` says their number.
-    max_line_bytes : largest length in bytes of a line of text.
-    max_expansion : how many times its own size a file may unpack to (up to 256 MiB are always unpacked).
-    overwrite : replace a store at the destination, once the new one is complete.
-    progress : called after every batch with bytes done, bytes in all (None: unknown) and rows done.
+    source : path, URL or sequence of them
+        A file, or several svmlight, CSV or Parquet files that continue one another.
+    destination : path or URL
+        The new store.
+    format : str, optional
+        One of `FORMATS`; by default the extension tells.
+    weighting : {"none", "tfidf"}, default "none"
+        "tfidf" multiplies counts by ln((1 + N) / (1 + df)) + 1, as scikit-learn does.
+    unit_norm : bool, default False
+        Scale each row to Euclidean length 1.
+    zero_rows : {"error", "keep", "drop"}, default "error"
+        With either of these: whether a row of zeros is an error, kept, or dropped with its label.
+    block_bytes : int, default 33554432
+        Size in bytes of a chunk of dense rows, and of what is read at once.
+    dtype : {"float32", "float64"}, optional
+        Of the stored values; by default that of the file (sparse values become floats).
+    labels : str, path, URL or sequence of str, optional
+        A column (CSV, Parquet: or several columns as targets), obs column, npz key, a file of labels for all rows, or,
+        for svmlight, a .qrels file of topics by document number.
+    features : str, path, URL, sequence of str or int, optional
+        Columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
+    ids : str, optional
+        Column (CSV, Parquet) or npz key with the names of the rows.
+    index_base : {"auto", 0, 1}, default "auto"
+        Number of the first feature in svmlight files; "auto" looks for an index 0.
+    missing : {"raise", "nan"}, default "raise"
+        "nan" keeps missing values of dense data (empty fields, NaN) as NaN, for models with `missing="nan"`.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        Of Zarr stores, as for `dlatent.stores.open.open`.
+    max_features : int, default 10000000
+        Largest number of features that a file may name or announce, unless `features` says their number.
+    max_line_bytes : int, default 67108864
+        Largest length in bytes of a line of text.
+    max_expansion : int, default 200
+        How many times its own size a file may unpack to (up to 256 MiB are always unpacked).
+    overwrite : bool, default False
+        Replace a store at the destination, once the new one is complete.
+    progress : callable, optional
+        Called after every batch with bytes done, bytes in all (None: unknown) and rows done.
 
-    Returns: the report.
-    Errors: DataError with file and line, row or column; StoreError where the destination cannot be written.
+    Returns
+    -------
+    IngestReport
+        What was done.
+
+    Raises
+    ------
+    DataError
+        Naming file and line, row or column.
+    StoreError
+        Where the destination cannot be written.
     """
     started = time.perf_counter()
     _check_options(weighting, zero_rows, block_bytes, dtype, index_base, missing)

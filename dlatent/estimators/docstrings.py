@@ -1,0 +1,124 @@
+"""Docstrings without repetition: what a class or a method does not describe, it takes from where it is described.
+
+A section of a docstring has the form of numpydoc.  A parameter that means the same in many methods is described in
+`SHARED`; a hyperparameter or a fitted attribute with the class that brings it.  What a docstring says itself goes
+first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from inspect import cleandoc, isfunction, signature
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+SECTIONS = ("Parameters", "Attributes", "Returns", "Raises", "Warns", "See Also", "Notes", "References", "Examples")
+HEADING = re.compile(rf"^({'|'.join(SECTIONS)})\n-+\n", flags=re.MULTILINE)
+
+
+def parsed(text: str) -> dict[str, str]:
+    """The sections of a docstring by their titles; what stands before them has none."""
+    first, *rest = HEADING.split(cleandoc(text))
+    return {"": first.strip()} | {title: body.strip("\n") for title, body in zip(rest[::2], rest[1::2], strict=True)}
+
+
+def entries(section: str) -> dict[str, str]:
+    """The entries of a section by their names; several names may share one."""
+    found = dict[str, str]()
+    for entry in re.split(r"\n+(?=\S)", section):
+        names, _, _ = entry.partition(" :")
+        found |= {name.strip(" *"): entry for name in names.split(",")} if entry else {}
+    return found
+
+
+def completed(text: str, wanted: Mapping[str, Iterable[str]], known: Mapping[str, Mapping[str, str]]) -> str:
+    """A docstring whose sections have all the wanted entries, in their order, as far as they are known."""
+    found = parsed(text)
+    for title, names in wanted.items():
+        own = entries(found.get(title, ""))
+        lines = [own.get(name) or known[title].get(name, "") for name in names]
+        found[title] = "\n".join(dict.fromkeys(line for line in lines if line))
+    ordered = [found[""], *(f"{title}\n{'-' * len(title)}\n{found[title]}" for title in SECTIONS if found.get(title))]
+    return "\n\n".join(ordered) + "\n"
+
+
+def described(function: F) -> F:
+    """The same function with a docstring that describes all of its parameters."""
+    if function.__doc__:
+        names = [name for name in signature(function).parameters if name != "self"]
+        function.__doc__ = completed(function.__doc__, {"Parameters": names}, {"Parameters": SHARED})
+    return function
+
+
+def describe_class(cls: Any) -> None:
+    """Complete the docstrings of a class and of its own methods by those of its bases, and by `SHARED`."""
+    for name, member in vars(cls).items():
+        if isfunction(member) and not name.startswith("_"):
+            described(member)
+    if not cls.__doc__:
+        return
+    cls._own_docstring = cls.__doc__
+    known: dict[str, dict[str, str]] = {"Parameters": {}, "Attributes": {}}
+    for base in cls.__mro__:
+        text = vars(base).get("_own_docstring", base.__doc__) if base.__module__.startswith("dlatent.") else None
+        sections = parsed(text or "")
+        for title, found in known.items():
+            for name, entry in entries(sections.get(title, "")).items():
+                found.setdefault(name, entry)  # the nearest class knows best
+    wanted = {"Parameters": signature(cls).parameters, "Attributes": known["Attributes"]}
+    cls.__doc__ = completed(cls.__doc__, wanted, known)
+
+
+SHARED = entries(
+    cleandoc("""
+    X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features)
+        The data, of any kind that `dlatent.stores.open.open` takes: numpy, scipy.sparse, Dask, xarray, pandas, polars,
+        AnnData, Zarr, or the place of a Zarr store.
+    y : optional
+        Ignored; scikit-learn's tools pass it.
+    Z : array or xarray.DataArray of shape (n_samples, n_components)
+        Scores, as `transform` gives them.
+    views : mapping, list or xarray.Dataset
+        The data of each view, by name or in order, each of shape (n_samples of the view, n_features of the view) and of
+        any kind that `dlatent.stores.open.open` takes.  The variables of a Dataset are views.  A view with more than
+        two dimensions has its samples along the dimension `on`.
+    correspondence : array, data frame or xarray.DataArray, optional
+        Which rows are one sample: pairs of rows (m, 2) of two views, or a table (m, n_views) with a row of each view,
+        −1 where the sample lacks it.  Rows that do not occur are samples of one view.
+    on : str or mapping, optional
+        Instead of `correspondence`: the name of labels that the views share (an xarray coordinate, an index or a
+        column), or the labels of each view.
+    graph : sparse matrix, networkx graph, path or URL
+        Edges between the samples, what `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse
+        adjacency matrix (n_samples, n_samples), a Zarr store of one, a networkx graph.
+    labelled : array of bool of shape (n_samples,), optional
+        Which rows have targets; another way to say it than by NaN, None or −1 in `y`.
+    dim : str, optional
+        Of xarray data with any number of dimensions the one that the samples lie along.  All cells of the others are
+        features, but for those without a value in any sample.
+    weights : xarray.DataArray, optional
+        Weights of the features, over some of the dimensions beside `dim`.  The model sees features times the square
+        root of their weight; results are given without.
+    client : distributed.Client or "serial", optional
+        Where to compute.  By default on the active client, else on the threads of this process; "serial" is one task
+        after the other.
+    callbacks : sequence of Callback, optional
+        Hear how the fit goes on.
+    checkpoint : path or URL, optional
+        Directory that gets the result of every pass.  It stays until you remove it.
+    resume : bool, default False
+        Go on from where an interrupted call with the same arguments has stopped.  The result is the same to the last
+        bit.
+    out : path or URL, optional
+        A Zarr store to write the result to, instead of memory.
+    overwrite : bool, default False
+        Replace the store `out` if there is one.
+    n_samples : int, default 1
+        How many to draw.
+    random_state : int or numpy.random.Generator, optional
+        Seed; by default every call draws anew.
+    return_variance : bool, default False
+        Return the variance, too.
+    """)
+)
