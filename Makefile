@@ -132,7 +132,7 @@ ifeq ($(OFFLINE),)
 endif
 
 clean:
-	rm -rf $(VENV) $(LOWEST) docs/_build docs/reference demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) docs/_build docs/reference docs/tutorials demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(DEMO_READY): $(MADE) requirements/demo.txt pyproject.toml
 	@echo "==> Installing dlatent and requirements/demo.txt into $(VENV) (half a minute to a few minutes, once)"

@@ -1,12 +1,16 @@
 """Sphinx builds the documentation from this file: `make docs`, without the network and with warnings as errors."""
 
+import base64
+import json
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
@@ -61,6 +65,34 @@ def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: b
     return True if isinstance(home, str) and home.split(".")[0] != "dlatent" else None
 
 
+def write_tutorials(app: Sphinx, config: Config) -> None:
+    """Write the notebooks of examples/ as pages, with what they printed and drew when they were run last."""
+    folder = Path(app.srcdir, "tutorials")
+    folder.mkdir(exist_ok=True)
+    for notebook in Path(app.srcdir).parent.glob("examples/*.ipynb"):
+        drawn = 0
+        text = f"<!-- Written by conf.py from examples/{notebook.name}. -->\n\n"
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            text += source + "\n\n" if cell["cell_type"] == "markdown" else f"```python\n{source}\n```\n\n"
+            for output in cell.get("outputs", []):
+                data = output.get("data", {})
+                said = "".join(output.get("text", [] if "image/png" in data else data.get("text/plain", [])))
+                text += f"```text\n{said.rstrip()}\n```\n\n" if said.strip() else ""
+                if "image/png" in data:
+                    drawn += 1
+                    picture = folder / f"{notebook.stem}_{drawn}.png"
+                    replace(picture, base64.b64decode(data["image/png"]))
+                    text += f"![what the cell above draws]({picture.name})\n\n"
+        replace(folder / f"{notebook.stem}.md", text.encode())
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file whose content has changed; others keep their time, so that Sphinx does not read them again."""
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)
+
+
 class ResultVariables(SphinxDirective):
     """A table of the variables that a stored result may have, from the registry that checks them."""
 
@@ -78,4 +110,5 @@ def setup(app: Sphinx) -> None:
     """Sphinx calls this once, before it reads the pages."""
     app.add_directive("result-variables", ResultVariables)
     app.add_html_math_renderer("mathml", inline_renderers=(visit_math, None), block_renderers=(visit_math, None))
+    app.connect("config-inited", write_tutorials)
     app.connect("autodoc-skip-member", skip_foreign_members)

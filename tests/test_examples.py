@@ -37,6 +37,16 @@ def test_the_table_has_every_notebook() -> None:
     assert {f"{name}.ipynb" for name in re.findall(r"\((\w+)\.ipynb\)", table)} == {path.name for path in NOTEBOOKS}
 
 
+def test_the_documentation_shows_every_notebook_under_its_title() -> None:
+    page = (EXAMPLES.parent / "docs" / "tutorials.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^## \[(.+)\]\(tutorials/(\w+)\.md\)$", page, flags=re.MULTILINE))
+    titles = [json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"][0] for path in NOTEBOOKS]
+    assert shown == {title.removeprefix("# ").strip(): path.stem for title, path in zip(titles, NOTEBOOKS, strict=True)}
+    for name, number in re.findall(r"\(tutorials/(\w+)_(\d)\.png\)", page):
+        drawn = [one for one in outputs(EXAMPLES / f"{name}.ipynb") if "image/png" in one.get("data", {})]
+        assert int(number) <= len(drawn)
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_cell_has_run_once_and_in_order(notebook: Path) -> None:
     cells = code(notebook)

@@ -1,4 +1,4 @@
-"""Every example of the how-to and model pages runs, in the order of its page, in an empty folder.
+"""Every example of the first steps, the how-to and the model pages runs, in the order of its page, in an empty folder.
 
 A page is a session: its `python` blocks share their variables, and the commands `dlatent ...` of its `bash` blocks find
 the files that earlier blocks have written.  A comment `# exit status N` says how a command ends where that is not 0.
@@ -21,7 +21,7 @@ import pytest
 from dlatent.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted([*DOCS.glob("howto/*.md"), *DOCS.glob("models/*.md")])
+PAGES = sorted([DOCS / "start.md", *DOCS.glob("howto/*.md"), *DOCS.glob("models/*.md")])
 RUN_BY_HAND = frozenset({"make", "python", ".", "dask", "export", "sbatch"})
 """First words of commands that set up a machine; they are shown and not run here."""
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if "_build" not in path.parts
+    if not {"_build", "tutorials"} & set(path.parts)  # what is built
 }
 
 
