@@ -142,7 +142,7 @@ class AxisLabels:
 
 @dataclass(frozen=True)
 class DataSource:
-    """An samples × features matrix behind the door: its shape and the sources of its row blocks.
+    """A matrix of samples × features: its shape, and the row blocks that any process can load.
 
     `key` identifies this opening of the data to the caches; `nnz` is the number of stored entries of sparse data (None
     for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array"); `decoding` are the
@@ -182,7 +182,7 @@ class GraphRows(Protocol):
 
 @dataclass(frozen=True)
 class Graph:
-    """An undirected graph of N samples behind the door: A (N, N), symmetric, weights not negative, diagonal zero.
+    """An undirected graph of N samples: A (N, N), symmetric, weights not negative, diagonal zero.
 
     `entries` is the number of stored entries of A, two for each edge; `key` identifies this opening to the caches;
     `description` names the input in messages; `notes` says what opening it did, one sentence each ("3 self-loops were

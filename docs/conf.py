@@ -24,8 +24,8 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}  # autosummary w
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates"]
 
-myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
+myst_fence_as_directive = {"math"}  # as GitHub writes formulas, too
 
 # Docstrings put code in single backticks, as the pages in Markdown do; names of public objects become links.
 default_role = "py:obj"

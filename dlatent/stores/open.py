@@ -50,7 +50,7 @@ def open(
     dims: tuple[str, str] | None = None,
     missing_chunks: MissingChunks = "raise",
 ) -> DataSource:
-    """Open an samples × features matrix as row blocks that any process can load.
+    """Open a matrix of samples × features as row blocks that any process can load.
 
     Parameters
     ----------

@@ -107,6 +107,16 @@ def test_a_failing_example_fails(tmp_path: Path, capsys: pytest.CaptureFixture[s
         run_commands(bash, page, capsys)
 
 
+def test_every_command_is_in_the_table() -> None:
+    from dlatent.cli.main import parser
+
+    listed = re.findall(r"^    ([a-z-]+)(?: {2,}|$)", parser().format_help(), flags=re.MULTILINE)
+    assert len(listed) > 10
+    page = (DOCS / "howto" / "command_line.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `dlatent ([\w-]+)` \|", page, flags=re.MULTILINE))
+    assert documented == set(listed)
+
+
 def test_exit_statuses_of_the_command_line_are_documented() -> None:
     from dlatent.cli import status
 

@@ -193,10 +193,11 @@ def test_the_distributions_of_supervised_ppca_are_those_of_the_page(kind: str) -
     """The page's formulas beside conditional distributions of the dense joint normal of its model."""
     page = PAGES["docs/models/supervised.md"]
     for formula in (
-        "ε_y ~ N(0, σ_y² VVᵀ)",
-        "z | x     ~ N( M_x⁻¹ W_xᵀ(x − μ_x)/σ_x²,  M_x⁻¹ )",
-        "z | x, y  ~ N( M⁻¹ [W_xᵀ(x − μ_x)/σ_x² + W_yᵀ(y − μ_y)/σ_y²],  M⁻¹ )",
-        "y | x     ~ N( μ_y + W_y E[z|x],  W_y M_x⁻¹ W_yᵀ + σ_y² VVᵀ )",
+        r"\varepsilon_y &\sim N(0, \sigma_y^2 V V^\top)",
+        r"z \mid x &\sim N\left(M_x^{-1} W_x^\top (x - \mu_x) / \sigma_x^2, \; M_x^{-1}\right)",
+        r"M^{-1} \left[W_x^\top (x - \mu_x) / \sigma_x^2 + W_y^\top (y - \mu_y) / \sigma_y^2\right], \; M^{-1}",
+        r"y \mid x &\sim N\left(\mu_y + W_y E[z \mid x], \; W_y M_x^{-1} W_y^\top + \sigma_y^2 V V^\top\right)",
+        r"M_x &= I + W_x^\top W_x / \sigma_x^2, \qquad M = M_x + W_y^\top W_y / \sigma_y^2",
     ):
         assert formula in page, f"another formula is printed than is tested: {formula}"
     rng = np.random.default_rng(1)
