@@ -35,7 +35,14 @@ class DlatentError(Exception):
 
 
 class DataError(DlatentError, ValueError):
-    """The data, labels or a store cannot be used as given; the text names the place and the way out."""
+    """The data, labels or a store cannot be used as given; the text names the place and the way out.
+
+    `column` is the number of the feature that the text names, where it names one.
+    """
+
+    def __init__(self, *args: object, column: int | None = None) -> None:
+        super().__init__(*args)
+        self.column = column
 
 
 class DataTypeError(DataError, TypeError):

@@ -31,7 +31,14 @@ from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.facts import Facts, component_facts, noise_facts, total_variance
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
-from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, restored_grid, spread_all
+from dlatent.estimators.grid import (
+    cells_named,
+    feature_words,
+    grid_attributes,
+    grid_variables,
+    restored_grid,
+    spread_all,
+)
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
 from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
 from dlatent.estimators.inputs import PathLike, ScoresLike, Seed
@@ -255,6 +262,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             ExitStack() as opened,
             pinned(),
             sound_algebra(),
+            cells_named(given.source.labels.grid),
         ):
             task = self._task(session, given)
             plan = self._planned(task, session)

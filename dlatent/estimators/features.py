@@ -117,7 +117,8 @@ class KnownFeatures:
             mend = "make them NaN if they are missing, or correct them"
         raise DataError(
             f"{place}{row}, column {bad.column} is {bad.value}, and {bad.all} entries of {among} "
-            f"{'are infinite' if self.holes else 'are NaN or infinite'}; {mend}"
+            f"{'are infinite' if self.holes else 'are NaN or infinite'}; {mend}",
+            column=bad.column,
         )
 
     def without_labels(self) -> KnownFeatures:

@@ -6,7 +6,8 @@ feature; a fit to an array of any number of dimensions is, to the bit, that of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -230,6 +231,20 @@ def _spelled(grid: Grid, features: int) -> list[str]:
             values = grid.coords[name].values[at] if name in grid.coords else at
             columns.append([f"{name}={value}" for value in values.tolist()])
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+@contextmanager
+def cells_named(grid: Grid | None) -> Iterator[None]:
+    """Name the cell of an entry that cannot be used by its coordinates, where features lie over several dimensions."""
+    try:
+        yield
+    except DataError as error:
+        if grid is None or grid.plain or error.column is None:
+            raise
+        place = error.column if grid.kept is None else grid.kept[error.column]
+        (cell,) = _spelled(replace(grid, kept=np.array([place])), 1)
+        said = f"column {error.column}"
+        raise DataError(str(error).replace(said, f"cell {cell}, {said} of the features", 1)) from None
 
 
 def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:

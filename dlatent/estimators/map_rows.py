@@ -22,6 +22,7 @@ from dlatent.errors import DataError
 from dlatent.estimators.callbacks import shown
 from dlatent.estimators.checkpoints import rows_checkpoint
 from dlatent.estimators.features import KnownFeatures
+from dlatent.estimators.grid import cells_named
 from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
 from dlatent.passes import Pass
@@ -140,10 +141,15 @@ def map_rows(
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     work = RowWork(function, features.without_labels())
     if out is not None:
-        return _into_store(source, work, targets, out, columns, names, name, overwrite, resume, client)
+        with cells_named(features.grid):
+            return _into_store(source, work, targets, out, columns, names, name, overwrite, resume, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
-    with connect(source, targets=targets, client=local, cache_bytes=0) as session, shown(session, name):
+    with (
+        connect(source, targets=targets, client=local, cache_bytes=0) as session,
+        shown(session, name),
+        cells_named(features.grid),
+    ):
         session.deliver(Pass(_collected, work.on(session), name=name), partial(_fill, values))
     return wrapped(values)
 

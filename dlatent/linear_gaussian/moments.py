@@ -94,7 +94,8 @@ def require_finite(block: Block, sums: Array) -> None:
     raise DataError(
         f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
         f"and {bad.all} entries of the block are not finite; fill or remove them, or fit around NaN with "
-        "missing='nan'"
+        "missing='nan'",
+        column=bad.column,
     )
 
 

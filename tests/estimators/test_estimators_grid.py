@@ -293,7 +293,8 @@ REFUSED = {
         lambda: PPCA(2).fit(X, dim="time").transform(X[:, ::-1]), "'lat' is 60.0 at position 0.*fitted to -60.0",
     ),
     "a hole": (
-        lambda: PPCA(2).fit(X, dim="time").transform(X.where(X["time"] != X["time"][3])), "row 3, column 0 is nan",
+        lambda: PPCA(2).fit(X, dim="time").transform(X.where(X["time"] != X["time"][3])),
+        "row 3, cell lat=-60.0 lon=0, column 0 of the features is nan",
     ),
 }  # fmt: skip
 
@@ -303,6 +304,39 @@ def test_what_is_refused(case):
     call, words = REFUSED[case]
     with pytest.raises(DataError, match=words):
         call()
+
+
+def with_entry(value: float) -> xr.DataArray:
+    """The field with an entry at one time and place, behind some land."""
+    found = X.copy(deep=True)
+    found[7, 2, 3] = value
+    return found
+
+
+BAD_ENTRIES = {
+    "fit": lambda bad: PPCA(2).fit(bad(np.nan), dim="time"),
+    "fit of Dask": lambda bad: PPCA(2).fit(bad(np.nan).chunk({"time": 5}), dim="time"),
+    "fit with weights": lambda bad: PPCA(2).fit(bad(np.nan), dim="time", weights=WEIGHTS),
+    "fit around NaN": lambda bad: PPCA(2, missing="nan").fit(bad(np.inf), dim="time"),
+    "mixture": lambda bad: PPCAMixture(2, 2).fit(bad(np.nan), dim="time"),
+    "transform": lambda bad: PPCA(2).fit(X, dim="time").transform(bad(np.nan)),
+    "transform to a store": lambda bad: PPCA(2).fit(X, dim="time").transform(bad(np.nan), out="scores.zarr"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ENTRIES)
+def test_an_entry_that_is_refused_is_named_by_its_cell(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"row 7, cell lat=0\.0 lon=30, column 10 of the features .*(nan|infinite)"):
+        BAD_ENTRIES[case](with_entry)
+
+
+def test_an_entry_of_a_matrix_is_named_by_its_column():
+    rows = MATRIX.copy()
+    rows[7, 10] = np.nan
+    for data in (rows, xr.DataArray(rows, dims=("time", "place"))):
+        with pytest.raises(DataError, match=r"row 7, column 10 \(block 0"):
+            PPCA(2).fit(data)
 
 
 @given(

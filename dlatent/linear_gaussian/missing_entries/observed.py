@@ -248,7 +248,8 @@ def require_not_infinite(block: Block, features: Features, energy: Array) -> Non
         )
     raise DataError(
         f"row {block.start + int(rows[0])}, column {int(columns[0])} (block {block.index}) is infinite, and "
-        f"{len(rows)} entries of the block are; make them NaN if they are missing, or correct them"
+        f"{len(rows)} entries of the block are; make them NaN if they are missing, or correct them",
+        column=int(columns[0]),
     )
 
 
