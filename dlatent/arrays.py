@@ -144,10 +144,30 @@ class AxisLabels:
 class DataSource:
     """A matrix of samples × features: its shape, and the row blocks that any process can load.
 
-    `key` identifies this opening of the data to the caches; `nnz` is the number of stored entries of sparse data (None
-    for dense); `description` names the input in messages ("Zarr array /data/x.zarr", "numpy array"); `decoding` are the
-    bytes that are decoded at a time to load a block that is a part of larger chunks (0 where none is); `check` refuses
-    data that are not those which were opened any more (None where nothing can tell).
+    Parameters
+    ----------
+    shape : tuple of int
+        Samples and features.
+    dtype : numpy.dtype
+        Of the values.
+    blocks : tuple
+        Descriptions of consecutive rows, which load themselves.
+    key : hashable
+        Identifies this opening of the data to the caches.
+    sparse : bool
+        Whether blocks are sparse.
+    nnz : int or None
+        Stored entries of sparse data, None for dense.
+    labels : AxisLabels
+        Names and coordinates of samples and features.
+    description : str
+        The input in messages, such as "Zarr array /data/x.zarr".
+    in_memory : bool
+        Whether the data lie in the memory of this process.
+    decoding : int
+        Bytes that are decoded at a time to load a block that is a part of larger chunks, 0 where none is.
+    check : callable or None
+        Refuses data that are not those which were opened any more; None where nothing can tell.
     """
 
     shape: tuple[int, int]
@@ -184,9 +204,24 @@ class GraphRows(Protocol):
 class Graph:
     """An undirected graph of N samples: A (N, N), symmetric, weights not negative, diagonal zero.
 
-    `entries` is the number of stored entries of A, two for each edge; `key` identifies this opening to the caches;
-    `description` names the input in messages; `notes` says what opening it did, one sentence each ("3 self-loops were
-    dropped"); `check` is that of `DataSource`.
+    Parameters
+    ----------
+    samples : int
+        N.
+    entries : int
+        Stored entries of A, two for each edge.
+    rows : GraphRows
+        Loads any range of the rows of A.
+    key : hashable
+        Identifies this opening of the graph to the caches.
+    description : str
+        The input in messages.
+    in_memory : bool
+        Whether A lies in the memory of this process.
+    notes : tuple of str
+        What opening it did, one sentence each ("3 self-loops were dropped").
+    check : callable or None
+        As that of DataSource.
     """
 
     samples: int

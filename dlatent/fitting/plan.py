@@ -169,13 +169,41 @@ class Problem:
 
 @dataclass(frozen=True)
 class Cost:
-    """One way to fit: its expected passes, seconds, bytes of blocks that a worker keeps between passes, and the peak
-    memory of a worker process and of the driver in bytes; with a graph also the columns that a neighbour sum can carry,
-    in how many blocks of columns the features themselves are summed (0 where they need not), and the bytes that travel
-    between workers in a pass; the widest subspace that its driver holds (0 where the route needs none); how often the
-    data are read (0: once, or in every pass where they do not stay in memory); tasks of a pass (0: of one in which
-    blocks do not meet); whether every pass is one over pairs; bytes that go to each worker and come back from it in a
-    pass; and those that the driver gets of all workers together in the fit."""
+    """One way to fit, and what it would cost.
+
+    Parameters
+    ----------
+    name : str
+        The solver.
+    passes : int
+        Passes that are expected.
+    seconds : float
+        Seconds of which only ratios matter.
+    cache_bytes : int
+        Bytes of blocks that a worker keeps between passes.
+    worker_memory : int
+        Projected peak of a worker process in bytes.
+    driver_memory : int
+        Projected peak of the driver in bytes.
+    columns_at_once : int
+        Columns that a neighbour sum can carry; 0 without a graph.
+    column_blocks : int
+        In how many blocks of columns the features themselves are summed over neighbours, 0 where they need not.
+    neighbour_bytes : int
+        Bytes that travel between workers in a pass with neighbour sums.
+    max_rank : int
+        Widest subspace that the driver holds, 0 where the solver needs none.
+    reads : int
+        How often the data are read; 0: once, or in every pass where they do not stay in memory.
+    tasks : int
+        Tasks of a pass; 0: of one in which blocks do not meet.
+    paired : bool
+        Whether every pass is one over pairs of blocks.
+    moved : int
+        Bytes that go to each worker and come back from it in a pass.
+    gathered : int
+        Bytes that the driver gets of all workers together in the fit.
+    """
 
     name: str
     passes: int

@@ -67,8 +67,6 @@ def complaints(found: Any) -> Iterator[str]:
     own = entries(sections.get("Parameters", ""))
     wanted = {name: parameter for name, parameter in signature.items() if name not in ("self", "cls")}
     values = inspect.isclass(found) and found.__name__ not in dlatent.__all__
-    if values and not own:  # a value whose fields its summary tells
-        return
     yield from (f"{name} is not described" for name in wanted if name not in own)
     yield from (f"{name} is no parameter" for name in own if name not in wanted)
     yield from (f"{a} stands before {b}" for a, b in zip(own, wanted, strict=False) if a != b)

@@ -48,7 +48,37 @@ MOST_PAIRS = 10**9
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What was written: `edges` between `samples`, degrees, and what was dropped or merged on the way."""
+    """What was written of a graph.
+
+    Parameters
+    ----------
+    destination : str
+        The new store.
+    samples : int
+        N.
+    edges : int
+        Edges between different samples.
+    weighted : bool
+        Whether edges have weights other than 1.
+    self_loops_dropped : int
+        Edges of a sample to itself.
+    duplicates_merged : int
+        Edges that occurred more than once.
+    zeros_dropped : int
+        Edges of weight 0.
+    isolated : int
+        Samples without an edge.
+    median_degree : float
+        Median number of edges of a sample.
+    largest_degree : int
+        Largest number of edges of a sample.
+    bytes_written : int or None
+        Of the store; None where nobody can tell.
+    seconds : float
+        Wall time.
+    notes : tuple of str
+        What was dropped or merged on the way.
+    """
 
     destination: str
     samples: int

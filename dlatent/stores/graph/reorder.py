@@ -34,7 +34,25 @@ ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class ReorderReport:
-    """What was written; the distance of an edge is the difference of its two row numbers, before and after."""
+    """What was written in a new order.
+
+    Parameters
+    ----------
+    data : str
+        The new store of the data.
+    graph : str
+        The new store of the graph.
+    samples : int
+        N.
+    median_distance : tuple of float
+        Median distance of an edge, the difference of its two row numbers, before and after.
+    largest_distance : tuple of int
+        The largest, before and after.
+    seconds : float
+        Wall time.
+    notes : tuple of str
+        What was decided on the way.
+    """
 
     data: str
     graph: str

@@ -33,7 +33,37 @@ BLOCK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest did; `labels` says in words what the labels are, `notes` what was decided or mended on the way."""
+    """What an ingest did.
+
+    Parameters
+    ----------
+    destination : str
+        The new store.
+    shape : tuple of int
+        Rows and features.
+    nnz : int
+        Stored entries.
+    dtype : str
+        Of the stored values.
+    sparse : bool
+        Whether the matrix is sparse.
+    rows_dropped : int
+        Rows of zeros that were left out.
+    duplicates_summed : int
+        Entries that occurred more than once and were added up.
+    bytes_read : int
+        Of the source.
+    bytes_written : int or None
+        Of the store; None where nobody can tell.
+    seconds : float
+        Wall time.
+    labels : str
+        What the labels are, in words.
+    label_column : str or None
+        The column that has them.
+    notes : tuple of str
+        What was decided or mended on the way.
+    """
 
     destination: str
     shape: tuple[int, int]
