@@ -38,7 +38,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Attributes
     ----------
     result_ : xarray.Dataset
-        The fitted model as arrays with named dimensions and the coordinates of the data; see "Variables of a result".
+        The fitted model as arrays with named dimensions and the coordinates of the data: :doc:`/reference_variables`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
