@@ -158,7 +158,7 @@ class Scores(LinearModel):
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         r"""Log-likelihood of each sample, in O(DK) each.
 
-        .. math:: \log p(x) = -\frac{1}{2} \left[ D \log 2\pi + \log |C| + (x - \mu)^\top C^{-1} (x - \mu) \right]
+        .. math:: \log p(x) = -\frac{1}{2} \left[ D \,\log\, 2\pi + \log |C| + (x - \mu)^\top C^{-1} (x - \mu) \right]
 
         Returns
         -------
@@ -264,7 +264,7 @@ class Imputes(Imputing):
         r"""The data with each missing entry (NaN) replaced by its mean given the observed entries of its row.
 
         .. math:: x_j \mid x_o \sim N\left(\mu_j + w_j^\top E[z \mid x_o],\;
-            w_j^\top \operatorname{Cov}[z \mid x_o] w_j + \psi_j\right)
+            w_j^\top \,\operatorname{Cov}[z \mid x_o] w_j + \psi_j\right)
 
         with x_j a missing entry, x_o the observed ones, and w_j the loadings of feature j.
 
