@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,21 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
             yield made
 
 
+def close_idle_connections(client: Client) -> None:
+    """Dask keeps connections for later use: as many as were ever needed at once, whatever the number of fits."""
+
+    async def of_driver() -> None:
+        client.rpc.collect()
+
+    client.sync(of_driver)
+    client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.rpc.collect())
+    client.run(lambda dask_worker: dask_worker.rpc.collect())
+
+
 def used(client: Client) -> dict[str, tuple[int, int]]:
-    """Resident bytes and open files of all processes of a cluster and of this one."""
+    """Resident bytes and open files of all processes of a cluster and of this one, idle connections closed."""
+    close_idle_connections(client)
+    gc.collect()
     ids: dict[str, int] = {"driver": os.getpid(), "scheduler": client.run_on_scheduler(os.getpid)}
     ids |= {f"worker {at}": pid for at, pid in enumerate(sorted(client.run(os.getpid).values()))}
     each = {name: psutil.Process(pid) for name, pid in ids.items()}
