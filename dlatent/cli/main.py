@@ -24,6 +24,7 @@ from dlatent.cli import (
     plan,
     plot,
     predict,
+    rechunk,
     reorder,
     rows,
     verify,
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--version", action=_Version, help="show the version and stop")
     made.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
-    working = (ingest, ingest_graph, reorder, plan, fit, choose, rows, predict, plot)
+    working = (ingest, ingest_graph, rechunk, reorder, plan, fit, choose, rows, predict, plot)
     for command in (*working, inspect, verify, doctor, demo):
         command.register(commands)
     return made

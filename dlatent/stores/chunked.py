@@ -25,6 +25,12 @@ ALL_WRITTEN: Final[dict[str, Any]] = {ALL_CHUNKS: True}
 MOST_CHUNKS = 10_000_000
 """No array is stored in more pieces."""
 
+SMALL_CHUNK, FEW_CHUNKS = 2**20, 100
+"""Smaller chunks than this, in bytes, and more of them are told of where a server is asked for them."""
+
+NEAR = frozenset(("file", "local", "memory"))
+"""Protocols of fsspec behind which there is no server."""
+
 _WRITE_ALL: Final[Any] = {"write_empty_chunks": True}
 
 
@@ -35,6 +41,8 @@ def new_array(
     dtype: npt.DTypeLike,
     chunks: tuple[int, ...],
     *,
+    shards: tuple[int, ...] | None = None,
+    fill_value: Any = None,
     dims: tuple[str, ...] | None = None,
     attributes: Mapping[str, Any] | None = None,
     compress: bool = True,
@@ -54,6 +62,8 @@ def new_array(
         shape=shape,
         dtype=dtype,
         chunks=chunks,
+        shards=shards,
+        fill_value=fill_value,
         compressors=[codec, Crc32cCodec()] if compress else [Crc32cCodec()],
         dimension_names=dims,
         attributes=dict(attributes or {}),
@@ -175,28 +185,45 @@ def read_all(array: ZarrArray) -> npt.NDArray[Any]:
     return read_rows(array, 0, shape[0] if shape else 1)
 
 
+def stored_objects(array: ZarrArray) -> int:
+    """Number of chunks, or of shards where there are any, that a store has of an array."""
+    outer = array.shards or array.chunks
+    return math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
+
+
 def lacking_chunks(array: ZarrArray) -> int:
-    """Number of chunks that are not in the store; Zarr reads them silently as fill values.
+    """Number of chunks, or of shards, that are not in the store; Zarr reads them silently as fill values.
 
     None of a store on a web server, which need not list what it has: there they are found when they are read.
     Errors: StoreError for more chunks than a store has, whose names would fill the memory.
     """
-    outer = array.shards or array.chunks
-    names = math.prod(-(-size // width) for size, width in zip(array.shape, outer, strict=True))
-    if names > MOST_CHUNKS:
-        raise StoreError(f"{place_of(array)} announces {names:,} chunks; it is damaged, or write it in larger chunks")
+    objects = stored_objects(array)
+    if objects > MOST_CHUNKS:
+        raise StoreError(f"{place_of(array)} announces {objects:,} chunks; it is damaged, or write it in larger chunks")
     if not array.size or "http" in protocols_of(array.store):
         return 0
-    return int(array.nchunks - array.nchunks_initialized)
+    # Zarr counts the chunks that the shards have room for.
+    return objects - array.nchunks_initialized * math.prod(array.chunks) // math.prod(array.shards or array.chunks)
 
 
 def check_chunks(array: ZarrArray) -> None:
     """Refuse an array of which chunks were lost, as far as its writer left word that all were written."""
     if array.attrs.get(ALL_CHUNKS) is True and (lacking := lacking_chunks(array)):
         raise StoreError(
-            f"{place_of(array)} lacks {lacking} of its {array.nchunks} chunks; the store was not copied as a whole "
-            "or is damaged, copy it again or write it again"
+            f"{place_of(array)} lacks {lacking} of its {stored_objects(array)} chunks; the store was not copied as a "
+            "whole or is damaged, copy it again or write it again"
         )
+
+
+def small_chunks(array: ZarrArray) -> str:
+    """What a description says of an array whose requests to a server are many and small; nothing of others."""
+    chunk = math.prod(array.chunks) * array.dtype.itemsize
+    if chunk >= SMALL_CHUNK or array.nchunks <= FEW_CHUNKS or {*protocols_of(array.store)} <= NEAR:
+        return ""
+    return (
+        f" (its {array.nchunks:,} chunks of {chunk / 1e6:.2g} MB are small for a server, which is asked for each: "
+        "dlatent rechunk writes larger ones)"
+    )
 
 
 def decoding_bytes(arrays: Iterable[ZarrArray], start: int, stop: int, nbytes: int) -> int:

@@ -13,7 +13,7 @@ import zarr
 
 from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows, small_chunks
 from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import loaded_dtype, sized_sparse_bounds
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
@@ -103,7 +103,9 @@ def open_csr(group: zarr.Group, block_bytes: int | None) -> DataSource:
     )
     parts = (arrays.data, arrays.indices)
     decoding = max(decoding_bytes(parts, block.first, block.last, block.nbytes) for block in blocks)
-    source = DataSource((rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place)
+    source = DataSource(
+        (rows, columns), dtype, blocks, uuid4().hex, True, entries, description=place + small_chunks(arrays.data)
+    )
     return replace(source, decoding=decoding, check=arrays.unchanged)
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows
+from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows, small_chunks
 from dlatent.stores.codecs import harmless
 from dlatent.stores.partition import RowBounds, dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
@@ -89,8 +89,8 @@ def _row_step(array: ZarrArray, row_bytes: int, block_bytes: int) -> int:
 
 def _note(array: ZarrArray, bounds: RowBounds) -> str:
     if bounds.rereads == 1:
-        return ""
+        return small_chunks(array)
     return (
         f" (its chunks of {array.chunks[0]} rows are split over {bounds.rereads} blocks, so that each is decoded "
-        f"{bounds.rereads} times a pass; rechunk it to fewer rows)"
+        f"{bounds.rereads} times a pass; dlatent rechunk writes chunks of fewer rows)"
     )

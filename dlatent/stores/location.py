@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
-from dlatent.errors import DataError
+from dlatent.errors import DataError, StoreError
 from dlatent.stores.beside import put_back
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
@@ -42,6 +42,22 @@ def zarr_location(location: str | os.PathLike[str]) -> str:
     """The location as text that `zarr.open` takes: an absolute path, or the URL without its last slash."""
     path = local_path(location)
     return os.path.abspath(path) if path is not None else os.fspath(location).rstrip("/")
+
+
+def require_apart(destination: str | os.PathLike[str], *sources: Any) -> None:
+    """Refuse to write over what is still to be read: object stores remove the old store before the new one is written.
+
+    Local stores are replaced once the new one is complete; sources that are no paths are passed over.
+    Errors: StoreError.
+    """
+    if local_path(destination) is not None:
+        return
+    place = zarr_location(destination)
+    for source in sources:
+        if isinstance(source, str | os.PathLike) and f"{zarr_location(source)}/".startswith(f"{place}/"):
+            raise StoreError(
+                f"{zarr_location(source)} would be removed before it is read; choose another place than {place}"
+            )
 
 
 def is_node(location: str) -> bool:

@@ -275,3 +275,14 @@ def test_defaults_in_the_help_are_those_of_the_estimator(run) -> None:
     assert f"beside its neighbours (default {defaults['alpha']:g})" in said
     assert f"of the features alone (default {defaults['gamma']:g})" in said
     assert f"--solver em begins (default {defaults['start']})" in said
+
+
+def test_rechunk_writes_a_store_anew(run, store: Path, tmp_path: Path) -> None:
+    ended = run("rechunk", store, tmp_path / "b.zarr", "--chunk-size", "1kB", "--json", "--quiet")
+    assert ended.status == 0
+    assert ended.json["chunks"] == list(zarr.open_group(tmp_path / "b.zarr")["X"].chunks)
+    ended = run("rechunk", store, tmp_path / "b.zarr")
+    assert ended.status == 3
+    assert "replace it with --overwrite" in ended.err
+    ended = run("rechunk", store, tmp_path / "b.zarr", "--overwrite")
+    assert "its chunks" in ended.out

@@ -27,7 +27,7 @@ for words in json.loads(sys.argv[1]):
     if status not in (0, 6):  # 6: iterations were not enough
         raise SystemExit(f"{status}: {words[0]}")
 """
-STORES = ("data", "edges", "model", "scores", "labelled", "data2", "edges2", "relational")
+STORES = ("data", "large", "edges", "model", "scores", "labelled", "data2", "edges2", "relational")
 FIT = ["-k", "2", "-m", "3", "--max-iter", "40", "--workers", "2", "--quiet"]
 """A fit of many passes."""
 
@@ -83,9 +83,10 @@ def use(place: str) -> list[list[str]]:
         ["transform", model, data, "-o", f"{place}/scores.zarr", *workers],
         ["transform", model, data, "-o", f"{place}/scores.zarr", *workers, "--overwrite", "--resume"],
         ["fit", "supervised", data, "-k", "2", "--labels", labels, "-o", f"{place}/labelled.zarr", *workers],
+        ["rechunk", data, f"{place}/large.zarr", "--chunk-size", "1MB", "--quiet"],
         ["reorder", data, f"{place}/edges.zarr", f"{place}/data2.zarr", f"{place}/edges2.zarr"],
         ["fit", "relational", f"{place}/data2.zarr", "--graph", f"{place}/edges2.zarr", "-k", "2", "-o", relational],
-        *(["verify", f"{place}/{name}.zarr"] for name in ("data", "edges", "model", "scores", "relational")),
+        *(["verify", f"{place}/{name}.zarr"] for name in ("data", "large", "edges", "model", "scores", "relational")),
     ]
 
 

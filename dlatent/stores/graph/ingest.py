@@ -32,6 +32,7 @@ from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array
+from dlatent.stores.location import require_apart
 from dlatent.stores.open import open
 from dlatent.stores.sparse import CsrWriter, entries_where, row_numbers
 from dlatent.stores.strict import MissingChunks
@@ -151,6 +152,7 @@ def ingest_graph(
     """
     started = time.perf_counter()
     check_direction(direction)
+    require_apart(out, source)
     require_writable(out, overwrite=overwrite)
     origin = None
     if data is not None:

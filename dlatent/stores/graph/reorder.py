@@ -21,6 +21,7 @@ from dlatent.stores.graph.open import open_graph
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
 from dlatent.stores.labels import ORIGINAL
+from dlatent.stores.location import require_apart
 from dlatent.stores.open import open, open_node
 from dlatent.stores.sparse import row_numbers
 from dlatent.stores.strict import MissingChunks
@@ -118,6 +119,7 @@ def reorder(
     if os.path.abspath(os.fspath(out_data)) == os.path.abspath(os.fspath(out_graph)):
         raise DataError(f"data and edges cannot both be written to {out_data}; give two places")
     for place in (out_data, out_graph):
+        require_apart(place, data, graph)
         require_writable(place, overwrite=overwrite)
     node = open_node(data, missing_chunks) if isinstance(data, str | os.PathLike) else data
     source = open(node, missing_chunks=missing_chunks)

@@ -24,7 +24,7 @@ from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import local_path
+from dlatent.stores.location import local_path, require_apart
 from dlatent.stores.sparse import CsrWriter
 from dlatent.stores.strict import MissingChunks
 
@@ -170,6 +170,7 @@ def ingest(
     locations = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(one) for one in source]
     if not locations:
         raise DataError("there is no source file; give at least one")
+    require_apart(destination, *locations)
     found = detect(locations, format)
     for location in locations if found != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
