@@ -259,6 +259,7 @@ def test_without_a_cluster_stores_are_read_here(run: Any, store: Path, model: Pa
     assert "WRONG: this process cannot read" in run("doctor", damaged).out
 
 
+@pytest.mark.slow
 def test_no_credential_is_shown(run: Any) -> None:
     for words in (
         ["doctor", "s3://key:hunter2@bucket/x.zarr"],

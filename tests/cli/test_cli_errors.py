@@ -176,9 +176,10 @@ def test_the_commands_themselves_import_nothing_heavy() -> None:
 
 
 def test_a_command_runs_where_an_event_loop_does(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a notebook."""
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     words = ["fit", "ppca", str(store), "-k", "2", "-o", str(tmp_path / "m.zarr"), "--scheduler", "127.0.0.1:9"]
 
     async def run() -> int:

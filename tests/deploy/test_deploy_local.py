@@ -30,6 +30,7 @@ def test_the_environment_of_workers_is_what_dlatent_gives_its_own() -> None:
         assert given["DASK_" + name.upper().replace(".", "__")] == str(value)
 
 
+@pytest.mark.slow
 def test_cluster_sh_runs_the_smoke_command(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

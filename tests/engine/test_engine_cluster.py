@@ -367,6 +367,7 @@ def test_damaged_chunks_fail_alike_and_are_tried_again(two_processes):
                 engine.run(Pass(gram, parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("kind", ["store", "store every pass", "memory", "dask held", "dask every pass"])
 def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind, again):
@@ -388,6 +389,7 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path, kind, ag
         assert set(two_processes.run(os.getpid).values()) != workers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache_bytes", [0, None])
 def test_a_block_that_kills_every_worker_is_an_engine_error(two_processes, cache_bytes):
     """Which names its rows, and of others none but those that were on the same workers each time."""
@@ -551,6 +553,7 @@ def kill_both(block, at):
     return gram(block, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [False, True], ids=["quiet", "progress shown"])
 def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, shown):
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
@@ -593,6 +596,7 @@ def test_a_cluster_that_grows_with_its_work_grows_for_a_fit(no_workers, cache_by
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_pass_waits_for_a_worker_that_comes_late_and_says_so(no_workers, caplog):
     cluster, client = no_workers
     later = threading.Timer(3.0, cluster.scale, [1])
@@ -664,6 +668,7 @@ def until(met, seconds=60):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_pass_does_not_wait_for_ever_for_workers_that_are_paused(paused, monkeypatch, caplog):
     client, resume = paused
     monkeypatch.setattr("dlatent.engine.failures.PATIENCE", "1 s")

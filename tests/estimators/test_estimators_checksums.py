@@ -143,6 +143,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_flipped_bit(kind: str, folder: Path) -> None:
     path, read, draw = folder / f"{kind}.zarr", KINDS[kind], random.Random(kind)

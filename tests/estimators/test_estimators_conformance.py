@@ -105,7 +105,13 @@ PRESETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=str)
+MANY_STARTS = ("factor analysis, entries missing", "factor analysis of two views")
+"""Their fits begin at many places, and take a second or more."""
+
+
+@pytest.mark.parametrize(
+    "preset", [pytest.param(one, id=str(one), marks=[pytest.mark.slow] * (str(one) in MANY_STARTS)) for one in PRESETS]
+)
 class TestConformance(Conformance):
     pass
 

@@ -104,6 +104,7 @@ def test_heywood_cases_are_reported():
     assert model.at_floor_.tolist() == [True, True] + [False] * 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_constant_features_are_kept_and_named_in_a_warning(feature):
     x = X.copy()

@@ -107,6 +107,7 @@ def one_by_one(method):
     return np.concatenate([method(OTHERS[start:stop], client="serial") for start, stop in pairwise(NEW)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["transform", "score_samples", "predict", "out"])
 def test_a_process_reads_each_training_block_once(fitted, method, client, tmp_path):
     new, reads = source(OTHERS, NEW), tmp_path / "reads"

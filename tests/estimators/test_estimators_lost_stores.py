@@ -32,7 +32,7 @@ RNG = np.random.default_rng(3)
 X = RNG.normal(size=(400, 3)) @ RNG.normal(size=(3, 60)) + 0.3 * RNG.normal(size=(400, 60))
 
 
-pytestmark = pytest.mark.usefixtures("nothing_is_cached")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_is_cached")]
 
 
 def dense(path: Path, values: np.ndarray[Any, Any] = X, chunks: tuple[int, int] = (25, 15)) -> Path:

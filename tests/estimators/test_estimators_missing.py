@@ -72,6 +72,7 @@ def model(request):
     return MODELS[request.param](K, missing="nan", tol=1e-13).fit(X)
 
 
+@pytest.mark.slow
 def test_the_maximum_has_no_gradient(model):
     noise = np.atleast_1d(model.noise_variance_)
     p = Parameters(model.components_.T, model.mean_, noise)
@@ -191,6 +192,7 @@ class TestSupervised:
         noise = np.repeat(p.noise_variance, (D, L))
         return oracles.DenseModel(p.loadings, p.mean, noise), np.hstack([X, Y - centre])
 
+    @pytest.mark.slow
     def test_the_maximum_has_no_gradient(self):
         whole, rows = self.stacked()
         specification = self.model._specification

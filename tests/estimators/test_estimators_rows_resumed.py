@@ -43,6 +43,8 @@ LONG = np.tile(SMALL, (20, 1)) + 0.1 * rng.normal(size=(4800, 24))
 
 Write = Callable[..., Any]
 
+pytestmark = pytest.mark.slow
+
 
 def writers() -> dict[str, Write]:
     """Methods that write a store of rows, by name, each of a fitted model."""

@@ -30,7 +30,6 @@ from dlatent.testing.simulators import simulate
 CHECKED = [
     PPCA(),
     PPCA(missing="nan"),
-    FactorAnalysis(),
     SupervisedPPCA(),
     SupervisedPPCA(target_type="class"),
     KernelPPCA(),
@@ -54,6 +53,13 @@ EXPECTED = {
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(CHECKED, expected_failed_checks=lambda estimator: EXPECTED.get(type(estimator), {}))
 def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow  # as a fit begins at many places
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([FactorAnalysis()])
+def test_the_contract_of_scikit_learn_for_factor_analysis(estimator, check):
     check(estimator)
 
 

@@ -147,6 +147,7 @@ def outputs(model):
     return repr([np.asarray(one).tobytes() if isinstance(one, np.ndarray) else one for one in found])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.filterwarnings("ignore")
 def test_a_changed_model_is_refused_or_computes_the_same(kind, saved, changed):
@@ -164,6 +165,7 @@ def test_a_changed_model_is_refused_or_computes_the_same(kind, saved, changed):
     assert refused > CHANGES // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.filterwarnings("ignore")
 def test_a_forged_model_meets_no_foreign_error(kind, changed):

@@ -139,6 +139,7 @@ print(seen)
 """
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_a_beginning(tmp_path: Path) -> None:
     place = tmp_path / "c"
 

@@ -150,6 +150,7 @@ def test_values_do_not_depend_on_chunks_shards_and_memory(tmp_path_factory: pyte
         assert all(outer % inner == 0 for outer, inner in zip(made.shards, made.chunks, strict=True))
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_tall_chunks_are_read_again(tmp_path: Path) -> None:
     values = RNG.normal(size=(20_000, 50))
     zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(4_000, 1))
