@@ -8,7 +8,7 @@ from typing import Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, add_quiet, byte_count, positive
-from dlatent.cli.places import require_free
+from dlatent.cli.places import require_free, told_how_to_go_on
 from dlatent.cli.progress import IngestProgress, Screen
 from dlatent.cli.status import OK
 
@@ -52,6 +52,11 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--max-expansion", type=positive, metavar="N", help="refuse files that unpack to N times their size (200)"
     )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="of svmlight, CSV and Parquet: keep what is read in DEST.checkpoint until all is, and go on from there",
+    )
     add_quiet(parser)
     add_overwrite(parser)
     add_json(parser)
@@ -60,13 +65,14 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ingest, and show the report."""
-    require_free(arguments.destination, overwrite=arguments.overwrite)
+    require_free(arguments.destination, overwrite=arguments.overwrite, resume=arguments.resume)
     from dlatent.stores.ingest import ingest
 
     names = ("max_features", "max_line_bytes", "max_expansion")
     limits = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     bases: dict[str, Any] = {"auto": "auto", "0": 0, "1": 1}
-    with Screen(quiet=arguments.quiet) as screen:
+    way_on = f"{arguments.destination}.checkpoint has what was read: the same command goes on"
+    with Screen(quiet=arguments.quiet) as screen, told_how_to_go_on(way_on if arguments.resume else None):
         report = ingest(
             arguments.source,
             arguments.destination,
@@ -83,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             missing=arguments.missing,
             missing_chunks=arguments.missing_chunks,
             overwrite=arguments.overwrite,
+            resume=arguments.resume,
             progress=IngestProgress(screen),
             **limits,
         )

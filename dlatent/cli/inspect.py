@@ -72,13 +72,20 @@ def describe_checkpoint(path: str, header: dict[str, Any]) -> dict[str, Any]:
 def _print_checkpoint(found: dict[str, Any]) -> None:
     data = {name: own for name, own in found.items() if isinstance(own, dict) and "shape" in own}
     shapes = (f"{name} {' × '.join(f'{n:,}' for n in own['shape'])} {own['dtype']}" for name, own in data.items())
+    if "ingest" in found:
+        what, results = f"an ingest of {', '.join(found['ingest'])}", "pieces of what is read"
+    elif "result" in found:
+        what, results = f"rows on their way to a store ({found['result']})", "stages"
+    else:
+        what, results = f"a fit of {found['model']}", "passes or their stages"
+    options = {**found.get("parameters", {}), **found.get("options", {})}
     show.facts(
-        f"{found['checkpoint']}: the checkpoint of a fit of {found['model']}",
+        f"{found['checkpoint']}: the checkpoint of {what}",
         {
-            "parameters": ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items()),
-            "data": "; ".join(shapes),
+            "parameters": ", ".join(f"{name}={value!r}" for name, value in options.items()) or None,
+            "data": "; ".join(shapes) or None,
             "solver": found["choices"].get("solver"),
-            "results": f"{found['results']} of passes or their stages, {found['bytes'] / 1e6:,.1f} MB",
+            "results": f"{found['results']} {results}, {found['bytes'] / 1e6:,.1f} MB",
             "versions": ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
         },
     )

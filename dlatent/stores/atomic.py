@@ -143,7 +143,7 @@ def require_writable(
     if path is None:
         url = zarr_location(target)
         try:
-            _check_place(url, overwrite or (resume and _is_unfinished(url)), how)
+            _check_place(url, overwrite or (resume and is_unfinished(url)), how)
             filesystem, root = filesystem_at(url)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
@@ -229,13 +229,13 @@ def take_over(location: str) -> bool:
         raise StoreError(f"{location} is being written by another process; wait for it") from error
     except FileNotFoundError:
         return False
-    if not _is_unfinished(location):  # an old store that has changed places with it, for the next writer to remove
+    if not is_unfinished(location):  # an old store that has changed places with it, for the next writer to remove
         leave(location)
         return False
     return True
 
 
-def _is_unfinished(location: str) -> bool:
+def is_unfinished(location: str) -> bool:
     """Whether a store is there that says that it is half-written."""
     try:
         marker = zarr.open_group(location, mode="r", use_consolidated=False).attrs.get(MARKER)

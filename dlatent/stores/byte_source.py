@@ -38,17 +38,20 @@ class ByteSource:
             raise DataError(f"{location} is empty: there are no rows to ingest")
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[IO[bytes]]:
-        """The decompressed bytes; damage to a compressed file is a DataError."""
+    def open(self, start: int = 0, line: int = 1) -> Iterator[IO[bytes]]:
+        """The decompressed bytes from `start` on, where the line with the number `line` begins; damage to a compressed
+        file is a DataError."""
         opener = COMPRESSIONS.get(Path(self.name).suffix.lower())
         with cast(Any, open_raw(self.location)) as raw:
             self._raw = raw
             try:
                 if opener is None:
-                    yield self._by_lines(raw)
+                    raw.seek(start)
+                    yield self._by_lines(raw, line)
                 else:
                     with opener(raw, "rb") as stream:
-                        yield self._by_lines(stream)
+                        stream.seek(start)
+                        yield self._by_lines(stream, line)
             except DAMAGED as error:
                 raise DataError(f"{self.location} is damaged or cut short ({error}); fetch the file again") from error
             except OSError as error:
@@ -56,13 +59,14 @@ class ByteSource:
                     raise
                 raise DataError(f"{self.location} cannot be decompressed ({error}); fetch it again") from error
 
-    def line_chunks(self, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
-        """Whole lines, about `chunk_bytes` bytes at a time, and the number of the first of them, counted from 1.
+    def line_chunks(self, chunk_bytes: int, start: int = 0, line: int = 1) -> Iterator[tuple[int, bytes]]:
+        """Whole lines, about `chunk_bytes` bytes at a time, and the number of the first of them.
 
+        Parameters: `start`, where in the decompressed bytes the first line begins, and `line`, its number.
         The last line gets its line end where the file has none.
         """
-        line, rest = 1, list[bytes]()
-        with self.open() as stream:
+        rest = list[bytes]()
+        with self.open(start, line) as stream:
             while piece := stream.read(chunk_bytes):
                 self.mark()
                 cut = piece.rfind(b"\n") + 1
@@ -74,8 +78,8 @@ class ByteSource:
             if rest:
                 yield line, b"".join(rest) + b"\n"
 
-    def _by_lines(self, stream: IO[bytes]) -> IO[bytes]:
-        return io.BufferedReader(_Lines(stream, self._limits.line_bytes, self.location), 1 << 16)
+    def _by_lines(self, stream: IO[bytes], line: int) -> IO[bytes]:
+        return io.BufferedReader(_Lines(stream, self._limits.line_bytes, self.location, line), 1 << 16)
 
     def mark(self) -> None:
         """Take note of how far the file was read."""
@@ -86,9 +90,9 @@ class ByteSource:
 class _Lines(io.RawIOBase):
     """A stream of text, of which no line is much longer than `limit`: what is read by lines would fill the memory."""
 
-    def __init__(self, stream: IO[bytes], limit: int, location: str) -> None:
+    def __init__(self, stream: IO[bytes], limit: int, location: str, line: int) -> None:
         self._stream, self._limit, self._location = cast(Any, stream), limit, location
-        self._lines = self._length = 0
+        self._line, self._length = line, 0
 
     def readable(self) -> bool:
         """True."""
@@ -99,15 +103,20 @@ class _Lines(io.RawIOBase):
         count = int(self._stream.readinto(buffer))
         text = bytes(memoryview(buffer)[:count])
         ends = text.count(b"\n")
-        self._lines += ends
+        if ends and count > self._limit:
+            for number, line in enumerate(text.split(b"\n")):
+                self._check(len(line), self._line + number)
+        self._line += ends
         self._length = count - text.rfind(b"\n") - 1 if ends else self._length + count
-        inside = ends and count > self._limit and max(map(len, text.split(b"\n"))) > self._limit
-        if inside or self._length > self._limit:
+        self._check(self._length, self._line)
+        return count
+
+    def _check(self, length: int, line: int) -> None:
+        if length > self._limit:
             raise DataError(
-                f"{self._location} line {self._lines + 1} has more than {self._limit:,} bytes; if it is no damage, "
+                f"{self._location} line {line} has more than {self._limit:,} bytes; if it is no damage, "
                 "raise the limit with max_line_bytes (--max-line-bytes)"
             )
-        return count
 
 
 def text_lines(location: str) -> list[str]:

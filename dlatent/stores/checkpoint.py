@@ -86,8 +86,8 @@ class Checkpoint:
             )
         if differing := _differences(found["about"], about):
             raise StoreError(
-                f"{self.place} is the checkpoint of another fit: {'; '.join(differing)}; give what it was begun "
-                "with, or another place"
+                f"{self.place} is the checkpoint of something else: {'; '.join(differing)}; give what it was begun "
+                "with, remove it, or choose another place"
             )
         if found["choices"].keys() != choices.keys():
             raise StoreError(f"{self.place} is a damaged checkpoint: its choices are {found['choices']}; remove it")

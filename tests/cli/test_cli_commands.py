@@ -19,6 +19,7 @@ from dlatent.cli.ingest import FORMATS
 from dlatent.cli.main import parser
 from dlatent.engine import malloc
 from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
+from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_source
 from dlatent.testing.simulators import simulate
@@ -286,3 +287,20 @@ def test_rechunk_writes_a_store_anew(run, store: Path, tmp_path: Path) -> None:
     assert "replace it with --overwrite" in ended.err
     ended = run("rechunk", store, tmp_path / "b.zarr", "--overwrite")
     assert "its chunks" in ended.out
+
+
+def test_an_interrupted_ingest_is_inspected_and_goes_on(run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 5000)
+    words = ["ingest", tmp_path / "a.csv", tmp_path / "a.zarr", "--block-size", "64kB", "--resume", "--quiet"]
+
+    def stop(done: int, total: int | None, rows: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=64_000, resume=True, progress=stop)
+    said = run("inspect", tmp_path / "a.zarr.checkpoint").out
+    assert "the checkpoint of an ingest of" in said
+    assert "1 pieces of what is read" in said
+    assert run(*words).status == 0
+    assert matrix(tmp_path / "a.zarr").shape == (5000, 2)
+    assert run("inspect", tmp_path / "a.zarr.checkpoint").status == 3

@@ -161,10 +161,11 @@ def test_a_terminated_command_leaves_nothing_where_nothing_was(commands: Command
 
 
 def variables(place: Path) -> dict[str, bytes]:
-    """All that a model holds but what its passes cost."""
-    found = zarr.open_group(place, mode="r", use_consolidated=False)
-    names = (name for name, _ in found.arrays() if name == "pass_name" or not name.startswith("pass_"))
-    return {name: np.asarray(found[name][...]).tobytes() for name in names}  # type: ignore[index]
+    """All that a store holds but what passes cost."""
+    members = zarr.open_group(place, mode="r", use_consolidated=False).members(max_depth=None)
+    arrays = {name: one for name, one in members if isinstance(one, zarr.Array)}
+    kept = (name for name in arrays if name == "pass_name" or not name.startswith("pass_"))
+    return {name: repr(arrays[name][...].tolist()).encode() for name in kept}
 
 
 MOMENTS = int(os.environ.get("DLATENT_TEST_MOMENTS", "2"))
@@ -180,8 +181,9 @@ RESUMED = {
     "correspondence": ["correspondence", "--solver", "krylov"],
     "embedding": [],
     "transform": [],
+    "ingest": [],
 }
-"""What `fit` gets beside data and number of components; the last two are no fits of the command line."""
+"""What `fit` gets beside data and number of components; the last three are no fits of the command line."""
 
 
 def resumed(kind: str, store: Path, model: Path, inputs: Path, place: Path, kept: Path) -> list[object]:
@@ -190,6 +192,10 @@ def resumed(kind: str, store: Path, model: Path, inputs: Path, place: Path, kept
         return ["embed", store, place, kept]
     if kind == "transform":
         return ["transform", model, store, "-o", place, "--resume", "--overwrite"]
+    if kind == "ingest":
+        lines = (f"{i % 3} {i % 7 + 1}:1 {i % 50 + 8}:2.5\n" * 9 for i in range(2000))
+        (inputs / "rows.svm").write_text("".join(lines))
+        return ["ingest", inputs / "rows.svm", place, "--block-size", "2kB", "--quiet", "--resume", "--overwrite"]
     command, *options = RESUMED[kind]
     rows = np.arange(120)
     pairs = np.column_stack([rows, (rows + 1) % 120])
@@ -230,6 +236,7 @@ def test_what_is_killed_at_any_moment_goes_on_to_the_same_bits(
                     "dlatent: terminated\n",  # before it began, or when it was over
                     f"dlatent: terminated; {kept} has the passes so far: go on by the same command with --resume\n",
                     f"dlatent: terminated; {kept} knows the rows so far: the same command goes on\n",
+                    f"dlatent: terminated; {kept} has what was read: the same command goes on\n",
                 )
             assert variables(place) == expected
         assert commands(words)[0] in (0, 6)

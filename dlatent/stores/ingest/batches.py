@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -94,24 +94,38 @@ class Reader(ABC):
         return f"column {index + 1}{named}"
 
 
+class Mark(NamedTuple):
+    """A place between two rows: the number of the file, the bytes of text or the rows of a table before it there, and
+    the number of the line of a text."""
+
+    file: int = 0
+    position: int = 0
+    line: int = 1
+
+
 class FilesReader(Reader):
-    """Files that continue one another, read in their order."""
+    """Files that continue one another, read in their order, from any mark on."""
 
     def __init__(self, locations: Sequence[str], limits: Limits) -> None:
         self._sources = [ByteSource(location, limits) for location in locations]
         super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
 
     @abstractmethod
-    def _batches_of(self, source: ByteSource, batch_bytes: int) -> Iterator[Batch]:
-        """The rows of one file, in batches as those of `batches`."""
+    def _batches_of(self, source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[tuple[Batch, Mark]]:
+        """The rows of one file behind a mark in it, in batches as those of `batches`, each with the mark behind it."""
 
     def batches(self, batch_bytes: int) -> Iterator[Batch]:
         """The rows of all files."""
-        before = 0
-        for source in self._sources:
-            for batch in self._batches_of(source, batch_bytes):
+        return (batch for batch, _ in self.batches_from(Mark(), batch_bytes))
+
+    def batches_from(self, mark: Mark, batch_bytes: int) -> Iterator[tuple[Batch, Mark]]:
+        """The rows of all files behind a mark, each batch with the mark behind it."""
+        before = sum(source.size for source in self._sources[: mark.file])
+        for number, source in enumerate(self._sources[mark.file :], mark.file):
+            begin = mark if number == mark.file else Mark(number)
+            for batch, behind in self._batches_of(source, batch_bytes, begin):
                 self.bytes_done = before + min(source.position, source.size)
-                yield batch
+                yield batch, behind
             before = self.bytes_done = before + source.size
 
 

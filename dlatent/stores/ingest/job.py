@@ -89,13 +89,13 @@ class Job:
             raise DataError(f"{self._reader.description} has no rows to ingest")
         return self._writer
 
-    def run(self) -> None:
-        """Write everything."""
+    def run(self, batches: Callable[[int], Iterator[Batch]]) -> None:
+        """Write everything; `batches` gives those of the reader, of so many bytes."""
         name = self._reader.description
         with guarded(self._opened.label_file or name):
             labelled = self._labelled()
         # A quarter: a batch is held as read, as cleaned and as weighted, beside the chunk that fills up.
-        for batch in guarded_each(self._reader.batches(max(self._block_bytes // 4, 1)), name):
+        for batch in guarded_each(batches(max(self._block_bytes // 4, 1)), name):
             if batch.rows:
                 with guarded(name):
                     features, keep = self._prepared(labelled(batch))

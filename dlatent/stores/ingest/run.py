@@ -7,24 +7,26 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from dlatent.errors import DataError, masked
-from dlatent.stores.atomic import MARKER, new_store
+from dlatent.stores.atomic import MARKER, is_unfinished, new_store
 from dlatent.stores.beside import discard, make
 from dlatent.stores.byte_source import directory_size, file_name, file_size
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.formats import Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
+from dlatent.stores.ingest.recorded import ingest_checkpoint, recorded_batches, require_recordable
 from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import local_path, require_apart
+from dlatent.stores.location import local_path, require_apart, zarr_location
 from dlatent.stores.sparse import CsrWriter
 from dlatent.stores.strict import MissingChunks
 
@@ -100,6 +102,7 @@ def ingest(
     max_line_bytes: int = DEFAULT.line_bytes,
     max_expansion: int = DEFAULT.expansion,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Stream a file into a Zarr store with the layout of AnnData: `X`, `obs` (labels), `var` (features), `obsm/Y`.
@@ -148,6 +151,9 @@ def ingest(
         How many times its own size a file may unpack to (up to 256 MiB are always unpacked).
     overwrite : bool, default False
         Replace a store at the destination, once the new one is complete.
+    resume : bool, default False
+        Keep what is read of svmlight, CSV and Parquet files in `destination`.checkpoint until the store is whole, so that
+        the same call goes on after an interruption; it takes about the room of the unpacked data.
     progress : callable, optional
         Called after every batch with bytes done, bytes in all (None: unknown) and rows done.
 
@@ -176,13 +182,21 @@ def ingest(
         file_size(location)
     limits = Limits(max_features, max_line_bytes, max_expansion)
     wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
-    with new_store(destination, kind="data", overwrite=overwrite) as root, scratch(destination) as directory:
+    treatment = (weighting, unit_norm, zero_rows, block_bytes, dtype)
+    with contextlib.ExitStack() as stack:
+        if resume:
+            require_recordable(found)
+            about = {"format": found, "wanted": asdict(wanted), "treatment": treatment, "missing": missing}
+            checkpoint = stack.enter_context(ingest_checkpoint(destination, locations, about))
+            half_written = local_path(destination) is None and is_unfinished(zarr_location(destination))
+            overwrite = overwrite or half_written
+        root = stack.enter_context(new_store(destination, kind="data", overwrite=overwrite))
+        directory = stack.enter_context(scratch(destination))
         with guarded(", ".join(locations)):
             opened = open_reader(locations, found, wanted, directory)
-        with contextlib.closing(opened.reader):
-            options = (weighting, unit_norm, zero_rows, block_bytes, dtype, progress)
-            job = Job(root, opened, directory, *options, holes=missing == "nan", limits=limits)
-            job.run()
+        with contextlib.closing(opened.reader) as reader:
+            job = Job(root, opened, directory, *treatment, progress, holes=missing == "nan", limits=limits)
+            job.run(partial(recorded_batches, reader, checkpoint) if resume else reader.batches)
             marker = {"weighting": weighting, "unit_norm": unit_norm, "sources": [file_name(one) for one in locations]}
             root.attrs[MARKER] = {**cast(dict[str, Any], root.attrs[MARKER]), **marker, "format": found}
     return IngestReport(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
-from dlatent.stores.ingest.batches import Batch, FilesReader, LabelSets
+from dlatent.stores.ingest.batches import Batch, FilesReader, LabelSets, Mark
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 from dlatent.stores.sparse import csr
@@ -46,9 +46,11 @@ class SvmlightReader(FilesReader):
         if index_base == "auto":
             self.notes.append(f"feature indices start at {self._base} (found by looking for index 0)")
 
-    def _batches_of(self, source: ByteSource, batch_bytes: int) -> Iterator[Batch]:
-        for line, text in source.line_chunks(text_chunk_bytes(batch_bytes)):
-            yield self._parse(text, source.name, line)
+    def _batches_of(self, source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[tuple[Batch, Mark]]:
+        position = mark.position
+        for line, text in source.line_chunks(text_chunk_bytes(batch_bytes), position, mark.line):
+            position += len(text)
+            yield self._parse(text, source.name, line), Mark(mark.file, position, line + text.count(b"\n"))
 
     def _parse(self, text: bytes, name: str, first_line: int) -> Batch:
         try:

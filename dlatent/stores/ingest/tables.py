@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource
-from dlatent.stores.ingest.batches import Batch, FilesReader, numbered
+from dlatent.stores.ingest.batches import Batch, FilesReader, Mark, numbered
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
 from dlatent.stores.table_files import ParquetFile, csv_frames
@@ -54,13 +54,15 @@ class TableReader(FilesReader):
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
         """The rows of one file as pandas data frames of about `rows` rows."""
 
-    def _batches_of(self, source: ByteSource, batch_bytes: int) -> Iterator[Batch]:
+    def _batches_of(self, source: ByteSource, batch_bytes: int, mark: Mark) -> Iterator[tuple[Batch, Mark]]:
         assert self.column_names is not None
         rows = max(batch_bytes // (24 * (len(self.column_names) + len(self._labels))), 1)
         start = 0
         for frame in self._frames(source, rows):
-            yield self._batch(frame, source.name, start)
-            start += len(frame)
+            stop = start + len(frame)
+            if start >= mark.position:  # only reading them tells where the rows of a table end
+                yield self._batch(frame, source.name, start), Mark(mark.file, stop)
+            start = stop
 
     def _batch(self, frame: Any, name: str, start: int) -> Batch:
         assert self.column_names is not None
