@@ -196,7 +196,11 @@ def _consolidate(group: zarr.Group) -> None:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Consolidated metadata")  # that they are no part of Zarr v3 yet
-        zarr.consolidate_metadata(group.store)
+        try:
+            zarr.consolidate_metadata(group.store)
+        except BaseException:
+            _settle()  # of an interrupt: Zarr goes on, and would warn when the filter is gone
+            raise
 
 
 def abandon(location: str) -> None:
