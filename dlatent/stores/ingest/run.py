@@ -152,8 +152,8 @@ def ingest(
     overwrite : bool, default False
         Replace a store at the destination, once the new one is complete.
     resume : bool, default False
-        Keep what is read of svmlight, CSV and Parquet files in `destination`.checkpoint until the store is whole, so that
-        the same call goes on after an interruption; it takes about the room of the unpacked data.
+        Keep what is read of svmlight, CSV and Parquet files in `destination`.checkpoint until the store is whole, so
+        that the same call goes on after an interruption; it takes about the room of the unpacked data.
     progress : callable, optional
         Called after every batch with bytes done, bytes in all (None: unknown) and rows done.
 
