@@ -26,7 +26,7 @@ from dlatent.estimators.hyperparameters import LocalLinearHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.estimators.saved import Estimator
-from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan
+from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
@@ -90,7 +90,8 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         sizes = [block.nbytes for block in source.blocks]
         cut = [sum(sizes[group.start : group.stop]) for group in groups(sizes)]
         per_row = source.shape[1] if not source.sparse else (source.nnz or source.nbytes / 12) / rows
-        return make_local_plan(source.shape, cut, int(self.n_neighbors), per_row, source.description)
+        kept = source.nbytes if source.nbytes <= REFERENCE_BYTES else 0
+        return make_local_plan(source.shape, cut, int(self.n_neighbors), per_row, source.description, kept)
 
     def _fit(
         self,
@@ -107,10 +108,6 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
                 f"n_components is {self.n_components}, but {len(table)} samples allow at most {len(table) - 2}"
             )
         plans = [self._plan(source) for source in sources]
-        views = tuple(
-            FittedView(name, source.shape, rows_of(source), source.labels.features)
-            for name, source in zip(names, sources, strict=True)
-        )
         data = {**dict(zip(names, sources, strict=True)), "table": table}
         with (
             connect(sources[0], client=client) as session,
@@ -118,6 +115,12 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             pinned(),
             sound_algebra(),
         ):
+            for plan in plans:
+                require_room(plan, session.resources)
+            views = tuple(
+                FittedView(name, source.shape, rows_of(source), source.labels.features)
+                for name, source in zip(names, sources, strict=True)
+            )
             found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
         graphs, recalls = zip(*found, strict=True)
         self._views, self._table = views, table

@@ -17,6 +17,7 @@ from dlatent.arrays import Array, Features, Integers
 from dlatent.fitting.costs import FULL_EIGEN
 from dlatent.fitting.moments import finished
 from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.plan import Problem
 from dlatent.fitting.subspace import SubspaceFit, first_directions, grow
 from dlatent.fitting.task import KernelFeatures, Task
 from dlatent.fitting.textbook import em_on_moments
@@ -43,6 +44,8 @@ TIGHT = 1e-13
 """Tolerance where K is in memory: further products cost no pass."""
 SAMPLE = 500
 """Rows whose distances give the median heuristic its median."""
+SAMPLE_BYTES = 2**27
+"""Fewer rows are looked at where these would be more bytes than this."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,18 @@ def chosen_rows(samples: int, count: int, random_state: Any) -> Integers:
     return np.sort(np.random.default_rng(random_state).permutation(samples)[:count])
 
 
-def survey(task: Task, run: Run, count: int = SAMPLE) -> Features:
+def sample_size(problem: Problem) -> int:
+    """How many rows the median heuristic looks at."""
+    return max(2, min(SAMPLE, SAMPLE_BYTES * problem.samples // problem.nbytes))
+
+
+def settled_kernel(task: Task, run: Run) -> Kernel:
+    """The kernel of a task, settled by some rows, after a look at all of them."""
+    kernel = made_by(task).kernel
+    return settled(kernel, survey(task, run, sample_size(task.problem)))
+
+
+def survey(task: Task, run: Run, count: int) -> Features:
     """A look at all rows, which refuses what no model can use, and some of them."""
     chosen = chosen_rows(task.problem.samples, count, task.options.random_state)
     request = SurveyRequest(chosen, task.options.refuse_zero_rows)

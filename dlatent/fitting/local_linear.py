@@ -12,7 +12,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array
-from dlatent.fitting.plan import html_page, size
+from dlatent.errors import PlanError
+from dlatent.fitting.costs import BASE_MEMORY, shares_driver
+from dlatent.fitting.plan import Machine, html_page, size
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
 from dlatent.local_linear.inverses import SLOW
@@ -93,15 +95,22 @@ class LocalPlan:
                 f"pairs     {self.operations:.1e} multiplications at most; {size(self.bytes_read)} of blocks, from the "
                 "cache where they fit",
                 f"worker    {size(self.worker_memory)} projected for blocks and coordinates of neighbours",
-                f"driver    {size(self.driver_memory)} projected for the graph; the eigenvectors are planned with it",
+                f"driver    {size(self.driver_memory)} projected for the graph and the rows that are kept; the "
+                "eigenvectors are planned with the graph",
             ]
         )
 
 
 def make_local_plan(
-    shape: tuple[int, int], group_bytes: Sequence[int], n_neighbors: int, per_row: float, description: str
+    shape: tuple[int, int],
+    group_bytes: Sequence[int],
+    n_neighbors: int,
+    per_row: float,
+    description: str,
+    kept_bytes: int = 0,
 ) -> LocalPlan:
-    """The plan of a data set, of which groups of blocks have these bytes; `per_row` are stored entries of a row."""
+    """The plan of a data set, of which groups of blocks have these bytes; `per_row` are stored entries of a row, and
+    `kept_bytes` those of the rows that the model keeps."""
     groups, total, largest = len(group_bytes), sum(group_bytes), max(group_bytes)
     parts = max(1, -(-n_neighbors * largest // COLLECTED_BYTES))
     collected = -(-n_neighbors * largest // parts)
@@ -117,8 +126,29 @@ def make_local_plan(
         float(shape[0]) ** 2 / 2.0 * per_row,
         total * (1 + groups + parts * groups),
         2 * largest + max(2 * collected, neighbours),
-        shape[0] * n_neighbors * NEIGHBOUR_BYTES * 3,
+        shape[0] * n_neighbors * NEIGHBOUR_BYTES * 3 + 2 * kept_bytes,  # in blocks, and side by side
     )
+
+
+def require_room(plan: LocalPlan, machine: Machine) -> None:
+    """Refuse what does not fit into the memory of the workers or of the driver.
+
+    Errors: PlanError.
+    """
+    shared = shares_driver(machine)
+    driver = BASE_MEMORY + plan.driver_memory + shared * plan.worker_memory
+    needed = (
+        ("driver", driver, machine.driver_memory),
+        ("worker", BASE_MEMORY + plan.worker_memory, machine.worker_memory),
+    )
+    for name, projected, limit in needed:
+        if limit is not None and projected > limit:
+            shape = f"{plan.samples:,} × {plan.features:,}"
+            raise PlanError(
+                f"{plan.description} of {shape} does not fit: locally linear embedding needs {size(projected)} of a "
+                f"{name}'s {size(limit)}.  Ways out: ask for fewer neighbours than {plan.n_neighbors}; work on smaller "
+                f"blocks; give the {name} more memory."
+            )
 
 
 class Graph(NamedTuple):

@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 import dlatent
 from dlatent import CorrespondenceLLE, LocallyLinearEmbedding, self_correspondence
-from dlatent.errors import ConvergenceWarning, DataError, DataWarning, StoreError
+from dlatent.errors import ConvergenceWarning, DataError, DataWarning, PlanError, StoreError
 from dlatent.estimators.saved import NotFittedError
 
 
@@ -258,6 +258,17 @@ def test_training_rows_that_are_too_many_are_not_kept(monkeypatch):
     model = single().fit(s_curve())
     with pytest.raises(DataError, match="were not kept"):
         model.transform(s_curve())
+
+
+def test_what_does_not_fit_is_refused_before_rows_are_loaded(monkeypatch):
+    """The rows that a model keeps count, and where workers are threads of the driver both do."""
+    x = np.random.default_rng(0).normal(size=(60, 20_000))
+    plan = single().plan(x)
+    assert plan.driver_memory > 2 * x.nbytes
+    monkeypatch.setattr("dlatent.engine.in_process.memory", lambda: 2**28)
+    monkeypatch.setattr("dlatent.estimators.local_linear.rows_of", lambda _: pytest.fail("rows were loaded"))
+    with pytest.raises(PlanError, match=r"60 × 20,000 does not fit: locally linear embedding needs .* 256.0 MiB"):
+        single().fit(x)
 
 
 @pytest.mark.slow

@@ -54,6 +54,19 @@ def rows(samples, features, *, block=32 * MIB, **more):
     return replace(problem(samples, features, block=block), **{"kernel": "rbf", **more})
 
 
+@pytest.mark.parametrize("solver", ["memory", "recomputed"])
+def test_the_rows_that_a_kernel_is_settled_by_are_in_the_plan_and_few_where_they_are_wide(solver):
+    few, many = (make_plan(rows(1000, width, block=MIB), Host(), solver=solver) for width in (10, 30_000))
+    assert 200 * MIB < many.driver_memory - few.driver_memory < 300 * MIB
+    wide = make_plan(rows(1000, 2_000_000, block=16 * MIB), Host(driver_memory=GIB), solver=solver)
+    assert wide.driver_memory < GIB
+
+
+def test_landmarks_are_in_the_plan():
+    few, many = (make_plan(rows(20_000, 20_000, block=MIB, landmarks=count), Host()) for count in (10, 500))
+    assert many.driver_memory - few.driver_memory > 2 * 490 * 20_000 * 8
+
+
 KERNELS = {
     "small": (rows(2_000, 50), "auto", "memory"),
     "larger than the driver": (rows(20_000, 50), "auto", "recomputed"),

@@ -147,6 +147,8 @@ CASES: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda f: dlatent.LocallyLinearEmbedding(n_neighbors=10, n_components=2).fit(data(f, "wide")),
     ),
 }
+REFUSED = ("gram", "recomputed", "locally linear embedding")
+"""What cannot be done within the cap on such wide rows: its plan says so."""
 RUN = [*CASES] if TIMES else ["ingest", "rechunk", "covariance", "transform"]
 
 
@@ -184,7 +186,10 @@ def test_what_is_larger_than_the_memory_ends_well(inputs: Path, group: Path, nam
     ended = subprocess.run(words, capture_output=True, text=True, timeout=3600)
     shutil.rmtree(inputs / "out.zarr", ignore_errors=True)
     print(ended.stdout)
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    if name in REFUSED:
+        assert "does not fit: " in ended.stderr
+    else:
+        assert ended.returncode == 0, ended.stderr[-2000:]
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ from dlatent.fitting.gram import (
     kernel_tiles,
     made_by,
     outcome_of,
-    settled,
-    survey,
+    sample_size,
+    settled_kernel,
 )
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
@@ -98,7 +98,7 @@ class MemoryRoute(KernelRoute):
         held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
         held += machine.threads * TILES + square // (2 * machine.workers)
         copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
-        own = driver_base(problem, machine) + copies * square
+        own = driver_base(problem, machine) + copies * square + _sampled(problem)
         cost = placed("memory", 2, seconds, 0, held, own, machine)
         return _of_rows(replace(cost, gathered=square // 2), problem, machine)
 
@@ -108,7 +108,7 @@ class MemoryRoute(KernelRoute):
         if kernel.name == GIVEN:
             products = given_products(task.problem.samples, run, whole=True)
         else:
-            kernel = settled(kernel, survey(task, run))
+            kernel = settled_kernel(task, run)
             products = KernelProducts.of_tiles(kernel_tiles(run, kernel, options))
         fitted = fit_dual(products, data_of(task), task.specification, options, textbook=task.textbook, report=report)
         return outcome_of(task, kernel, fitted)
@@ -160,7 +160,7 @@ class StoredRoute(RecomputedRoute):
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, in a space that grows by a pass over the store at a time."""
         with made_by(task).kept() as (sink, stored):
-            kernel = settled(made_by(task).kernel, survey(task, run))
+            kernel = settled_kernel(task, run)
             diagonal = _diagonal(kernel, run)
             run(pair_pass(meet_write, WriteRequest(kernel, sink), combine=operator.add, recorded=False, name="kernel"))
 
@@ -177,7 +177,7 @@ def _recomputed(task: Task, run: Run) -> tuple[Kernel, KernelProducts]:
     kernel = made_by(task).kernel
     if kernel.name == GIVEN:
         return kernel, given_products(task.problem.samples, run, whole=False)
-    kernel = settled(kernel, survey(task, run))
+    kernel = settled_kernel(task, run)
 
     def asked(thin: Array) -> Any:
         return pair_pass(meet_product, KernelRequest(kernel, thin, False), mutual=True, name="kernel")
@@ -211,13 +211,18 @@ def _columns(problem: Problem) -> int:
     return problem.n_components + extra_directions(problem.n_components) + problem.targets
 
 
+def _sampled(problem: Problem) -> int:
+    """Bytes of the rows that the median heuristic looks at: as they come, and side by side."""
+    return 0 if problem.kernel == GIVEN else 2 * sample_size(problem) * -(-problem.nbytes // problem.samples)
+
+
 def _by_passes(name: str, problem: Problem, machine: Machine, each: float, beside: int, *, pairs: bool) -> Cost:
     """Products in passes that take `each` seconds beside the products and the reading of the rows, where these meet in
     `pairs`, and `beside` bytes for each thread."""
     count, columns, threads = problem.samples, _columns(problem), machine.workers * machine.threads
     thin = 8 * count * columns
     held = worker_memory(problem, machine, thin, thin) + machine.threads * beside + paired_memory(problem, machine)
-    own = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4
+    own = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4 + _sampled(problem)
     cache = cache_room(problem, machine, held, own, pairs=pairs)
     each += 2.0 * count**2 * columns / GEMM_RATE / threads
     if pairs and not stays(problem, machine, cache, pairs=True):

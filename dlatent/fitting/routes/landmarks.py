@@ -9,8 +9,8 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.costs import subspace_bound
-from dlatent.fitting.gram import SAMPLE, made_by, settled, survey, tightened
+from dlatent.fitting.costs import shares_driver, subspace_bound
+from dlatent.fitting.gram import made_by, sample_size, settled, survey, tightened
 from dlatent.fitting.moments import gram_products
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
@@ -50,6 +50,10 @@ class LandmarksRoute(Route):
         among = kernel_seconds(replace(problem, samples=problem.landmarks), machine)
         cost, rank = CovarianceRoute().cost(inside, machine), subspace_bound(inside, machine)
         seconds = cost.seconds + among * (problem.samples / problem.landmarks)
+        # The landmarks are with the driver, as they come and side by side, and with every worker.
+        rows = problem.landmarks * -(-problem.nbytes // problem.samples)
+        worker, driver = cost.worker_memory + rows, cost.driver_memory + 2 * rows
+        cost = replace(cost, worker_memory=driver if shares_driver(machine) else worker, driver_memory=driver)
         return replace(cost, name="landmarks", passes=3, reads=3, seconds=seconds, max_rank=rank)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
@@ -83,7 +87,7 @@ class LandmarksRoute(Route):
 def _landmarks(task: Task, run: Run) -> tuple[LandmarkMap, int]:
     """The map to the span of some random rows, and the number of features."""
     rows = survey(task, run, task.problem.landmarks)
-    found = LandmarkMap.of(settled(made_by(task).kernel, rows[:: -(-rows.shape[0] // SAMPLE)]), rows)
+    found = LandmarkMap.of(settled(made_by(task).kernel, rows[:: -(-rows.shape[0] // sample_size(task.problem))]), rows)
     if found.width <= task.specification.n_components:
         raise DataError(
             f"n_components is {task.specification.n_components}, but the landmarks span {found.width} dimensions; take "
