@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from distributed import Client, LocalCluster
 
 from dlatent import PPCA, load
 from dlatent.cli.main import main
-from dlatent.errors import StoreError
+from dlatent.errors import EngineError, StoreError
 from dlatent.stores import beside
 from dlatent.stores.graph import ingest_graph
 from dlatent.stores.ingest import ingest
@@ -103,3 +105,25 @@ def test_the_command_says_it_in_one_line(disk: Path, tmp_path: Path, capsys: pyt
     (said,) = capsys.readouterr().err.splitlines()
     assert "o space left" in said
     assert os.listdir(disk) == []
+
+
+@pytest.mark.slow
+def test_workers_that_find_no_room_to_spill_are_named_and_go_on_when_there_is_less(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlatent.engine.failures.PATIENCE", "2 s")
+    options = {
+        "memory_limit": "300MiB",
+        "local_directory": str(disk),
+        "dashboard_address": None,
+        "silence_logs": 50,
+    }
+    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+        rows = da.random.default_rng(0).normal(size=(80_000, 500), chunks=(2000, 500)).persist()
+        with pytest.raises(EngineError, match=r"stood still for 2 s, as workers are paused for want of memory: 1 of 1"):
+            PPCA(3).fit(rows, client=client)
+        del rows
+        again = PPCA(3).fit(da.from_array(X, chunks=(5000, 12)), client=client)
+        assert (
+            again.log_likelihood_ == PPCA(3).fit(da.from_array(X, chunks=(5000, 12)), client="serial").log_likelihood_
+        )
