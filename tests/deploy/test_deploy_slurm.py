@@ -111,6 +111,16 @@ def test_a_terminated_cluster_leaves_no_job_and_goes_on(slurm: Slurm, folder: Pa
     assert OK in again.said
 
 
+def test_the_jobs_of_a_killed_driver_end_by_themselves(slurm: Slurm, folder: Path) -> None:
+    command = started(slurm, folder, "--pause", "4")
+    command.wait_for(r"products .*\n  products")
+    assert command.end(signal.SIGKILL) < 0, command.said
+    until(lambda: not slurm("squeue", "-h"), 200, lambda: slurm("squeue"))
+    again = started(slurm, folder)
+    assert again.end() == 0, again.said
+    assert OK in again.said
+
+
 def under_mpi(folder: Path, *words: str) -> Command:
     """A command beside a scheduler and two workers, all of them processes of an MPI program."""
     launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4"]
