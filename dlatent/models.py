@@ -47,7 +47,13 @@ MODELS = (
         "Supervised",
         labels=True,
     ),
-    Model("FactorAnalysis", "factor_analysis", "fa", "factor analysis, with a noise variance for each feature", "PPCA"),
+    Model(
+        "FactorAnalysis",
+        "factor_analysis",
+        "fa",
+        "factor analysis, with a noise variance for each feature",
+        "FactorAnalysis",
+    ),
     Model(
         "RelationalPPCA",
         "relational",

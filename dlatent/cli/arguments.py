@@ -191,8 +191,8 @@ def add_cluster(parser: argparse.ArgumentParser, workers: str = "start N worker 
     group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
 
 
-def add_model(parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] = positive) -> None:
-    """The data and the hyperparameters of a model; `components` reads how many there are."""
+def add_model(parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] | None = None) -> None:
+    """The data and the hyperparameters of a model; `components` reads how many there are, where that differs."""
     if model.views:
         add_views(parser)
     else:
@@ -211,8 +211,8 @@ def add_model(parser: argparse.ArgumentParser, model: Model, components: Callabl
         if not about.allowed.choices:
             options = {"type": reader(about.allowed), "metavar": about.short or None}
         if field.name == "n_components":
-            several = ", several numbers with commas between" if components is counts else ""
-            help, options = f"{about.words}{several}", {"type": components, "metavar": "K", "required": True}
+            help = about.words if components is None else "latent variables, several numbers with commas between"
+            options = {"type": components or reader(about.allowed), "metavar": "K", "required": True}
         parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
 
 
@@ -228,8 +228,8 @@ def reader(allowed: Allowed) -> Callable[[str], Any]:
         try:
             value = allowed.read(text)
         except ValueError:
-            value = text
-        if (isinstance(value, str) and allowed.read is not str) or not allowed.test(value):
+            value = None
+        if value is None or not allowed.test(value):
             raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words}")
         return value
 

@@ -14,7 +14,6 @@ from dlatent.cli.arguments import (
     add_model,
     hyperparameters,
     opened,
-    positive,
 )
 from dlatent.errors import DataError, cause
 
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 def add_models(
     parser: argparse.ArgumentParser,
-    components: Callable[[str], Any] = positive,
+    components: Callable[[str], Any] | None = None,
     *,
     incomplete: bool = False,
     cluster: Callable[[argparse.ArgumentParser], None] = add_cluster,
 ) -> dict[str, argparse.ArgumentParser]:
     """One parser for each model (or those that take missing entries), with its options; `components`
-    reads the number, or the numbers, of components, and `cluster` adds the options of where to compute."""
+    reads numbers of components, where they are several, and `cluster` adds the options of where to compute."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
     for kind, model in MODELS.items():

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         options = {name: getattr(arguments, name) for name in ("overwrite", "resume")}
         options |= {"out": arguments.output, "client": client}
         array = arguments.make(arguments, model, data, options)
-    show.written(arguments.output, array, model.n_components, perf_counter() - started, json=arguments.json)
+    show.written(arguments.output, array, model._n_features_out, perf_counter() - started, json=arguments.json)
     return OK
 
 

@@ -106,6 +106,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     Attributes
     ----------
+    n_components_ : int
+        K, given or chosen.
     component_names_ : ndarray of shape (n_components,)
         Labels of the latent variables, from 0.
     log_likelihood_ : float
@@ -151,11 +153,15 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         rows, features = source.shape
         if rows < 2:
             raise DataError(f"the {source.description} has {rows} sample; a fit needs at least 2")
-        if self.n_components > min(rows - 1, features):
+        if self._most_components(source) > min(rows - 1, features):
             raise DataError(
                 f"n_components is {self.n_components}, but data of {rows} samples × {features} features allow at "
                 f"most {min(rows - 1, features)}; ask for fewer components"
             )
+
+    def _most_components(self, source: DataSource) -> int:
+        """K, or as many components as there may be where it is chosen from the data."""
+        return int(self.n_components)
 
     def _check_missing(self, source: DataSource) -> None:
         if self._missing == "nan" and source.sparse:
@@ -173,7 +179,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         if given.targets is not None:
             views += (View("targets", given.targets.encoding.rank),)
             patterns = ((0, 1),) if given.targets.complete else ((0, 1), (0,))
-        return Specification(views, patterns, int(self.n_components))
+        return Specification(views, patterns, self._most_components(given.source))
 
     def _problem(self, session: Session, given: Given, specification: Specification) -> Problem:
         """The shape of the fit, for the planner."""
@@ -184,7 +190,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             samples=source.shape[0],
             features=source.shape[1],
             targets=sum(specification.sizes[1:]),
-            n_components=int(self.n_components),
+            n_components=specification.n_components,
             patterns=len(specification.patterns),
             nbytes=source.nbytes,
             largest_block=max(sizes),
@@ -298,6 +304,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _become(self, fitted: Fitted, plan: dict[str, str | int]) -> None:
         outcome = fitted.outcome
         self._parameters, self._specification = outcome.parameters, outcome.specification
+        self.n_components_ = outcome.specification.n_components
         self._fitted, self.plan_ = fitted, plan
         self._publish(outcome, fitted.passes)
 

@@ -12,6 +12,7 @@ from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
+from dlatent.estimators.hyperparameters import FactorAnalysisHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.ppca import PPCA
 from dlatent.fitting.outcome import Outcome
@@ -31,7 +32,7 @@ def bartlett_rows(x: Features, y: Array | None, parameters: Parameters, specific
     return expectation.scores(x, about, parameters.mean)
 
 
-class FactorAnalysis(PPCA):
+class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
     r"""Factor analysis, fitted by maximum likelihood.
 
     .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \Psi),
@@ -40,16 +41,6 @@ class FactorAnalysis(PPCA):
     Unlike PPCA it does not depend on the units of the features.  The loadings are found up to a rotation; the model
     keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, and `rotated` gives others.  Complete data with few
     features are fitted to rounding.
-
-    Parameters
-    ----------
-    max_iter : int, optional
-        Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).
-    solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
-        "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
-        "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
-    noise_floor : float, default 1e-6
-        Smallest noise variance of a feature, as a part of its variance.
 
     Attributes
     ----------

@@ -19,6 +19,7 @@ from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.estimators.linear import LinearModel, RowModel
 from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.dimension import free_numbers
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 
@@ -183,11 +184,6 @@ class Scores(LinearModel):
             The mean of `score_samples`.
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
-
-
-def free_numbers(features: int, components: int, noises: int) -> int:
-    """Free numbers of W (without its rotations), of μ, and of the noise variances."""
-    return features * (components + 1) - components * (components - 1) // 2 + noises
 
 
 class Criteria(RowModel):

@@ -25,6 +25,7 @@ FactorSolver = Literal["auto", "covariance", "accelerated_em", "em"]
 KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
 MixtureSolver = Literal["auto", "em"]
 EigenSolver = Literal["auto", "direct", "iterative"]
+Rule = Literal["mle", "bic"]
 KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Missing = Literal["raise", "nan", "unstored"]
@@ -86,11 +87,32 @@ def _is_count(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 
+def _is_count_or_rule(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in get_args(Rule)
+    return _is_count(value) or (_is_number(value) and 0 < value < 1)
+
+
+def _count_or_rule(text: str) -> float | str:
+    if text in get_args(Rule):
+        return text
+    return int(text) if text.isdecimal() else float(text)
+
+
 def _number_or_median(text: str) -> float | str:
     return text if text == "median" else float(text)
 
 
 COUNT = Allowed("an integer of at least 1", _is_count, int)
+COMPONENTS = replace(
+    COUNT,
+    words=f"{COUNT.words} (PPCA alone chooses it by a rule; compare numbers by select_n_components or GridSearchCV)",
+)
+COUNT_OR_RULE = Allowed(
+    "an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'",
+    _is_count_or_rule,
+    _count_or_rule,
+)
 POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
 NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
 PART = Allowed(
@@ -181,7 +203,7 @@ class LatentVariableHyperparameters(Checked):
     """
 
     n_components: int = parameter(
-        "latent variables", COUNT, default=2, option="components", letter="k", short="K", kw_only=False
+        "latent variables", COMPONENTS, default=2, option="components", letter="k", short="K", kw_only=False
     )
     tol: float = parameter("relative distance of the log-likelihood to stop at", POSITIVE, default=1e-9)
     max_iter: int | None = parameter("most passes, or EM iterations", COUNT.or_none(), default=None, short="N")
@@ -311,8 +333,8 @@ class KernelHyperparameters(LatentVariableHyperparameters):
 
 
 @hyperparameters
-class PPCAHyperparameters(LatentVariableHyperparameters):
-    """Those of PPCA and of factor analysis.
+class LinearHyperparameters(LatentVariableHyperparameters):
+    """What models of samples × features have, of which entries may be missing.
 
     Parameters
     ----------
@@ -333,7 +355,62 @@ class PPCAHyperparameters(LatentVariableHyperparameters):
 
 
 @hyperparameters
-class SupervisedHyperparameters(TargetHyperparameters, PPCAHyperparameters):
+class PPCAHyperparameters(LinearHyperparameters):
+    """Those of PPCA.
+
+    Parameters
+    ----------
+    n_components : int, float or {"mle", "bic"}, default 2
+        K, the number of latent variables; less than the number of samples, and at most that of features.  Of complete
+        data it can be chosen from the eigenvalues of their covariance: a part of the variance above 0 and below 1 takes
+        the fewest components that explain more; with more samples than features "mle" takes the largest evidence
+        (Minka), "bic" the smallest criterion (as `bic`).
+    """
+
+    n_components: int | float | Rule = parameter(  # type: ignore[assignment]
+        "latent variables, or how to choose them: mle, bic, or a part of the variance (0.9)",
+        COUNT_OR_RULE,
+        default=2,
+        option="components",
+        letter="k",
+        short="K",
+        kw_only=False,
+    )
+
+    @property
+    def _rule(self) -> str | float | None:
+        """How the number of components is chosen; None where it is given."""
+        return None if COUNT.test(self.n_components) else self.n_components
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self._rule is not None and self.missing != "raise":
+            raise DataError(
+                f"n_components={self.n_components!r} is chosen from the covariance of complete data; with missing "
+                "entries compare numbers by select_n_components"
+            )
+
+
+@hyperparameters
+class FactorAnalysisHyperparameters(LinearHyperparameters):
+    """Those of factor analysis.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of factors; less than the number of samples, and at most that of features.
+    max_iter : int, optional
+        Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
+        "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
+    noise_floor : float, default 1e-6
+        Smallest noise variance of a feature, as a part of its variance.
+    """
+
+
+@hyperparameters
+class SupervisedHyperparameters(TargetHyperparameters, LinearHyperparameters):
     """Those of supervised PPCA."""
 
 

@@ -18,13 +18,14 @@ from dlatent.errors import DataError, StoreError
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.facts import Facts, component_facts, noise_fact
 from dlatent.estimators.grid import feature_words
-from dlatent.estimators.heads import Criteria, Fits, free_numbers
+from dlatent.estimators.heads import Criteria, Fits
 from dlatent.estimators.hyperparameters import MixtureHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.estimators.restored import noise_name, restored_outcome
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian import mixture
+from dlatent.linear_gaussian.dimension import free_numbers
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dlatent.arrays import DataSource
+from dlatent.errors import DataError
+from dlatent.estimators.base import Given
 from dlatent.estimators.heads import Criteria, Draws, Fits, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import PPCAHyperparameters
+from dlatent.linear_gaussian.specification import Specification
 
 
 class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Criteria, Imputes, Reconstructs, Draws):
@@ -21,8 +27,8 @@ class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Criteria, Imputes, Rec
 
     References
     ----------
-    Tipping and Bishop (1999), "Probabilistic principal component analysis", equations (7)–(8).  Read more in
-    :doc:`/models/ppca`.
+    Tipping and Bishop (1999), "Probabilistic principal component analysis", equations (7)–(8); Minka (2000), "Automatic
+    choice of dimensionality for PCA", for "mle".  Read more in :doc:`/models/ppca`.
 
     Examples
     --------
@@ -35,6 +41,8 @@ class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Criteria, Imputes, Rec
     (200, 1)
     >>> round(float(np.sqrt(model.noise_variance_)), 1)
     0.5
+    >>> PPCA("mle").fit(X).n_components_
+    1
 
     Missing entries are NaN:
 
@@ -43,3 +51,18 @@ class PPCA(PPCAHyperparameters, Fits, Transforms, Scores, Criteria, Imputes, Rec
     >>> bool(np.isnan(filled).any())
     False
     """
+
+    def _most_components(self, source: DataSource) -> int:
+        rows, features = source.shape
+        if self._rule is None:
+            return super()._most_components(source)
+        if isinstance(self._rule, str) and rows <= features:
+            raise DataError(
+                f"n_components={self._rule!r} is for more samples than features, and the {source.description} has "
+                f"{rows} × {features}; take a part of the variance such as 0.9, or compare numbers by "
+                "select_n_components"
+            )
+        return min(rows - 1, features)
+
+    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        return super()._more_of_problem(given, specification) | {"rule": self._rule}

@@ -15,6 +15,7 @@ from dlatent.fitting.factors import by_factors
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.subspace import Products, SubspaceFit, extra_directions, search
 from dlatent.fitting.textbook import group_variances
+from dlatent.linear_gaussian.dimension import chosen_components
 from dlatent.linear_gaussian.moments import (
     Moments,
     PatternMoments,
@@ -28,6 +29,7 @@ from dlatent.linear_gaussian.products import (
 )
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import ppca
+from dlatent.operators.eigen import top_eigenvalues
 
 NARROW = 4
 """A view of so many times fewer features than a subspace begins with is taken as a whole, where its Gram matrix is at
@@ -64,6 +66,18 @@ def by_moments(
     whole = small and (len(growing) > 1 or specification.sizes[0] <= few)
     state, converged = search(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
     return finished(state, state.space.lifted(state.solution), options, converged, moments)
+
+
+def with_components(
+    rule: str | float, moments: Moments, specification: Specification, options: Options
+) -> Specification:
+    """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
+    middle = centred(moments, specification.sizes, specification.patterns)
+    found, variances = middle.patterns[0], group_variances(middle, specification)
+    (floor,) = noise_floors(specification, variances, middle.shift, options)
+    values = top_eigenvalues(found.gram / found.samples, len(found.gram))
+    most = specification.n_components
+    return replace(specification, n_components=chosen_components(rule, values, found.samples, most=most, floor=floor))
 
 
 def gram_products(moments: Moments, specification: Specification) -> Products:

@@ -121,6 +121,8 @@ class Problem:
         Rows in the span of whose features the fit stays; 0 for all rows.
     mixtures : int
         Components of a mixture, 1 where the model is none.
+    rule : str, float or None
+        How the number of components is chosen, of which `n_components` is then the most; None where it is given.
     """
 
     samples: int
@@ -153,6 +155,7 @@ class Problem:
     kernel_place: bool = False
     landmarks: int = 0
     mixtures: int = 1
+    rule: str | float | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -348,6 +351,7 @@ class Plan:
             f"solver    {self.solver}: {self.reason}",
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
             *self._neighbours(),
+            *([f"choice    n_components by {p.rule!r}, from all eigenvalues after the first pass"] if p.rule else []),
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),

@@ -1,4 +1,4 @@
-"""Choosing the number of components by cells that were held out."""
+"""Choosing the number of components: by cells that were held out, and from the eigenvalues of complete data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,22 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import scale
 
-from dlatent import PPCA, DataError, FactorAnalysis, SupervisedPPCA, select_n_components
+from dlatent import (
+    PPCA,
+    DataError,
+    FactorAnalysis,
+    KernelPPCA,
+    PlanError,
+    RelationalPPCA,
+    SupervisedPPCA,
+    load,
+    select_n_components,
+)
 from dlatent.cli.main import main
 from dlatent.linear_gaussian.held_out import Hiding, chosen, hidden
 from dlatent.testing import oracles
@@ -98,3 +112,117 @@ def test_refusals():
         select_n_components(PPCA(), X, [])
     with pytest.raises(DataError, match="missing='unstored'"):
         select_n_components(PPCA(), stored(X), [1])
+
+
+SETS = {
+    f"{read.__name__[5:]}{', scaled' if scaled else ''}": scale(read().data) if scaled else read().data
+    for read in (load_breast_cancer, load_diabetes, load_iris, load_wine)
+    for scaled in (False, True)
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_evidence_and_shares_of_variance_choose_what_scikit_learn_chooses(name):
+    x = SETS[name]
+    for rule in ("mle", 0.5, 0.9, 0.99):
+        # Where the noise would be at its floor, numbers are not compared; scikit-learn has no floor.
+        model = PPCA(rule, noise_floor=1e-12).fit(x)
+        assert model.n_components_ == PCA(rule, svd_solver="full").fit(x).n_components_
+
+
+@pytest.mark.parametrize("name", ["iris", "wine, scaled", "diabetes"])
+def test_the_criterion_that_chooses_is_the_one_of_the_fits(name):
+    x = SETS[name]
+    model = PPCA("bic").fit(x)
+    assert model.n_components_ == min(range(1, x.shape[1]), key=lambda k: PPCA(k).fit(x).bic(x))
+    assert model.bic(x) == pytest.approx(PPCA(model.n_components_).fit(x).bic(x), rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["mle", "bic"])
+def test_rules_find_the_planted_number(rule):
+    x = simulate(400, (12,), 3, noise=(0.3,), random_state=4).features
+    assert PPCA(rule).fit(x).n_components_ == 3
+
+
+@pytest.mark.parametrize("rule", ["mle", "bic"])
+def test_numbers_that_leave_no_noise_are_not_compared(rule):
+    """Three pixels of the digits never vary, so that 61 components leave nothing, at a likelihood without a bound."""
+    assert PPCA(rule).fit(load_digits().data).n_components_ < 61
+    with pytest.raises(DataError, match="have no bound"):
+        PPCA(rule).fit(np.outer(np.arange(20.0), np.ones(3)))
+
+
+def test_the_part_of_the_variance_is_the_smallest_above_it():
+    x = SETS["wine, scaled"]
+    for part in (0.3, 0.8, 0.999999):
+        model = PPCA(part).fit(x)
+        parts = np.cumsum(model.explained_variance_ratio_)
+        assert parts[-1] > part
+        assert len(parts) == 1 or parts[-2] <= part
+
+
+def test_all_solvers_choose_alike_after_one_pass():
+    wide = np.random.default_rng(0).standard_normal((40, 90))
+    models = [PPCA(0.8, solver=solver).fit(wide) for solver in ("covariance", "gram", "em")]
+    assert len({model.n_components_ for model in models}) == 1
+    assert models[0].n_components_ == PCA(0.8, svd_solver="full").fit(wide).n_components_
+    np.testing.assert_allclose(models[0].get_covariance(), models[1].get_covariance(), atol=1e-9)
+    assert [model.n_passes_ for model in models[:2]] == [1, 2]
+
+
+def test_a_choice_is_the_fit_with_that_number(tmp_path):
+    x = SETS["wine, scaled"]
+    chosen = PPCA("bic").fit(da.from_array(x, chunks=(50, -1)))
+    given = PPCA(chosen.n_components_).fit(da.from_array(x, chunks=(50, -1)))
+    np.testing.assert_array_equal(chosen.components_, given.components_)
+    assert chosen.n_passes_ == 1
+    assert clone(chosen).get_params()["n_components"] == "bic"
+    chosen.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    assert (again.n_components, again.n_components_) == ("bic", chosen.n_components_)
+
+
+def test_the_plan_says_how_the_number_is_chosen():
+    x = SETS["wine"]
+    plan = PPCA("mle").plan(x)
+    assert (plan.solver, plan.passes, plan.problem.rule) == ("covariance", 1, "mle")
+    assert "n_components by 'mle'" in str(plan)
+    assert "n_components" not in str(PPCA(2).plan(x))
+    with pytest.raises(PlanError, match="from all eigenvalues; take covariance"):
+        PPCA("mle", solver="krylov").plan(x)
+
+
+REFUSED = {
+    "missing entries": (lambda: PPCA(0.9, missing="nan").fit(X), "missing entries compare numbers by select_n_comp"),
+    "few samples, mle": (lambda: PPCA("mle").fit(X[:10]), "more samples than features.*select_n_components"),
+    "few samples, bic": (lambda: PPCA("bic").fit(X[:8]), "more samples than features.*select_n_components"),
+    "no rule": (lambda: PPCA("aic").fit(SETS["iris"]), "'mle' or 'bic'"),
+    "all the variance": (lambda: PPCA(1.0).fit(SETS["iris"]), "above 0 and below 1"),
+    "factor analysis": (lambda: FactorAnalysis("bic").fit(SETS["iris"]), "select_n_components or GridSearchCV"),
+    "targets": (lambda: SupervisedPPCA(0.9).fit(SETS["iris"], np.arange(150) % 3), "PPCA alone"),
+    "kernels": (lambda: KernelPPCA("mle").fit(SETS["iris"]), "PPCA alone"),
+    "graphs": (lambda: RelationalPPCA("mle").fit(SETS["iris"], graph=sp.csr_array((150, 150))), "PPCA alone"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_rules_are_refused_where_they_have_no_meaning(name):
+    call, words = REFUSED[name]
+    with pytest.raises(DataError, match=words):
+        call()
+
+
+def test_the_command_line_takes_rules(tmp_path, capsys):
+    x = SETS["wine, scaled"]
+    array = zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(60, 13), dtype=x.dtype)
+    array[:] = x
+    for rule in ("0.9", "mle", "bic"):
+        model = tmp_path / f"{rule}.zarr"
+        assert main(["fit", "ppca", str(tmp_path / "x.zarr"), "-k", rule, "-o", str(model), "--quiet"]) == 0
+        wanted = PPCA(float(rule) if rule == "0.9" else rule).fit(x)
+        assert load(model).n_components_ == wanted.n_components_
+    capsys.readouterr()
+    assert main(["plan", "ppca", str(tmp_path / "x.zarr"), "-k", "mle"]) == 0
+    assert "by 'mle'" in capsys.readouterr().out
+    assert main(["plan", "fa", str(tmp_path / "x.zarr"), "-k", "mle"]) == 2
+    assert main(["plan", "ppca", str(tmp_path / "x.zarr"), "-k", "1.5"]) == 2

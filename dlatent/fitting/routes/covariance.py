@@ -22,7 +22,7 @@ from dlatent.fitting.costs import (
     subspace_bound,
     worker_memory,
 )
-from dlatent.fitting.moments import by_moments
+from dlatent.fitting.moments import by_moments, with_components
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.route import Route
@@ -37,7 +37,7 @@ class CovarianceRoute(Route):
     """One pass, D² numbers."""
 
     name = "covariance"
-    serves = frozenset({"graph", "partly labelled graph", "own noise", "views", "targets"})
+    serves = frozenset({"graph", "partly labelled graph", "own noise", "views", "targets", "rule"})
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""
@@ -52,6 +52,7 @@ class CovarianceRoute(Route):
             driver = 4.0 * width**3 / GEMM_RATE
         else:
             driver = 4.0 * width**2 * (problem.n_components + extra_directions(problem.n_components)) * 20 / GEMM_RATE
+            driver += 2.0 * width**3 / GEMM_RATE if problem.rule is not None else 0.0
         if problem.views:
             # Iterations on the Gram matrices of all patterns: on all features, or on subspaces of many shared ones.
             shared = problem.shared and problem.features > FULL_EIGEN
@@ -83,9 +84,11 @@ class CovarianceRoute(Route):
         options = task.settled_options(plan, single=problem.itemsize == 4 and problem.nnz is None)
         samples = samples_of(task, plan, shift, run)
         start = start_of_em(self, task, plan, shift, run)
-        moments = samples.moments()
+        moments, specification = samples.moments(), task.specification
+        if problem.rule is not None:
+            specification = with_components(problem.rule, moments, specification, options)
         if task.textbook:
-            found = em_on_moments(moments, task.specification, options, report, start=start)
+            found = em_on_moments(moments, specification, options, report, start=start)
         else:
-            found = by_moments(moments, task.specification, options, report, growing=task.growing)
+            found = by_moments(moments, specification, options, report, growing=task.growing)
         return samples.concluded(found)

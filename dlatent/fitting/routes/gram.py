@@ -34,9 +34,11 @@ from dlatent.fitting.route import Route
 from dlatent.fitting.subspace import extra_directions
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.dimension import chosen_components
 from dlatent.linear_gaussian.kernel_passes import LiftRequest, block_lift
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.operators.kernels import Kernel
+from dlatent.operators.eigen import top_eigenvalues
+from dlatent.operators.kernels import Kernel, centred_kernel
 from dlatent.passes import Pass, Run
 
 
@@ -44,7 +46,7 @@ class GramRoute(Route):
     """Two passes, N² numbers."""
 
     name = "gram"
-    serves = frozenset({"targets"})
+    serves = frozenset({"targets", "rule"})
 
     def misfit(self, problem: Problem) -> str | None:
         """Where rows are too many."""
@@ -87,6 +89,11 @@ class GramRoute(Route):
         """
         options, specification = task.settled_options(plan), task.specification
         tiles = kernel_tiles(run, Kernel("linear", shift=shift), options)
+        if task.problem.rule is not None:
+            count, most = task.problem.samples, specification.n_components
+            values = top_eigenvalues(centred_kernel(tiles.whole()) / count, count)
+            chosen = chosen_components(task.problem.rule, values, count, most=most, floor=0.0)
+            specification = replace(specification, n_components=chosen)
         k, data = specification.n_components, data_of(task)
         inside = specification.resized((k, *specification.sizes[1:]))
         fitted = fit_dual(KernelProducts.of_tiles(tiles), data, inside, options, textbook=task.textbook, report=report)
