@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +14,26 @@ from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
+from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.hyperparameters import FactorAnalysisHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows
 from dlatent.estimators.ppca import PPCA
 from dlatent.fitting.outcome import Outcome
+from dlatent.fitting.task import Task
 from dlatent.linear_gaussian import expectation
 from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.rotation import promax, varimax
+from dlatent.linear_gaussian.rotation import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.specification import Specification
+
+Method = Literal["varimax", "quartimax", "promax", "oblimin"]
+METHODS: dict[str, Callable[..., Rotated]] = {
+    "varimax": varimax,
+    "quartimax": quartimax,
+    "promax": promax,
+    "oblimin": oblimin,
+}
 
 
 def bartlett_rows(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
@@ -39,8 +51,8 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         \quad \Psi = \operatorname{diag}(\psi_1, \ldots, \psi_D)
 
     Unlike PPCA it does not depend on the units of the features.  The loadings are found up to a rotation; the model
-    keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, and `rotated` gives others.  Complete data with few
-    features are fitted to rounding.
+    keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, unless `rotation` asks for another.  Complete data
+    with few features are fitted to rounding.
 
     Attributes
     ----------
@@ -75,6 +87,19 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
     noise_variance_: Array  # type: ignore[assignment]
     at_floor_: npt.NDArray[np.bool_]  # type: ignore[assignment]
     _shared = False
+
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
+        if self.rotation is not None:
+            parameters = fitted.outcome.parameters
+            turned = parameters.loadings @ self._rotation(parameters, self.rotation).transformation
+            outcome = replace(fitted.outcome, parameters=parameters._replace(loadings=turned))
+            fitted = replace(fitted, outcome=outcome)
+        super()._keep(fitted, task, given)
+
+    def _rotation(self, parameters: Parameters, method: str, **options: float) -> Rotated:
+        """A rotation of the loadings of standardised features: features weigh alike, whatever their units."""
+        spread = np.sqrt((parameters.loadings**2).sum(axis=1) + parameters.noise_variance)
+        return METHODS[method](parameters.loadings / spread[:, None], **options)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         super()._publish(outcome, passes)
@@ -128,7 +153,7 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._mapped(X, function, "scores", "component", self.component_names_, **options)
 
-    def rotated(self, method: Literal["varimax", "promax"] = "varimax", *, power: float = 4.0) -> xr.Dataset:
+    def rotated(self, method: Method = "varimax", *, power: float = 4.0) -> xr.Dataset:
         r"""The same model with loadings of simple structure.
 
         .. math:: \Lambda = W T, \qquad f = T^{-1} z, \qquad W W^\top = \Lambda \Phi \Lambda^\top
@@ -137,8 +162,8 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
 
         Parameters
         ----------
-        method : {"varimax", "promax"}, default "varimax"
-            Orthogonal, or oblique.
+        method : {"varimax", "quartimax", "promax", "oblimin"}, default "varimax"
+            The first two are orthogonal, the others oblique; "oblimin" is the direct one with γ = 0.
         power : float, default 4.0
             Of promax.
 
@@ -155,12 +180,10 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
             For another method.
         """
         fitted = self._require_fitted()
-        if method not in ("varimax", "promax"):
-            raise DataError(f"method is {method!r}; expected 'varimax' or 'promax'")
-        # Features weigh alike, whatever their units: loadings of standardised features are turned.
-        spread = np.sqrt((self.components_**2).sum(axis=0) + self.noise_variance_)
-        standard = self.components_.T / spread[:, None]
-        found = varimax(standard) if method == "varimax" else promax(standard, power)
+        if method not in METHODS:
+            *first, last = map(repr, get_args(Method))
+            raise DataError(f"method is {method!r}; expected {', '.join(first)} or {last}")
+        found = self._rotation(self._parameters, method, **({"power": power} if method == "promax" else {}))
         feature, square = fitted.labels.dims[1], ("component", "component_2")
         coordinates = {} if fitted.labels.features is None else {feature: np.asarray(fitted.labels.features)}
         dataset = xr.Dataset(

@@ -30,6 +30,7 @@ KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "prec
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Missing = Literal["raise", "nan", "unstored"]
 ZeroRows = Literal["keep", "raise"]
+Rotation = Literal["varimax", "quartimax"]
 Disconnected = Literal["raise", "keep"]
 Neighbors = Literal["exact", "approximate"]
 Start = Literal["random", "pca"]
@@ -136,6 +137,11 @@ KERNEL = Allowed(
     f"a function of two blocks, or one of {', '.join(get_args(KernelName))}",
     lambda value: callable(value) or value in get_args(KernelName),
     choices=get_args(KernelName),
+)
+ROTATION = replace(
+    _among(*get_args(Rotation)),
+    words="'varimax' or 'quartimax' (for factors that correlate, fit without and take rotated('promax') or "
+    "rotated('oblimin'))",
 )
 PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
 SOLVER = "auto: the planner chooses; em: textbook EM"
@@ -406,7 +412,14 @@ class FactorAnalysisHyperparameters(LinearHyperparameters):
         "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
     noise_floor : float, default 1e-6
         Smallest noise variance of a feature, as a part of its variance.
+    rotation : {"varimax", "quartimax"}, optional
+        Turns the fitted loadings to simple structure, and the scores with them; nothing else changes.  None keeps the
+        canonical ones; `rotated` gives these and oblique rotations of a fitted model.
     """
+
+    rotation: Rotation | None = parameter(
+        "of the loadings to simple structure (default: none)", ROTATION.or_none(), default=None
+    )
 
 
 @hyperparameters

@@ -1,6 +1,8 @@
-"""Rotations of loadings to simple structure: varimax, and promax, after which factors may correlate.
+"""Rotations of loadings to simple structure: varimax and quartimax, and promax and oblimin, after which factors may
+correlate.
 
-Sources: Kaiser (1958), with row normalisation; Hendrickson and White (1964).
+Sources: Kaiser (1958), with row normalisation; Neuhaus and Wrigley (1954); Hendrickson and White (1964); Jennrich and
+Sampson (1966), by the gradient projection of Jennrich (2002).
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from dlatent.linear_gaussian.canonical import column_signs
 
 TOLERANCE = 1e-12
 MAX_STEPS = 1000
+MAX_HALVINGS = 30
+FLAT = 1e-9
+"""Length of a projected gradient at which an oblique rotation ends."""
 
 
 class Rotated(NamedTuple):
@@ -29,23 +34,38 @@ class Rotated(NamedTuple):
 
 
 def varimax(loadings: Array) -> Rotated:
-    """The orthogonal T with the largest Σ_k Var_j(λ_jk²) of the loadings (D, K), rows scaled to length 1 meanwhile.
+    """The orthogonal T with the largest Σ_k Var_j(λ_jk²) of the loadings (D, K), rows scaled to length 1 meanwhile."""
+    return _ordered(loadings, _orthomax(_unit_rows(loadings), 1.0))
 
-    Law: the criterion does not fall from step to step; features without loadings are left out.
-    """
+
+def quartimax(loadings: Array) -> Rotated:
+    """The orthogonal T with the largest Σ_jk λ_jk⁴ of the loadings (D, K), rows scaled to length 1 meanwhile."""
+    return _ordered(loadings, _orthomax(_unit_rows(loadings), 0.0))
+
+
+def _unit_rows(loadings: Array) -> Array:
+    """The rows scaled to length 1; features without loadings are left out."""
     lengths = np.sqrt((loadings**2).sum(axis=1))
-    rows = loadings[lengths > 0] / lengths[lengths > 0, None]
-    turn = np.eye(loadings.shape[1])
+    return np.asarray(loadings[lengths > 0] / lengths[lengths > 0, None])
+
+
+def _orthomax(rows: Array, weight: float) -> Array:
+    """The orthogonal T (K, K) with the largest Σ_k [mean_j λ_jk⁴ − weight · (mean_j λ_jk²)²].
+
+    Law: the criterion does not fall from step to step.
+    """
+    turn = np.eye(rows.shape[1])
     before = -np.inf
     for _ in range(MAX_STEPS):
         turned = rows @ turn
         squares = turned**2
-        left, _, right = la.svd(rows.T @ (turned * (squares - squares.mean(axis=0))))
-        value = float(squares.var(axis=0).sum())
+        means = squares.mean(axis=0)
+        left, _, right = la.svd(rows.T @ (turned * (squares - weight * means)))
+        value = float(((squares**2).mean(axis=0) - weight * means**2).sum())
         if value <= before + TOLERANCE * max(abs(value), TOLERANCE):
             break
         before, turn = value, left @ right
-    return _ordered(loadings, turn)
+    return np.asarray(turn)
 
 
 def promax(loadings: Array, power: float = 4.0) -> Rotated:
@@ -57,6 +77,44 @@ def promax(loadings: Array, power: float = 4.0) -> Rotated:
     # Columns are scaled so that the factors (UᵀU)⁻¹ have variance 1.
     oblique = oblique * np.sqrt(np.diag(la.inv(oblique.T @ oblique)))
     return _ordered(loadings, turn @ oblique)
+
+
+def oblimin(loadings: Array) -> Rotated:
+    """The oblique T with the smallest Σ_j Σ_{k<l} λ_jk² λ_jl² (direct oblimin with γ = 0, quartimin) near varimax, rows
+    scaled to length 1 meanwhile.
+
+    Steps go down the gradient by U = T⁻ᵀ, whose columns stay of length 1.
+    Law: the criterion does not rise from step to step.
+    """
+    rows = _unit_rows(loadings)
+    axes, step = _orthomax(rows, 1.0), 1.0
+    value, slope = _quartimin(rows, axes)
+    for _ in range(MAX_STEPS):
+        along = slope - axes * (axes * slope).sum(axis=0)
+        size = float((along**2).sum())
+        if size <= FLAT**2:
+            break
+        step *= 2.0
+        for _ in range(MAX_HALVINGS):
+            moved = axes - step * along
+            moved = moved / la.norm(moved, axis=0)
+            below, next_slope = _quartimin(rows, moved)
+            if below <= value - 0.5 * step * size:
+                break
+            step /= 2.0
+        else:
+            break  # no step lowers the criterion by more than rounding
+        axes, value, slope = moved, below, next_slope
+    return _ordered(loadings, np.asarray(la.inv(axes).T))
+
+
+def _quartimin(rows: Array, axes: Array) -> tuple[float, Array]:
+    """½ Σ_j Σ_{k<l} λ_jk² λ_jl² of Λ = rows · U⁻ᵀ, and its gradient by U (K, K)."""
+    back = la.inv(axes)
+    turned = rows @ back.T
+    squares = turned**2
+    others = squares.sum(axis=1, keepdims=True) - squares
+    return float((squares * others).sum()) / 4.0, -(turned.T @ (turned * others) @ back).T
 
 
 def _ordered(loadings: Array, turn: Array) -> Rotated:

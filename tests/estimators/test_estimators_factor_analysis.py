@@ -75,7 +75,7 @@ def test_bartlett_scores_are_unbiased_and_regression_scores_shrink():
         MODEL.transform(X, scores="median")
 
 
-@pytest.mark.parametrize("method", ["varimax", "promax"])
+@pytest.mark.parametrize("method", ["varimax", "quartimax", "promax", "oblimin"])
 def test_rotations_leave_the_model_as_it_is(method):
     found = MODEL.rotated(method)
     loadings, between = found["loadings"].values, found["correlations"].values
@@ -83,8 +83,63 @@ def test_rotations_leave_the_model_as_it_is(method):
     np.testing.assert_allclose(np.diag(between), 1.0, rtol=1e-9)
     turned = MODEL.transform(X) @ np.linalg.inv(found["transformation"].values).T
     np.testing.assert_allclose(turned @ loadings.T, MODEL.transform(X) @ MODEL.components_, atol=1e-9)
-    with pytest.raises(DataError, match="expected 'varimax' or 'promax'"):
+    with pytest.raises(DataError, match=r"expected 'varimax', .* or 'oblimin'"):
         MODEL.rotated("equamax")
+
+
+@pytest.mark.parametrize("rotation", ["varimax", "quartimax"])
+def test_a_rotated_fit_is_the_same_model_with_turned_factors(rotation, tmp_path):
+    model, found = FactorAnalysis(K, rotation=rotation).fit(X), MODEL.rotated(rotation)
+    turn = found["transformation"].values
+    np.testing.assert_allclose(model.components_.T, found["loadings"].values, atol=1e-12)
+    np.testing.assert_allclose(model.transform(X), MODEL.transform(X) @ turn, atol=1e-12)
+    bartlett = MODEL.transform(X, scores="bartlett") @ turn
+    np.testing.assert_allclose(model.transform(X, scores="bartlett"), bartlett, atol=1e-9)
+    np.testing.assert_allclose(model.inverse_transform(model.transform(X)), MODEL.inverse_transform(MODEL.transform(X)))
+    np.testing.assert_allclose(model.get_covariance(), MODEL.get_covariance(), rtol=1e-12)
+    np.testing.assert_allclose(model.score_samples(X), MODEL.score_samples(X), rtol=1e-12)
+    np.testing.assert_allclose(model.transform(X)[7], oracles.latent_given(dense(model), X[7]).mean, atol=1e-10)
+    assert model.log_likelihood_ == MODEL.log_likelihood_
+    assert (np.diff(model.explained_variance_) < 0).all()
+    model.save(tmp_path / "fa.zarr")
+    again = dlatent.load(tmp_path / "fa.zarr")
+    assert again.rotation == rotation
+    np.testing.assert_array_equal(again.components_, model.components_)
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+
+
+@pytest.mark.parametrize("rotation", ["varimax", "quartimax"])
+def test_rotated_loadings_are_those_of_scikit_learn_where_features_weigh_alike(rotation):
+    """scikit-learn does not scale the rows of the loadings to length 1: where all communalities are equal, that is no
+    difference.  The covariance of the rows is exactly that of the model."""
+    simple = np.kron(np.eye(3), np.array([[0.9], [0.7], [0.8]])) + 0.2 * np.random.default_rng(1).standard_normal(
+        (9, 3)
+    )
+    loadings = 0.8 * simple / np.sqrt((simple**2).sum(axis=1))[:, None]
+    white = np.linalg.qr(np.column_stack([np.ones(60), np.random.default_rng(2).standard_normal((60, 9))]))[0][:, 1:]
+    x = white * np.sqrt(60) @ np.linalg.cholesky(loadings @ loadings.T + 0.36 * np.eye(9)).T
+    ours = FactorAnalysis(3, rotation=rotation).fit(x)
+    theirs = OfSklearn(3, rotation=rotation, tol=1e-12, max_iter=20_000, svd_method="lapack").fit(x)
+    pairs = np.abs(ours.components_ @ theirs.components_.T).argmax(axis=1)
+    assert sorted(pairs) == [0, 1, 2]
+    for mine, other in zip(ours.components_, theirs.components_[pairs], strict=True):
+        np.testing.assert_allclose(mine, other * np.sign(mine @ other), atol=5e-3)
+
+
+@pytest.mark.filterwarnings("ignore::dlatent.ConvergenceWarning")
+def test_rotations_take_missing_entries():
+    holes = np.where(np.random.default_rng(6).random((40, D)) < 0.1, np.nan, X[:40])
+    plain = FactorAnalysis(2, missing="nan", solver="em", max_iter=5).fit(holes)
+    turned = FactorAnalysis(2, missing="nan", solver="em", max_iter=5, rotation="varimax").fit(holes)
+    turn = plain.rotated("varimax")["transformation"].values
+    np.testing.assert_allclose(turned.transform(holes), plain.transform(holes) @ turn, atol=1e-10)
+    np.testing.assert_allclose(turned.impute(holes), plain.impute(holes), atol=1e-10)
+
+
+@pytest.mark.parametrize("rotation", ["promax", "oblimin"])
+def test_oblique_rotations_are_of_a_fitted_model(rotation):
+    with pytest.raises(DataError, match=f"rotation is '{rotation}'.*fit without and take rotated"):
+        FactorAnalysis(K, rotation=rotation).fit(X)
 
 
 def test_varimax_finds_simple_structure_whatever_the_units():

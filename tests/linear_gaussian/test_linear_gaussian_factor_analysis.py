@@ -11,7 +11,7 @@ from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients, facto
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.rotation import promax, varimax
+from dlatent.linear_gaussian.rotation import oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.spectral import Profile
 from dlatent.testing import oracles
@@ -102,14 +102,20 @@ def test_bartlett_scores_are_weighted_least_squares():
         np.testing.assert_allclose(score, expected, rtol=1e-9)
 
 
-def criterion(loadings):
-    normal = loadings / np.sqrt((loadings**2).sum(axis=1))[:, None]
-    return (normal**2).var(axis=0).sum()
+def unit_rows(loadings):
+    return loadings / np.sqrt((loadings**2).sum(axis=1))[:, None]
 
 
-def test_no_plane_rotation_improves_varimax():
-    loadings = np.random.default_rng(3).standard_normal((15, 4))
-    found = varimax(loadings)
+CRITERIA = {
+    varimax: lambda loadings: (unit_rows(loadings) ** 2).var(axis=0).sum(),
+    quartimax: lambda loadings: (unit_rows(loadings) ** 4).sum(),
+}
+
+
+@pytest.mark.parametrize("rotate", CRITERIA)
+def test_no_plane_rotation_improves_an_orthogonal_one(rotate):
+    loadings, criterion = np.random.default_rng(3).standard_normal((15, 4)), CRITERIA[rotate]
+    found = rotate(loadings)
     np.testing.assert_allclose(found.transformation @ found.transformation.T, np.eye(4), atol=1e-12)
     np.testing.assert_allclose(found.correlations, np.eye(4), atol=1e-12)
     best = criterion(found.loadings)
@@ -120,6 +126,35 @@ def test_no_plane_rotation_improves_varimax():
             assert criterion(found.loadings @ turn) <= best + 1e-9
 
 
+def overlap(rows):
+    """What oblimin makes small: how far features load on several factors."""
+    squares = rows**2
+    return sum((squares[:, k] * squares[:, j]).sum() for k in range(rows.shape[1]) for j in range(k))
+
+
+def test_no_pair_of_axes_has_less_overlap_than_those_of_oblimin():
+    loadings = np.random.default_rng(4).standard_normal((12, 2)) * [2.0, 0.7]
+    found, rows = oblimin(loadings), unit_rows(loadings)
+    best = overlap(rows @ found.transformation)
+    angles = np.linspace(0.0, np.pi, 181)
+    axes = [np.array([[np.cos(a), np.cos(b)], [np.sin(a), np.sin(b)]]) for a in angles for b in angles if a + 0.1 < b]
+    others = [overlap(rows @ np.linalg.inv(axis).T) for axis in axes if abs(np.linalg.det(axis)) > 0.1]
+    assert best <= min(others) + 1e-12
+    assert best > min(others) - 1e-2  # the grid comes near it
+
+
+@pytest.mark.parametrize("rotate", [varimax, quartimax, oblimin])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rotations_are_those_of_statsmodels(rotate, seed):
+    reason = "statsmodels comes with the tools of development"
+    other = pytest.importorskip("statsmodels.multivariate.factor_rotation", reason=reason)
+    rows = unit_rows(np.random.default_rng(seed).standard_normal((12, 3)))
+    theirs, _ = other.rotate_factors(rows, rotate.__name__, *((0, "oblique") if rotate is oblimin else ()))
+    between = np.abs(rotate(rows).loadings.T @ theirs)
+    lengths = np.sqrt((rotate(rows).loadings ** 2).sum(axis=0))[:, None] * np.sqrt((theirs**2).sum(axis=0))
+    np.testing.assert_allclose((between / lengths).max(axis=1), 1.0, atol=1e-8)
+
+
 def test_varimax_finds_simple_structure():
     simple = np.kron(np.eye(3), np.array([[0.9], [0.7], [0.8]]))
     turn = scipy.stats.special_ortho_group.rvs(3, random_state=0)
@@ -128,11 +163,12 @@ def test_varimax_finds_simple_structure():
     np.testing.assert_allclose(abs(found).max(axis=1), simple.max(axis=1), rtol=1e-6)
 
 
-def test_promax_leaves_the_model_as_it_is_and_finds_correlated_factors():
+@pytest.mark.parametrize("rotate", [promax, oblimin])
+def test_oblique_rotations_leave_the_model_as_it_is_and_find_correlated_factors(rotate):
     simple = np.kron(np.eye(2), np.array([[0.9], [0.7], [0.8], [0.85]]))
     between = np.array([[1.0, 0.5], [0.5, 1.0]])
     loadings = simple @ np.linalg.cholesky(between)
-    found = promax(loadings)
+    found = rotate(loadings)
     rebuilt = found.loadings @ found.correlations @ found.loadings.T
     np.testing.assert_allclose(rebuilt, loadings @ loadings.T, atol=1e-10)
     np.testing.assert_allclose(np.diag(found.correlations), 1.0, rtol=1e-9)
