@@ -30,7 +30,9 @@ def register(commands: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="where to write (default: standard output)")
     parser.add_argument("--view", metavar="NAME", help="which view of the model DATA is, where it has several")
     parser.add_argument(
-        "--scores", action="store_true", help="also the score of each class or label, or the part of each component"
+        "--scores",
+        action="store_true",
+        help="also the probability of each class, the score of each label, or the part of each component",
     )
     parser.add_argument("--variance", action="store_true", help="also the variance of each predicted output")
     add_missing_chunks(parser)
@@ -78,7 +80,7 @@ def _columns(arguments: argparse.Namespace, model: Any, data: Any, client: Any) 
         )
         raise DataError(f"{arguments.model} has {has}")
     given = data if views is None else {arguments.view: data}
-    if hasattr(model, "predict_proba"):
+    if hasattr(model, "n_mixtures"):
         if arguments.variance:
             raise DataError(f"{arguments.model} predicts components, which have no variance; omit --variance")
         columns = {"component": model.predict(given, client=client)}
@@ -93,8 +95,9 @@ def _columns(arguments: argparse.Namespace, model: Any, data: Any, client: Any) 
         each = np.asarray(values).reshape(len(values), -1)
         columns = {f"output_{name}": column for name, column in zip(outputs, each.T, strict=True)}
     if arguments.scores:
-        scores = np.asarray(model.decision_function(given, client=client))
-        columns |= {f"score_{name}": column for name, column in zip(outputs, scores.T, strict=True)}
+        kind, score = ("probability", model.predict_proba) if "label" in columns else ("score", model.decision_function)
+        scores = np.asarray(score(given, client=client))
+        columns |= {f"{kind}_{name}": column for name, column in zip(outputs, scores.T, strict=True)}
     if variance is not None:
         each = np.broadcast_to(variance, (len(values), len(outputs)))
         columns |= {f"variance_{name}": column for name, column in zip(outputs, each.T, strict=True)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self, cast
@@ -16,15 +16,18 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.docstrings import described
 from dlatent.estimators.hyperparameters import ViewSupervisedHyperparameters
 from dlatent.estimators.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
 from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.target_heads import TargetModel
+from dlatent.estimators.target_heads import TargetModel, available_if, may_have_classes
 from dlatent.estimators.targets import TargetEncoding
 from dlatent.estimators.view_results import JointSamples, only_view
 from dlatent.estimators.views import CorrespondenceModel
 from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.expectation import posterior_scores
+from dlatent.linear_gaussian.joint import PartsFunction
 from dlatent.linear_gaussian.likelihood import predict_view
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -53,6 +56,32 @@ def view_outputs(
 ) -> Array:
     """Mean of the outputs (n, L) given rows of one view."""
     return joint_outputs((x,), (view,), parameters, specification, encoding)
+
+
+def joint_classes(
+    parts: Parts,
+    pattern: tuple[int, ...],
+    parameters: Parameters,
+    specification: Specification,
+    rule: ClassRule,
+    form: Callable[[Array], Array],
+) -> Array:
+    """What is made of the log-probabilities (n, C) of the classes given the views of a pattern."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    return form(rule.log_probabilities(z, about.covariance))
+
+
+def view_classes(
+    x: Any,
+    y: Array | None,
+    view: int,
+    parameters: Parameters,
+    specification: Specification,
+    rule: ClassRule,
+    form: Callable[[Array], Array],
+) -> Array:
+    """What is made of the log-probabilities (n, C) of the classes given rows of one view."""
+    return joint_classes((x,), (view,), parameters, specification, rule, form)
 
 
 class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, CorrespondenceModel):
@@ -303,10 +332,29 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         found = self.score_samples(views, y, correspondence=correspondence, on=on, client=client)
         return float(np.mean(np.asarray(found)))
 
-    def decision_function(
+    def _classes(
+        self,
+        views: Views,
+        correspondence: Pairing,
+        on: Names,
+        form: Callable[[Array], Array],
+        name: str,
+        client: Where,
+    ) -> Rows:
+        """What is made of the log-probabilities (N, C) of the classes."""
+        rule, alone, names = self._class_rule(), only_view(views), self._encoding.names
+        if alone is not None:
+            function = partial(view_classes, rule=rule, form=form)
+            return cast(Rows, self._alone(*alone, function, "target", names, name, client=client))
+        samples = self._samples(views, correspondence, on)
+        return self._joint_targets(samples, client, partial(joint_classes, rule=rule, form=form), name)
+
+    @available_if(may_have_classes)
+    @described
+    def predict_proba(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
-        """Mean of the targets given the views that a sample has, E[y|x] = μ_y + W_y E[z|x].
+        """Probabilities of the classes given the views that a sample has; see SupervisedPPCA.predict_proba.
 
         Parameters
         ----------
@@ -315,22 +363,50 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
 
         Returns
         -------
-        array of shape (n_samples, n_targets)
-            For one view in the kind of its data, for several a DataArray (sample, target) in the order of `transform`:
-            regression values, or scores of the classes or labels.
+        array of shape (n_samples, n_classes)
+            For one view in the kind of its data, for several a DataArray (sample, target) in the order of `transform`;
+            columns as in `classes_`, rows add up to 1.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in CorrespondencePPCA.transform.
+        AttributeError
+            For targets that are no classes.
         """
-        self._require_fitted()
+        return self._classes(views, correspondence, on, np.exp, "probabilities", client)
+
+    def decision_function(
+        self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+    ) -> Rows:
+        """For class labels what decides between them; else E[y|x] = μ_y + W_y E[z|x] given the views x of a sample.
+
+        Parameters
+        ----------
+        views : mapping from names to data
+            One view of the model, or several with `correspondence` or `on` as in `fit`.
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_targets)
+            For one view in the kind of its data, for several a DataArray in the order of `transform`: of two classes
+            the log-odds, of more log p(c|x); of other targets regression values, or scores of the labels.
+        """
+        if self._classifies:
+            return cast(Rows, self._decision(self._classes(views, correspondence, on, np.asarray, "decision", client)))
         alone, names = only_view(views), self._encoding.names
         if alone is not None:
             function = partial(view_outputs, encoding=self._encoding)
             return cast(Rows, self._alone(*alone, function, "target", names, "outputs", client=client))
-        return self._joint_outputs(self._samples(views, correspondence, on), client)
+        samples = self._samples(views, correspondence, on)
+        return self._joint_targets(samples, client, partial(joint_outputs, encoding=self._encoding), "outputs")
 
-    def _joint_outputs(self, samples: JointSamples, client: Where) -> xr.DataArray:
+    def _joint_targets(self, samples: JointSamples, client: Where, function: PartsFunction, name: str) -> xr.DataArray:
+        """A number for each output of joint samples."""
         names = self._encoding.names
-        found = self._together(samples, client, partial(joint_outputs, encoding=self._encoding), len(names))
+        found = self._together(samples, client, function, len(names))
         coords = {"target": names, **found.rows}
-        return xr.DataArray(found.values, dims=("sample", "target"), coords=coords, name="outputs")
+        return xr.DataArray(found.values, dims=("sample", "target"), coords=coords, name=name)
 
     def predict(
         self,
@@ -358,19 +434,19 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
             With `return_variance` only: the variance of each target, for several views that of each sample, as it
             depends on the views that a sample has.
         """
-        self._require_fitted()
-        alone = only_view(views)
-        if alone is not None:
-            values: Rows = self._predicted(self.decision_function(views, client=client))
-            return (values, self.predictive_variance(alone[0])) if return_variance else values
-        samples = self._samples(views, correspondence, on)
-        means = self._joint_outputs(samples, client)
-        values = self._predicted(means)
+        if self._classifies:
+            found: Any = self._classes(views, correspondence, on, np.asarray, "decision", client)
+        else:
+            found = self.decision_function(views, correspondence=correspondence, on=on, client=client)
+        values: Rows = self._predicted(found)
         if not return_variance:
             return values
-        _, patterns, pattern = self._sets(samples)
+        alone = only_view(views)
+        if alone is not None:
+            return values, self.predictive_variance(alone[0])
+        _, patterns, pattern = self._sets(self._samples(views, correspondence, on))
         each = np.stack([self._output_variance(own) for own in patterns])
-        return values, means.copy(data=each[pattern]).rename("variance")
+        return values, found.copy(data=each[pattern]).rename("variance")
 
     def predictive_variance(self, from_view: str | Sequence[str] | None = None, to_view: str | None = None) -> Array:
         """Variance of each target given some of the views, or of each feature of a view given another.

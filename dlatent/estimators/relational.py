@@ -305,6 +305,10 @@ class RelationalSupervisedPPCA(
         given = self._in_graph(self._given_targets(X, y, labelled, dim, weights), graph)
         return self._fit(given, client, callbacks, checkpoint, resume)
 
+    @property
+    def _own_precision(self) -> float:
+        return self._alone()
+
     def predictive_variance(self) -> Array:
         """Variance of each target of a sample without edges, given its features.
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from sklearn.utils import ClassifierTags
 
 from dlatent.arrays import Array, AxisLabels, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
 from dlatent.estimators.base import Fitted, Given, LatentVariableModel
 from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.docstrings import described
 from dlatent.estimators.facts import shortened
 from dlatent.estimators.heads import Imputing
 from dlatent.estimators.hyperparameters import TargetHyperparameters
@@ -25,11 +27,21 @@ from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
+from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.complete import ModelFunction
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+
+if TYPE_CHECKING:
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
+    def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+        """A method that is there where the check is true."""
+        ...
+else:
+    from sklearn.utils.metaestimators import available_if
 
 
 def output_rows(
@@ -45,6 +57,19 @@ def output_rows(
     return encoding.decode(z @ parameters.loadings[own].T + parameters.mean[own])
 
 
+def class_rows(
+    x: Features,
+    y: Array | None,
+    parameters: Parameters,
+    specification: Specification,
+    posterior_rows: Any,
+    rule: ClassRule,
+    form: Callable[[Array], Array],
+) -> Array:
+    """What is made of the log-probabilities (n, C) of the classes given the features."""
+    return form(posterior_rows(x, parameters, specification, rule.log_probabilities, len(rule.log_shares)))
+
+
 def variance_rows(
     x: Features, y: Array | None, parameters: Parameters, specification: Specification, encoding: TargetEncoding
 ) -> Array:
@@ -52,6 +77,11 @@ def variance_rows(
     loadings = encoding.rotation @ parameters.loadings[specification.slices[1]]
     noise = parameters.noise_variance[1] * (encoding.rotation**2).sum(axis=1)
     return np.asarray(incomplete.linear_variances(x, None, parameters, specification, loadings) + noise)
+
+
+def may_have_classes(model: Any) -> bool:
+    """Whether the targets of a model are classes, or, before a fit, may be."""
+    return bool(model._classifies if hasattr(model, "_encoding") else model.target_type in ("auto", "class"))
 
 
 class TargetModel(TargetHyperparameters, LatentVariableModel):
@@ -75,10 +105,31 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
     _encoding: TargetEncoding
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn's tools that there must be targets, too."""
+        """Tell scikit-learn's tools that there must be targets, and whether they are classes, as far as is known."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.classifier_tags = ClassifierTags()
+        if self.target_type == "class" or (self.target_type == "auto" and hasattr(self, "classes_")):
+            tags.estimator_type = "classifier"
         return tags
+
+    @property
+    def _own_precision(self) -> float:
+        """The precision of a row by itself, by which covariances are divided."""
+        return 1.0
+
+    @property
+    def _classifies(self) -> bool:
+        """Whether the targets of the fit are classes."""
+        self._require_fitted()
+        return self._encoding.kind == "class"
+
+    def _class_rule(self) -> ClassRule:
+        """How classes are told apart."""
+        self._require_fitted()
+        own, p, encoding = self._specification.slices[-1], self._parameters, self._encoding
+        noise, precision = float(p.noise_variance[-1]), self._own_precision
+        return ClassRule.of(encoding.table(), encoding.centre, p.loadings[own], p.mean[own], noise, precision)
 
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         return (*super()._floor_parts(specification)[:-1], float(self.target_noise_floor))
@@ -146,8 +197,18 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
         classes = names if kind == "class" else None
         self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))
 
+    def _decision(self, log_probabilities: Any) -> Any:
+        """Log-probabilities of the classes (N, C), or of two classes the log-odds (N,), in their kind."""
+        if len(self.classes_) > 2:
+            return log_probabilities
+        if isinstance(log_probabilities, xr.DataArray):
+            first, second = (log_probabilities.isel(target=number, drop=True) for number in (0, 1))
+            return (second - first).rename("decision")
+        return log_probabilities[:, 1] - log_probabilities[:, 0]
+
     def _predicted(self, means: Any) -> Any:
-        """Classes, 0/1 or numbers from the means of the outputs, in their kind; Dask arrays stay lazy."""
+        """Classes from their log-probabilities, else 0/1 or numbers from the means of the outputs; in their kind, Dask
+        arrays stay lazy."""
         if self._encoding.kind == "class":
             return self._labels_of(means.argmax(axis=1))
         if self._encoding.kind == "multilabel":
@@ -438,20 +499,62 @@ class ImputesWithTargets(RowTargets, Imputing):
 class Predicts(RowTargets):
     """Models that predict targets from features."""
 
-    def decision_function(self, X: Data, *, client: Where = None) -> Rows:
-        """Mean of the targets given the features, E[y|x] = μ_y + W_y E[z|x].
+    def _classes(self, X: Data, form: Callable[[Array], Array], name: str, **options: Any) -> Rows | str:
+        """What is made of the log-probabilities of the classes (N, C), in the kind of the input."""
+        rule, posterior_rows = self._class_rule(), self._functions.posterior_rows
+        function = self._rows(partial(class_rows, posterior_rows=posterior_rows, rule=rule, form=form))
+        return self._mapped(X, function, name, "target", self._encoding.names, **options)
+
+    @available_if(may_have_classes)
+    @described
+    def predict_proba(
+        self,
+        X: Data,
+        *,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        r"""Probabilities of the classes by Bayes' rule.
+
+        .. math:: p(c \mid x) \propto \pi_c \, p(x \mid y = t_c)
+
+        t_c is the code of a class, π_c its part of the labelled samples.  The density of the features beside a class is
+        the model's, so that a normal distribution with one covariance stands for each class, as in linear discriminant
+        analysis.
 
         Returns
         -------
-        array of shape (n_samples, n_targets)
-            In the kind of the input, dims (sample, target): regression values, or scores of the classes or labels.
+        array of shape (n_samples, n_classes), or str
+            In the kind of the input, columns as in `classes_`, or the path `out`; rows add up to 1.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in PPCA.transform.
+        AttributeError
+            For targets that are no classes.
+        """
+        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
+        return self._classes(X, np.exp, "probabilities", **options)
+
+    def decision_function(self, X: Data, *, client: Where = None) -> Rows:
+        """For class labels what decides between them; else the mean of the targets, E[y|x] = μ_y + W_y E[z|x].
+
+        Returns
+        -------
+        array of shape (n_samples,) or (n_samples, n_targets)
+            In the kind of the input: of two classes the log-odds log p(c₂|x)/p(c₁|x), of more log p(c|x), dims (sample,
+            target); of other targets regression values, or scores of the labels.
 
         Raises
         ------
         NotFittedError, DataError
             As in PPCA.transform.
         """
-        self._require_fitted()
+        if self._classifies:
+            return cast(Rows, self._decision(self._classes(X, np.asarray, "decision", client=client)))
         function = self._rows(partial(output_rows, scores=self._functions.scores, encoding=self._encoding))
         return cast(Rows, self._mapped(X, function, "outputs", "target", self._encoding.names, client=client))
 
@@ -463,7 +566,8 @@ class Predicts(RowTargets):
         Returns
         -------
         predicted : array of shape (n_samples,) or (n_samples, n_targets)
-            Class labels (the class of the largest mean), 0 and 1 for multi-label targets (mean above ½), or means.
+            Class labels (the most probable class, see `predict_proba`), 0 and 1 for multi-label targets (mean above ½),
+            or means.
         variance : array of shape (n_targets,) or (n_samples, n_targets)
             With `return_variance` only: the variance of each target, the same for all samples, or where entries may be
             missing that of each sample.
@@ -473,7 +577,8 @@ class Predicts(RowTargets):
         NotFittedError, DataError
             As in PPCA.transform.
         """
-        values: Rows = self._predicted(self.decision_function(X, client=client))
+        found = self._classes(X, np.asarray, "decision", client=client) if self._classifies else None
+        values: Rows = self._predicted(self.decision_function(X, client=client) if found is None else found)
         if not return_variance:
             return values
         if self._missing == "raise":

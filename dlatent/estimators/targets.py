@@ -322,7 +322,7 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
         raise DataError(f"all {len(seen)} labelled rows have the class {only!r}; a supervised model needs two or more")
     if present.all() and (counts == 1).all():
         raise DataError(
-            f"all {len(classes)} rows have classes of their own; pass target_type='regression' if y are numbers"
+            f"all {len(classes)} rows have classes of their own; for continuous y pass target_type='regression'"
         )
     codes = np.full(samples, -1, dtype=np.min_scalar_type(-len(classes)))
     codes[present] = inverse

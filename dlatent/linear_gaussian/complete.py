@@ -8,15 +8,26 @@ import numpy as np
 
 from dlatent.arrays import Array, Features
 from dlatent.linear_gaussian import likelihood
+from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
 ModelFunction = Callable[[Features, Array | None, Parameters, Specification], Array]
+LatentFunction = Callable[[Array, Array], Array]
 
 
 def scores(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """Posterior means of the latent variables (n, K), from features and, where present, targets."""
     return _per_pattern(x, y, parameters, specification, _means)
+
+
+def posterior_rows(
+    x: Features, parameters: Parameters, specification: Specification, function: LatentFunction, width: int
+) -> Array:
+    """A function of the posterior means (n, K) of rows given their features, and of the covariance (K, K) that they
+    share: (n, width)."""
+    about = pattern_projection(parameters, specification, (0,)).covariance
+    return function(scores(x, None, parameters, specification), about)
 
 
 def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:

@@ -66,11 +66,12 @@ def test_a_line_for_each_row_is_what_the_library_predicts(run, folder: Path, kin
         expected = values.reshape(N, -1)
         for name, column in zip(names, expected.T, strict=True):
             assert np.array_equal(np.array(found[f"output_{name}"], dtype=expected.dtype), column)
-    for name, column, one in zip(names, model.decision_function(X).T, variance, strict=True):
-        assert np.array_equal(np.array(found[f"score_{name}"], dtype=float), column)
+    score, each = ("probability", model.predict_proba) if kind == "class" else ("score", model.decision_function)
+    for name, column, one in zip(names, each(X).T, variance, strict=True):
+        assert np.array_equal(np.array(found[f"{score}_{name}"], dtype=float), column)
         assert np.array_equal(np.array(found[f"variance_{name}"], dtype=float), np.full(N, one))
     plain = table(run("predict", folder / f"{kind}.zarr", folder / "x.zarr").out)
-    assert list(plain) == [name for name in found if not name.startswith(("score", "variance"))]
+    assert list(plain) == [name for name in found if not name.startswith(("probability", "score", "variance"))]
 
 
 def test_a_mixture_predicts_components_and_their_parts(run, folder: Path) -> None:

@@ -42,9 +42,12 @@ CHECKED = [
 
 
 NO_CLASSIFIER = "predict_proba has a column for each component of the mixture, and none for each class"
+NO_LABEL = "-1 stands for no label, so that of the labels -1 and 1 one class is left"
+COLUMN = "a column of labels is taken for labels without a warning"
 OUTSIDE = "rows of the fit are placed by their neighbours, as others are, so that a ridge moves them by a thousandth"
 EXPECTED = {
     PPCAMixture: dict.fromkeys(("check_estimator_sparse_array", "check_estimator_sparse_matrix"), NO_CLASSIFIER),
+    SupervisedPPCA: {"check_classifiers_classes": NO_LABEL, "check_supervised_y_2d": COLUMN},
     LocallyLinearEmbedding: {f"check_transformer_{name}": OUTSIDE for name in ("general", "data_not_an_array")},
 }
 """Why a check of scikit-learn fails; docs/howto/scikit_learn.md has the same."""

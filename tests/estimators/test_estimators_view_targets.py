@@ -70,10 +70,13 @@ def test_predictions_come_in_the_kind_of_the_data():
     lazy = MODEL.predict({"a": da.from_array(A, chunks=(20, 6))})
     assert isinstance(lazy, da.Array)
     np.testing.assert_array_equal(lazy.compute(), plain)
-    labelled = MODEL.decision_function({"a": xr.DataArray(A, dims=("row", "word"), coords={"row": np.arange(45) + 7})})
+    rows = {"a": xr.DataArray(A, dims=("row", "word"), coords={"row": np.arange(45) + 7})}
+    labelled, odds = MODEL.predict_proba(rows), MODEL.decision_function(rows)
     assert labelled.dims == ("row", "target")
     assert labelled["target"].values.tolist() == ["no", "yes"]
-    np.testing.assert_allclose(MODEL.decision_function({"a": sp.csr_array(A)}), labelled.values, rtol=1e-9)
+    assert odds.dims == ("row",)
+    np.testing.assert_allclose(odds, np.log(labelled[:, 1] / labelled[:, 0]), rtol=1e-9)
+    np.testing.assert_allclose(MODEL.decision_function({"a": sp.csr_array(A)}), odds.values, rtol=1e-9)
     joint, variance = MODEL.predict(VIEWS, return_variance=True, **JOINT)
     assert joint.dims == ("sample",)
     assert variance.dims == ("sample", "target")

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
+from dlatent.linear_gaussian.complete import LatentFunction
 from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.missing_entries.entries import Posterior, posterior, weights_of
 from dlatent.linear_gaussian.missing_entries.observed import Observed, chunks, observed, stacked
@@ -72,6 +73,18 @@ def log_likelihoods(x: Features, y: Array | None, parameters: Parameters, specif
 def covariances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """Cov[z | observed entries] of each row, (n, K²) row by row."""
     return _each(x, y, parameters, specification, _covariances, parameters.loadings.shape[1] ** 2)
+
+
+def posterior_rows(
+    x: Features, parameters: Parameters, specification: Specification, function: LatentFunction, width: int
+) -> Array:
+    """A function of the posterior means (n, K) and covariances (n, K, K) of rows given their observed features:
+    (n, width)."""
+
+    def applied(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
+        return function(about.mean.T, np.moveaxis(rows.spread(about.covariance), -1, 0))
+
+    return _each(x, None, parameters, specification, applied, width)
 
 
 def bartlett(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
