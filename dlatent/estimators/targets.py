@@ -314,8 +314,7 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
         raise DataError(
             f"the class labels mix types that cannot be ordered ({error}); use labels of one type"
         ) from error
-    if classes.dtype == object and all(isinstance(c, str) for c in classes.tolist()):
-        classes = classes.astype(str)
+    classes = _of_one_kind(classes)
     counts = np.bincount(inverse)
     if len(classes) < 2:
         only = classes.tolist()[0]
@@ -330,6 +329,14 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
     rotation = _rotation(np.diag(share) - np.outer(share, share))
     encoding = TargetEncoding("class", share, rotation, classes, classes)
     return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), counts)
+
+
+def _of_one_kind(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Labels of which what stood for no label has made objects, as an array of their own kind."""
+    values = classes.tolist()
+    if classes.dtype == object and any(all(isinstance(c, kind) for c in values) for kind in (str, bool, int, float)):
+        return np.array(values)
+    return classes
 
 
 def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: bool) -> EncodedTargets:

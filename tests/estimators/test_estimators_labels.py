@@ -8,7 +8,9 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, same
+from sklearn.metrics import accuracy_score
 
+import dlatent
 from dlatent import DataError, SupervisedPPCA
 
 COMPLETE = SupervisedPPCA(1).fit(X, CLASSES)
@@ -87,6 +89,20 @@ def test_a_mask_hides_labels(kind):
     assert same(SupervisedPPCA(1).fit(X, values, labelled=LABELLED), SEMI)
     as_xarray = xr.DataArray(LABELLED, dims="sample")
     assert same(SupervisedPPCA(1).fit(X, values, labelled=as_xarray), SEMI)
+
+
+@pytest.mark.parametrize("values", [CLASSES, CLASSES > 0, WORDS[CLASSES]], ids=["int", "bool", "str"])
+def test_labels_keep_their_kind_where_some_are_hidden(values, tmp_path):
+    """Labels that are numbers stay such, in a saved model, too, so that they compare with those that were given."""
+    plain = SupervisedPPCA(1, target_type="class").fit(X, values)
+    for model in (
+        SupervisedPPCA(1, target_type="class").fit(X, values, labelled=LABELLED),
+        SupervisedPPCA(1, target_type="class").fit(X, marked(values, None, object)),
+    ):
+        model.save(tmp_path / "m.zarr", overwrite=True)
+        for one in (model, dlatent.load(tmp_path / "m.zarr")):
+            assert one.classes_.dtype.kind == plain.classes_.dtype.kind
+            assert accuracy_score(values, one.predict(X)) > 0.3
 
 
 def test_pandas_missing_values_are_unlabelled():
