@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -199,10 +200,17 @@ class GraphRows(Protocol):
         """The same rows under the same numbers, holding no others where the matrix lies in memory."""
         ...
 
+    def among(self, chosen: Integers) -> GraphRows:
+        """The rows and columns of some samples, in this order, in memory."""
+        ...
+
 
 @dataclass(frozen=True)
 class Graph:
     """An undirected graph of N samples: A (N, N), symmetric, weights not negative, diagonal zero.
+
+    `graph[rows]` is the graph of some of the samples and of the edges between them, A[rows][:, rows], so that what cuts
+    samples along their first axis, as the searches of scikit-learn do, cuts the graph as a whole.
 
     Parameters
     ----------
@@ -222,6 +230,11 @@ class Graph:
         What opening it did, one sentence each ("3 self-loops were dropped").
     check : callable or None
         As that of DataSource.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (N, N), that of A.
     """
 
     samples: int
@@ -232,6 +245,27 @@ class Graph:
     in_memory: bool = False
     notes: tuple[str, ...] = ()
     check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+
+    __iter__ = None  # not one sample after the other, as Python would take `graph[0]`, `graph[1]`, …
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, N), that of A."""
+        return self.samples, self.samples
+
+    def __getitem__(self, rows: Any) -> Graph:
+        """The graph of the samples with these numbers, in this order; `rows` is what indexes an array (N,), alone or
+        before an ellipsis."""
+        chosen = np.atleast_1d(np.arange(self.samples)[rows[0] if isinstance(rows, tuple) else rows])
+        inside = self.rows.among(chosen)
+        return Graph(
+            samples=len(chosen),
+            entries=int(inside.load(0, len(chosen)).nnz),
+            rows=inside,
+            key=uuid4().hex,
+            description=f"{len(chosen):,} samples of {self.description}",
+            in_memory=True,
+        )
 
 
 def add(left: Statistic, right: Statistic) -> Statistic:

@@ -60,6 +60,29 @@ def test_rows_and_windows_are_those_of_the_matrix(graph: np.ndarray[Any, Any], d
             window.load(start, stop + 1)
 
 
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs(), data=st.data())
+def test_a_graph_of_some_samples_has_the_edges_between_them(graph: np.ndarray[Any, Any], data: st.DataObject) -> None:
+    opened = open_graph(sp.csr_array(graph), direction="symmetrise")
+    size, whole = len(graph), symmetrised(graph)
+    rows = np.array(data.draw(st.permutations(range(size)))[: data.draw(st.integers(0, size))], dtype=int)
+    expected = whole[np.ix_(rows, rows)]
+    # As scikit-learn cuts arrays along their first axis, and as NumPy is asked by numbers, truth values and slices.
+    np.testing.assert_array_equal(dense(opened[rows, ...]), expected)
+    np.testing.assert_array_equal(dense(pickle.loads(pickle.dumps(opened[rows.tolist()]))), expected)
+    seen = np.isin(np.arange(size), rows)
+    np.testing.assert_array_equal(dense(opened[seen]), whole[np.ix_(seen, seen)])
+    np.testing.assert_array_equal(dense(opened[1:]), whole[1:, 1:])
+    assert (opened.shape, opened[rows].shape) == ((size, size), (len(rows), len(rows)))
+
+
+def test_a_graph_is_no_list_of_samples() -> None:
+    with pytest.raises(TypeError, match="not iterable"):
+        list(open_graph(sp.csr_array((3, 3))))
+    with pytest.raises(IndexError):
+        open_graph(sp.csr_array((3, 3)))[[3]]
+
+
 def test_a_window_carries_its_own_rows_only() -> None:
     rng = np.random.default_rng(0)
     graph = sp.random_array((2000, 2000), density=0.01, rng=rng)

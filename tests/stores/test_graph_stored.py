@@ -107,6 +107,14 @@ def test_a_store_in_memory_travels_by_value() -> None:
     np.testing.assert_array_equal(rows.load(0, 3).toarray(), expected)
 
 
+def test_some_samples_of_a_store_are_a_graph_in_memory(tmp_path: Path) -> None:
+    matrix = sp.coo_array(np.array([[0, 1.0, 0], [1.0, 5.0, 2.0], [0, 2.0, 0]]))
+    raw_group(tmp_path / "g.zarr", matrix)
+    graph = open_graph(tmp_path / "g.zarr")[[2, 1]]
+    assert graph.in_memory
+    np.testing.assert_array_equal(dense(graph), [[0.0, 2.0], [2.0, 0.0]])
+
+
 @pytest.mark.filterwarnings("ignore:Writing zarr v2 data:UserWarning")
 def test_anndata_keeps_graphs_in_obsp(tmp_path: Path) -> None:
     graph = sp.csr_matrix(np.array([[0, 0.5, 0], [0.5, 0, 1], [0, 1, 0]]))

@@ -17,7 +17,11 @@ from dlatent.stores.labels import BEFORE
 def check_adjacency(shape: tuple[int, ...], dtype: np.dtype[Any], samples: int | None, place: str) -> None:
     """Refuse a matrix that has not one row and one column for each of the samples, or holds no real numbers."""
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
-        raise DataError(f"{place} has shape {tuple(shape)}; edges are a matrix of samples × samples, N × N")
+        cut = len(shape) == 2 and shape[0] == samples
+        way_out = "; where a search of scikit-learn cut the rows alone, give it open_graph(A), which is cut whole"
+        raise DataError(
+            f"{place} has shape {tuple(shape)}; edges are a matrix of samples × samples, N × N{way_out if cut else ''}"
+        )
     if dtype.kind not in "biuf":
         raise DataError(f"{place} has dtype {dtype}; weights of edges are real numbers, convert it with astype(float)")
     check_samples(shape[0], samples, place)

@@ -9,11 +9,12 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from dlatent.arrays import Integers
 from dlatent.errors import DataError
 from dlatent.stores.chunked import process_local, read_rows
 from dlatent.stores.csr import CsrArrays, CsrRows
 from dlatent.stores.memory import row_view
-from dlatent.stores.sparse import entries_where, row_numbers
+from dlatent.stores.sparse import canonical, entries_where, row_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,10 @@ class MemoryRows:
     def window(self, start: int, stop: int) -> MemoryRows:
         """The rows `[start, stop)` and no others, under the same numbers."""
         return MemoryRows(row_view(self.matrix, *self._inside(start, stop)), start)
+
+    def among(self, chosen: Integers) -> MemoryRows:
+        """The rows and columns of some samples, in this order."""
+        return MemoryRows(canonical(self.matrix[chosen][:, chosen]))
 
     def _inside(self, start: int, stop: int) -> tuple[int, int]:
         last = self.first + int(self.matrix.shape[0])
@@ -60,10 +65,17 @@ class StoredRows:
         """The rows where they lie; those of a store in this process's memory are read."""
         return MemoryRows(self.load(start, stop), start) if process_local(self.arrays.data) else self
 
+    def among(self, chosen: Integers) -> MemoryRows:
+        """The rows and columns of some samples, in this order; all rows are read."""
+        return self._whole().among(chosen)
+
+    def _whole(self) -> MemoryRows:
+        return MemoryRows(self.load(0, self.arrays.indptr.shape[0] - 1))
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Rows of a store in this process's memory travel by value, as no other process could read them."""
         if process_local(self.arrays.data):
-            return MemoryRows, (self.load(0, self.arrays.indptr.shape[0] - 1),)
+            return MemoryRows, (self._whole().matrix,)
         return StoredRows, (self.arrays, self.clean)
 
 
