@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         CorrespondenceSupervisedPPCA as CorrespondenceSupervisedPPCA,
     )
     from dlatent.estimators.factor_analysis import FactorAnalysis as FactorAnalysis
+    from dlatent.estimators.joint_views import JointViews as JointViews
     from dlatent.estimators.kernel import KernelPPCA as KernelPPCA
     from dlatent.estimators.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
     from dlatent.estimators.local_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
@@ -59,6 +60,7 @@ _MODULES = {
     "select_n_components": "estimators.choice",
     "NotFittedError": "estimators.saved",
     "load": "estimators.saved",
+    "JointViews": "estimators.joint_views",
     "self_correspondence": "estimators.correspondence_lle",
 }
 

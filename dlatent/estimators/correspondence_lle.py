@@ -26,6 +26,7 @@ from dlatent.estimators.inputs import (
     TargetsLike,
     Views,
 )
+from dlatent.estimators.joint_views import pairing
 from dlatent.estimators.local_linear import REFERENCE_BYTES, LocalLinearModel, rows_of
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.fitting.local_linear import LocalPlan
@@ -112,7 +113,7 @@ class CorrespondenceLLE(LocalLinearModel):
         self._check_hyperparameters()
         data = named(views)
         sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
-        table = joined_rows(correspondence, on, data, sources)
+        table = joined_rows(pairing(views, correspondence, on), on, data, sources)
         self._fit(list(sources), list(sources.values()), table, client, callbacks, checkpoint, resume)
         return self
 

@@ -44,7 +44,7 @@ def completed(text: str, wanted: Mapping[str, Iterable[str]], known: Mapping[str
 
 
 def described(function: F) -> F:
-    """The same function with a docstring that describes all of its parameters."""
+    """The same function, or class, with a docstring that describes all of its parameters."""
     if function.__doc__:
         names = [name for name in signature(function).parameters if name != "self"]
         function.__doc__ = completed(function.__doc__, {"Parameters": names}, {"Parameters": SHARED})
@@ -79,10 +79,10 @@ SHARED = entries(
         Ignored; scikit-learn's tools pass it.
     Z : array or xarray.DataArray of shape (n_samples, n_components)
         Scores, as `transform` gives them.
-    views : mapping, list or xarray.Dataset
+    views : mapping, list, xarray.Dataset or JointViews
         The data of each view, by name or in order, each of shape (n_samples of the view, n_features of the view) and of
         any kind that `dlatent.stores.open.open` takes.  The variables of a Dataset are views.  A view with more than
-        two dimensions has its samples along the dimension `on`.
+        two dimensions has its samples along the dimension `on`.  `JointViews` bring their correspondence along.
     correspondence : array, data frame or xarray.DataArray, optional
         Which rows are one sample: pairs of rows (m, 2) of two views, or a table (m, n_views) with a row of each view,
         −1 where the sample lacks it.  Rows that do not occur are samples of one view.

@@ -29,6 +29,7 @@ from dlatent.estimators.inputs import (
     TargetsLike,
     Views,
 )
+from dlatent.estimators.joint_views import pairing
 from dlatent.estimators.linear import posterior_dataset
 from dlatent.estimators.map_rows import map_rows, open_input
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -143,7 +144,7 @@ class ViewResults(LatentVariableModel):
             self._known_view(name).check(own.shape, own.labels.features)
         if len(sources) == 1:
             return JointSamples(sources, np.arange(next(iter(sources.values())).shape[0])[:, None])
-        return JointSamples(sources, joined_rows(correspondence, on, data, sources))
+        return JointSamples(sources, joined_rows(pairing(views, correspondence, on), on, data, sources))
 
     def _numbers(self, samples: JointSamples) -> list[int]:
         """The number of each of their views in the model."""

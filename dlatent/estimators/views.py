@@ -20,6 +20,7 @@ from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.facts import Facts, component_facts, total_variance
 from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, restored_grid
 from dlatent.estimators.inputs import Names, Pairing, PathLike, TargetsLike, Views
+from dlatent.estimators.joint_views import pairing
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.estimators.view_results import JointSamples, ViewResults, arrangement, opened
 from dlatent.fitting.outcome import Outcome
@@ -76,7 +77,7 @@ class CorrespondenceModel(ViewResults):
         data, sources = opened(views, on)
         if len(sources) < 2:
             raise DataError(f"there is {len(sources)} view; a correspondence is between two or more")
-        table = joined_rows(correspondence, on, data, sources)
+        table = joined_rows(pairing(views, correspondence, on), on, data, sources)
         rows, features = len(table), sum(own.shape[1] for own in sources.values())
         if self.n_components >= min(rows, features):
             raise DataError(

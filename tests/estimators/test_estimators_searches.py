@@ -13,7 +13,16 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cros
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dlatent import DataError, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
+from dlatent import (
+    CorrespondenceLLE,
+    CorrespondencePPCA,
+    CorrespondenceSupervisedPPCA,
+    DataError,
+    JointViews,
+    RelationalPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+)
 from dlatent.stores.graph import open_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
@@ -23,7 +32,7 @@ Y = np.arange(N) % 3
 X = np.eye(3)[Y] @ RNG.normal(size=(3, 7)) + RNG.normal(size=(N, 7))
 ABOVE = np.triu(RNG.random((N, N)) < np.where(Y[:, None] == Y, 0.25, 0.02), 1).astype(float)
 ADJACENCY = sp.csr_array(ABOVE + ABOVE.T)
-FOLDS = KFold(3)
+FOLDS = KFold(2)
 
 
 @pytest.fixture(params=[False, True], ids=["", "routed"])
@@ -51,13 +60,13 @@ def test_a_search_cuts_an_open_graph_with_its_samples(routing):
 
 def test_a_matrix_that_is_cut_by_rows_alone_is_refused(routing):
     model = asking(RelationalPPCA(2), routing, graph=True)
-    with pytest.raises(DataError, match=r"shape \(60, 90\).*give it open_graph\(A\), which is cut whole"):
+    with pytest.raises(DataError, match=r"shape \(45, 90\).*give it open_graph\(A\), which is cut whole"):
         GridSearchCV(model, {"alpha": [1.0]}, cv=FOLDS, error_score="raise").fit(X, graph=ADJACENCY)
     with pytest.raises(DataError) as other:
-        RelationalPPCA(2).fit(X, graph=ADJACENCY[:, :60])
+        RelationalPPCA(2).fit(X, graph=ADJACENCY[:, :45])
     assert "search" in str(other.value)
     with pytest.raises(DataError) as other:
-        RelationalPPCA(2).fit(X, graph=ADJACENCY[:60])
+        RelationalPPCA(2).fit(X, graph=ADJACENCY[:45])
     assert "search" not in str(other.value)
 
 
@@ -83,3 +92,70 @@ def test_masks_of_labels_are_cut_with_the_samples(routing):
     for train, test in FOLDS.split(X):
         by_hand = SupervisedPPCA(2, target_type="class").fit(X[train], Y[train], labelled=labelled[train])
         np.testing.assert_array_equal(found[test], by_hand.predict(X[test]))
+
+
+HAS = np.column_stack([np.arange(N) % 5 != 0, np.arange(N) % 5 != 1])
+TABLE = np.where(HAS, np.cumsum(HAS, axis=0) - 1, -1)
+VIEWS = {"left": X[HAS[:, 0], :4], "right": sp.csr_array(X[HAS[:, 1], 4:])}
+JOINT = JointViews(VIEWS, correspondence=TABLE)
+
+
+def views_of(rows):
+    """The views of some samples from the features of all of them, and which rows correspond."""
+    own = HAS[rows]
+    return {"left": X[rows, :4][own[:, 0]], "right": sp.csr_array(X[rows, 4:][own[:, 1]])}, (
+        np.where(own, np.cumsum(own, axis=0) - 1, -1)
+    )
+
+
+def test_a_search_cuts_joint_views_along_their_samples(routing):
+    search = GridSearchCV(CorrespondencePPCA(), {"n_components": [1, 2]}, cv=FOLDS, error_score="raise").fit(JOINT)
+    for number, k in enumerate((1, 2)):
+        for fold, (train, test) in enumerate(FOLDS.split(X)):
+            (views, pairs), (others, of_others) = views_of(train), views_of(test)
+            by_hand = CorrespondencePPCA(k).fit(views, correspondence=pairs).score(others, correspondence=of_others)
+            assert search.cv_results_[f"split{fold}_test_score"][number] == by_hand
+
+
+def test_joint_views_reach_classifiers_and_pipelines(routing):
+    found = cross_val_predict(
+        CorrespondenceSupervisedPPCA(2, target_type="class"), JOINT, Y, cv=FOLDS, method="predict_proba"
+    )
+    for train, test in FOLDS.split(X):
+        (views, pairs), (others, of_others) = views_of(train), views_of(test)
+        by_hand = CorrespondenceSupervisedPPCA(2, target_type="class").fit(views, Y[train], correspondence=pairs)
+        np.testing.assert_array_equal(found[test], by_hand.predict_proba(others, correspondence=of_others))
+    pipeline = make_pipeline(CorrespondencePPCA(2), LogisticRegression())
+    assert (cross_val_score(pipeline, JOINT, Y, cv=FOLDS, error_score="raise") > 0.5).all()
+
+
+def test_joint_views_are_views_with_their_correspondence():
+    plain = CorrespondencePPCA(2).fit(VIEWS, correspondence=TABLE)
+    joint = CorrespondencePPCA(2).fit(JOINT)
+    np.testing.assert_array_equal(joint.components_["left"], plain.components_["left"])
+    np.testing.assert_array_equal(joint.transform(JOINT), plain.transform(VIEWS, correspondence=TABLE))
+    assert joint.plan(JOINT).problem == plain.plan(VIEWS, correspondence=TABLE).problem
+    lle = CorrespondenceLLE(disconnected="keep")
+    np.testing.assert_array_equal(lle.fit(JOINT).samples_, TABLE)
+    one = JOINT[np.flatnonzero(HAS[:, 0] & ~HAS[:, 1])]
+    assert list(one) == ["left"]
+    assert joint.transform(one).shape == (one.shape[0], 2)
+    assert repr(JOINT) == "JointViews of 90 samples in the views 'left', 'right'"
+
+
+def test_labels_that_views_share_join_them():
+    pd = pytest.importorskip("pandas", reason="pandas comes with the extra 'files'")
+    left = pd.DataFrame(X[:40, :4]).assign(name=[f"s{i}" for i in range(40)])
+    right = pd.DataFrame(X[20:60, 4:]).assign(name=[f"s{i}" for i in range(20, 60)])
+    joint = JointViews({"left": left, "right": right}, on="name")
+    assert joint.shape == (60, 2)
+    some = joint[[0, 25, 45]]
+    assert some.correspondence.tolist() == [[0, 0], [1, -1], [-1, 1]]
+    np.testing.assert_array_equal(some["left"].to_numpy(), X[[20, 5], :4])
+    np.testing.assert_array_equal(some["right"].to_numpy(), X[[20, 45], 4:])
+
+
+def test_views_that_lie_elsewhere_are_not_cut(tmp_path):
+    joint = JointViews([X[:, :4], X[:, 4:].tolist()], correspondence=np.column_stack([np.arange(N)] * 2))
+    with pytest.raises(DataError, match="view '1' is of type list, of which no rows are cut"):
+        joint[:10]
