@@ -205,6 +205,8 @@ def add_model(parser: argparse.ArgumentParser, model: Model, components: Callabl
     elif model.labels:
         add_labels(parser, "default: the only column of DATA")
     for field, about in declared(model.hyperparameters()):
+        if about.option is None:
+            continue
         flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
         help = about.words if field.default is None else f"{about.words} (default {shown(field.default)})"
         options: dict[str, Any] = {"choices": about.allowed.choices}
@@ -247,5 +249,5 @@ def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
     if noise is not None and start != "pca":
         raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
     fields = declared(MODELS[arguments.model].hyperparameters())
-    given = {field.name: getattr(arguments, field.name) for field, _ in fields}
+    given = {field.name: getattr(arguments, field.name) for field, about in fields if about.option is not None}
     return {name: value for name, value in given.items() if value is not None}

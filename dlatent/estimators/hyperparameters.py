@@ -71,11 +71,11 @@ class Allowed:
 @dataclass(frozen=True)
 class Declared:
     """What is known of a hyperparameter beside its type and default; `option` and `letter` are its names on the command
-    line, `words` its help there, and `short` the name of a value."""
+    line (None: it has none there), `words` its help there, and `short` the name of a value."""
 
     allowed: Allowed
     words: str
-    option: str
+    option: str | None
     letter: str
     short: str
 
@@ -122,6 +122,7 @@ PART = Allowed(
 BANDWIDTH = Allowed(
     "a positive number, or 'median'", lambda value: value == "median" or POSITIVE.test(value), _number_or_median
 )
+TRUTH = Allowed("True or False", lambda value: isinstance(value, bool))
 NUMBER = Allowed("a number", _is_number, float)
 PLACE = Allowed("a path", lambda value: isinstance(value, (str, os.PathLike)))
 ANYTHING = Allowed("a seed", lambda value: True, int)
@@ -153,7 +154,7 @@ def parameter(
     allowed: Allowed,
     *,
     default: Any,
-    option: str = "",
+    option: str | None = "",
     letter: str = "",
     short: str = "",
     kw_only: bool = True,
@@ -361,7 +362,31 @@ class LinearHyperparameters(LatentVariableHyperparameters):
 
 
 @hyperparameters
-class PPCAHyperparameters(LinearHyperparameters):
+class IteratedHyperparameters(Checked):
+    """What models have that are fitted by iterations over the data.
+
+    Parameters
+    ----------
+    warm_start : bool, default False
+        With missing entries: go on from the parameters of the last fit, or of the saved model, instead of looking for
+        starts.
+    """
+
+    warm_start: bool = parameter(
+        "whether a fit goes on from the parameters of the last one", TRUTH, default=False, option=None
+    )
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.warm_start and getattr(self, "missing", "nan") == "raise":
+            raise DataError(
+                "warm_start=True is for iterations over the data; of complete data the best maximum is found without a "
+                "start: leave warm_start=False, or say missing='nan'"
+            )
+
+
+@hyperparameters
+class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     """Those of PPCA.
 
     Parameters
@@ -398,7 +423,7 @@ class PPCAHyperparameters(LinearHyperparameters):
 
 
 @hyperparameters
-class FactorAnalysisHyperparameters(LinearHyperparameters):
+class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     """Those of factor analysis.
 
     Parameters
@@ -412,6 +437,9 @@ class FactorAnalysisHyperparameters(LinearHyperparameters):
         "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
     noise_floor : float, default 1e-6
         Smallest noise variance of a feature, as a part of its variance.
+    warm_start : bool, default False
+        With missing entries: go on from the parameters of the last fit, or of the saved model.  The maximum is then the
+        one near these, and not the best of several.
     rotation : {"varimax", "quartimax"}, optional
         Turns the fitted loadings to simple structure, and the scores with them; nothing else changes.  None keeps the
         canonical ones; `rotated` gives these and oblique rotations of a fitted model.
@@ -438,7 +466,7 @@ class KernelSupervisedHyperparameters(TargetHyperparameters, KernelHyperparamete
 
 
 @hyperparameters
-class MixtureHyperparameters(LatentVariableHyperparameters):
+class MixtureHyperparameters(IteratedHyperparameters, LatentVariableHyperparameters):
     """Those of a mixture.
 
     Parameters
@@ -464,6 +492,8 @@ class MixtureHyperparameters(LatentVariableHyperparameters):
         One noise variance for each component (PPCA), or one for each component and feature (factor analysis).
     n_init : int, default 5
         Number of starts, each climbed from on some rows of the data; the best goes on over all of them.
+    warm_start : bool, default False
+        Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` starts.
     """
 
     n_mixtures: int = parameter(

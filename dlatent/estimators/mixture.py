@@ -88,6 +88,10 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
         return {"mixtures": int(self.n_mixtures)}
 
+    def _shapes(self, specification: Specification) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        loadings, noise = super()._shapes(specification)
+        return (int(self.n_mixtures), *loadings), (int(self.n_mixtures), *noise)
+
     def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
         return {"starts": int(self.n_init)}
 

@@ -66,6 +66,14 @@ class Units(NamedTuple):
         noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
         return Parameters(parameters.loadings * self.scale[:, None], mean, noise)
 
+    def taken(self, parameters: Parameters, specification: Specification) -> Parameters:
+        """Parameters in these units, from those in the units of the data; of features of which the mean is not known
+        the mean is 0."""
+        mean = np.nan_to_num((parameters.mean - self.shift) / self.scale)
+        first = [at.start for at in specification.group_slices]
+        noise = np.maximum(parameters.noise_variance / self.scale[first] ** 2, specification.floors)
+        return Parameters(parameters.loadings / self.scale[:, None], mean, noise)
+
     @property
     def jacobian(self) -> float:
         """What the log-likelihood of the data is more than that of u."""

@@ -58,25 +58,29 @@ def fit_rows(
     options: Options,
     *,
     textbook: bool = False,
+    start: Parameters | None = None,
     report: Report | None = None,
 ) -> Outcome:
     """Maximum likelihood of the observed entries; `shift` (D + L′,) is an initial mean; `textbook`: by plain EM from
-    random loadings."""
+    random loadings; `start`, parameters from which to go on instead of from starts that are looked for."""
     sums = _sums(run, shift, options)
     units, floors = units_of(sums, specification, shift, options)
     scaled = specification.with_floors(floors)
     patterns = _patterns(run, sums, units)
     iterating = options if patterns is None or textbook else _tight(options)
     em = _EntriesEM(run, scaled, units, iterating, report, patterns)
+    begun = None if start is None else units.taken(start, scaled)
     if textbook:
         plain = partial(em.step, plain=True)
-        best, converged = plain_em(plain, random_start(scaled, options), options, em.history)
+        begun = random_start(scaled, options) if begun is None else begun
+        best, converged = plain_em(plain, begun, options, em.history)
         value = em.history[-1].log_likelihood
     else:
-        start = found_start(run, scaled, units, sums, patterns, options)
-        problem = _on_driver(run, scaled, units, sums, patterns)
-        start = start if problem is None else best_of(problem, start, options.random_state)
-        best, value, converged = em.accelerated(start)
+        if begun is None:
+            begun = found_start(run, scaled, units, sums, patterns, options)
+            problem = _on_driver(run, scaled, units, sums, patterns)
+            begun = begun if problem is None else best_of(problem, begun, options.random_state)
+        best, value, converged = em.accelerated(begun)
     history = tuple(em.history)
     restored = units.restored(best, specification)
     first = [at.start for at in specification.group_slices]

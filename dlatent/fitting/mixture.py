@@ -83,7 +83,10 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
     def visit(mixture: Mixture) -> MixtureSums:
         return run(Pass(block_mixture, MixtureRequest(mixture, shift), name="mixture"))
 
-    begun = _best_start(_stacked(subset.rows), task, shift, specification, unit, options, rng)
+    if task.start is None:
+        begun = _best_start(_stacked(subset.rows), task, shift, specification, unit, options, rng)
+    else:
+        begun = _mixture_of(task.start).moved(-shift).at_least(floors)
     em = _MixtureEM(visit, specification, unit, options, report)
     best, value, converged = em.textbook(begun) if task.textbook else em.accelerated(begun)
     found = canonical_mixture(best.moved(shift), specification)
@@ -102,6 +105,12 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
         _advice(found, np.array(at_floor), variances, count, tuple(em.history), options, converged=converged),
         weights=found.weights,
     )
+
+
+def _mixture_of(outcome: Outcome) -> Mixture:
+    """The mixture that a fit came to."""
+    assert outcome.weights is not None
+    return Mixture(outcome.weights, *outcome.parameters)
 
 
 def subset_rows(problem: Problem) -> int:

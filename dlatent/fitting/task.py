@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlatent.arrays import Array, BlockSource, Features, Graph
-from dlatent.fitting.outcome import Options
+from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.kernel_passes import TileWriter
 from dlatent.linear_gaussian.specification import Specification
@@ -70,6 +70,7 @@ class Task:
     arrangement : which views the rows of a block have, where the data are several views.
     kernel : what makes the features; None where they are the data.
     starts : from how many starts a mixture is fitted.
+    start : what a fit to like data came to, from which iterations over the data go on; None where they look for starts.
     """
 
     problem: Problem
@@ -81,6 +82,7 @@ class Task:
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None
     starts: int = 1
+    start: Outcome | None = None
 
     @property
     def growing(self) -> tuple[int, ...]:

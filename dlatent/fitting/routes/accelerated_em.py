@@ -68,7 +68,8 @@ class AcceleratedEMRoute(Route):
         """The maximum by accelerated EM, or by textbook EM."""
         options, whole = task.settled_options(plan, MAX_PASSES), stacked_shift(shift, task.specification)
         if task.arrangement is None:
-            return fit_rows(run, task.specification, whole, options, textbook=task.textbook, report=report)
+            start = None if task.start is None else task.start.parameters
+            return fit_rows(run, task.specification, whole, options, textbook=task.textbook, start=start, report=report)
         data = begin(run, task.specification, whole, options, task.arrangement, report)
         return em_on_data(data) if task.textbook else accelerated_em(data)
 
