@@ -283,3 +283,17 @@ def test_graph_samples_without_targets_need_their_rows_and_a_factorisation_on_th
     assert make_plan(replace(partly, graph_entries=40_000), small).solver == "covariance"
     with pytest.raises(PlanError, match="some of the samples in the graph have no targets; take covariance"):
         make_plan(partly, Host(), solver="krylov")
+
+
+@pytest.mark.parametrize("given", [problem(3_000, 20_000), problem(100_000, 3_000)], ids=["gram", "covariance"])
+def test_a_chosen_number_of_components_needs_all_eigenvalues(given):
+    """The driver computes them from the whole matrix; solvers that never hold it are no way."""
+    rule = replace(given, rule=0.9, n_components=min(given.samples - 1, given.features))
+    host = Host(worker_memory=64 * GIB, driver_memory=64 * GIB)
+    plan = make_plan(rule, host)
+    plain = make_plan(given, host, solver=plan.solver)
+    assert {cost.name for cost in plan.alternatives} <= {"covariance", "gram"}
+    assert plan.seconds > plain.seconds
+    assert plan.driver_memory > plain.driver_memory
+    with pytest.raises(PlanError, match="from all eigenvalues"):
+        make_plan(rule, host, solver="krylov")

@@ -61,7 +61,8 @@ class GramRoute(Route):
         flops, rate = float(count) ** 2 * problem.features, GEMM_RATE
         if problem.nnz is not None:
             flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1) / 2.0, SPARSE_GRAM_RATE
-        if not problem.targets and count <= FULL_EIGEN:
+        whole = count <= FULL_EIGEN or problem.rule is not None
+        if not problem.targets and whole:
             driver = 4.0 * count**3 / GEMM_RATE
         else:
             driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
@@ -69,7 +70,7 @@ class GramRoute(Route):
         held = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
         # A worker holds its tiles of half of the products until the driver has them.
         held += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
-        own = driver_base(problem, machine) + (8 if problem.em_passes or count <= FULL_EIGEN else 3) * square
+        own = driver_base(problem, machine) + (8 if problem.em_passes or whole else 3) * square
         cache = cache_room(problem, machine, held, own)
         threads = machine.workers * machine.threads
         visits = tile_visits(problem, machine, cache)
