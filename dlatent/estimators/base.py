@@ -402,6 +402,11 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         """Which of the stacked features of the model are not targets."""
         return slice(None)
 
+    @property
+    def _own_loadings(self) -> Array:
+        """The loadings of the features that are not targets, as users see them."""
+        return self._parameters.loadings[self._own]
+
     def _drawn(self, n_samples: int, random_state: Seed) -> Array:
         """Samples of all stacked features: z ~ N(0, I), x = Wz + μ + ε."""
         self._require_fitted()
@@ -426,7 +431,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _parameter_variables(self) -> dict[str, Any]:
         """Loadings, mean and noise."""
         return {
-            f"{self._space}loadings": self._parameters.loadings[self._own],
+            f"{self._space}loadings": self._own_loadings,
             f"{self._space}mean": self._parameters.mean[self._own],
             noise_name(self._shared, "noise_variance"): self._parameters.noise_variance,
             noise_name(self._shared, "noise_floor"): self._specification.floors,
@@ -497,7 +502,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _component_facts(self) -> list[Facts]:
         """Each component, with the features of the largest loadings."""
-        fitted, loadings = self._fitted, self._parameters.loadings[self._own]
+        fitted, loadings = self._fitted, self._own_loadings
         names = feature_words(fitted.labels, len(loadings))
         return component_facts(loadings, names, total_variance(fitted.outcome, self._specification, 1))
 

@@ -30,7 +30,7 @@ KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "prec
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Missing = Literal["raise", "nan", "unstored"]
 ZeroRows = Literal["keep", "raise"]
-Rotation = Literal["varimax", "quartimax"]
+Rotation = Literal["varimax", "quartimax", "promax", "oblimin"]
 Disconnected = Literal["raise", "keep"]
 Neighbors = Literal["exact", "approximate"]
 Start = Literal["random", "pca"]
@@ -138,11 +138,6 @@ KERNEL = Allowed(
     f"a function of two blocks, or one of {', '.join(get_args(KernelName))}",
     lambda value: callable(value) or value in get_args(KernelName),
     choices=get_args(KernelName),
-)
-ROTATION = replace(
-    _among(*get_args(Rotation)),
-    words="'varimax' or 'quartimax' (for factors that correlate, fit without and take rotated('promax') or "
-    "rotated('oblimin'))",
 )
 PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
 SOLVER = "auto: the planner chooses; em: textbook EM"
@@ -440,13 +435,14 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparamete
     warm_start : bool, default False
         With missing entries: go on from the parameters of the last fit, or of the saved model.  The maximum is then the
         one near these, and not the best of several.
-    rotation : {"varimax", "quartimax"}, optional
-        Turns the fitted loadings to simple structure, and the scores with them; nothing else changes.  None keeps the
-        canonical ones; `rotated` gives these and oblique rotations of a fitted model.
+    rotation : {"varimax", "quartimax", "promax", "oblimin"}, optional
+        Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, the
+        others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + Ψ), is the
+        same.  By default loadings are the canonical ones.
     """
 
     rotation: Rotation | None = parameter(
-        "of the loadings to simple structure (default: none)", ROTATION.or_none(), default=None
+        "of the loadings to simple structure (default: none)", _among(*get_args(Rotation)).or_none(), default=None
     )
 
 

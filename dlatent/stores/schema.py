@@ -180,6 +180,7 @@ _VARIABLES = (
     ("training_columns", "entry", WHOLE, "the same, sparse: columns of the values"),
     ("training_pointers", "pointer", WHOLE, "the same, sparse: where each row begins"),
     ("training_edges", "edge", WHOLE, "first rows of the blocks of these rows, and their number"),
+    ("factor_correlation", "component component_2", REAL, "correlations of the factors of an oblique rotation"),
     ("view_samples", "view", WHOLE, "samples that have the view"),
     ("total_variance", "view", REAL, "mean variance per feature of the view"),
     ("classes", "class", ANY, "class labels in the order of the one-of-C columns"),
@@ -214,7 +215,7 @@ UNITS = {
 FINITE = frozenset(
     (
         *("loadings", "mean", "feature_scale", "eigenvalues", "smallest_eigenvalues", "embedding", "scores"),
-        *("target_loadings", "target_mean", "target_rotation", "target_centre"),
+        *("factor_correlation", "target_loadings", "target_mean", "target_rotation", "target_centre"),
         *("rank_loadings", "rank_mean", "dual_components", "combinations", "feature_middle", "kernel_shift"),
         *("coordinate_loadings", "coordinate_mean", "coordinate_offset"),
         *("training_rows", "training_values", "reference_values"),

@@ -127,19 +127,61 @@ def test_rotated_loadings_are_those_of_scikit_learn_where_features_weigh_alike(r
 
 
 @pytest.mark.filterwarnings("ignore::dlatent.ConvergenceWarning")
-def test_rotations_take_missing_entries():
+@pytest.mark.parametrize("rotation", ["varimax", "promax"])
+def test_rotations_take_missing_entries(rotation):
     holes = np.where(np.random.default_rng(6).random((40, D)) < 0.1, np.nan, X[:40])
     plain = FactorAnalysis(2, missing="nan", solver="em", max_iter=5).fit(holes)
-    turned = FactorAnalysis(2, missing="nan", solver="em", max_iter=5, rotation="varimax").fit(holes)
-    turn = plain.rotated("varimax")["transformation"].values
-    np.testing.assert_allclose(turned.transform(holes), plain.transform(holes) @ turn, atol=1e-10)
+    turned = FactorAnalysis(2, missing="nan", solver="em", max_iter=5, rotation=rotation).fit(holes)
+    back = np.linalg.inv(plain.rotated(rotation)["transformation"].values)
+    np.testing.assert_allclose(turned.transform(holes), plain.transform(holes) @ back.T, atol=1e-10)
+    each = back @ plain.posterior(holes)["covariance"].values @ back.T
+    np.testing.assert_allclose(turned.posterior(holes)["covariance"].values, each, atol=1e-10)
     np.testing.assert_allclose(turned.impute(holes), plain.impute(holes), atol=1e-10)
 
 
 @pytest.mark.parametrize("rotation", ["promax", "oblimin"])
-def test_oblique_rotations_are_of_a_fitted_model(rotation):
-    with pytest.raises(DataError, match=f"rotation is '{rotation}'.*fit without and take rotated"):
-        FactorAnalysis(K, rotation=rotation).fit(X)
+def test_factors_that_correlate_are_those_of_their_definition(rotation, tmp_path):
+    """f ~ N(0, Φ) and x = Λf + μ + ε, as one normal distribution."""
+    model, found = FactorAnalysis(K, rotation=rotation).fit(X), MODEL.rotated(rotation)
+    loadings, between = found["loadings"].values, found["correlations"].values
+    np.testing.assert_allclose(model.components_.T, loadings, atol=1e-12)
+    np.testing.assert_allclose(model.factor_correlation_, between, atol=1e-12)
+    covariance = loadings @ between @ loadings.T + np.diag(MODEL.noise_variance_)
+    np.testing.assert_allclose(model.get_covariance(), covariance, rtol=1e-9)
+    np.testing.assert_allclose(model.score_samples(X), MODEL.score_samples(X), rtol=1e-10)
+    gain = between @ loadings.T @ np.linalg.inv(covariance)
+    known = model.posterior(X)
+    np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ gain.T, atol=1e-9)
+    np.testing.assert_allclose(known["scores"].values, model.transform(X), atol=1e-12)
+    np.testing.assert_allclose(known["covariance"].values, between - gain @ loadings @ between, atol=1e-9)
+    weighted = loadings / MODEL.noise_variance_[:, None]
+    bartlett = np.linalg.solve(loadings.T @ weighted, weighted.T @ (X - X.mean(axis=0)).T).T
+    np.testing.assert_allclose(model.transform(X, scores="bartlett"), bartlett, atol=1e-8)
+    np.testing.assert_allclose(model.inverse_transform(np.eye(K)), loadings.T + X.mean(axis=0), atol=1e-10)
+    np.testing.assert_allclose(model.communalities_, MODEL.communalities_, rtol=1e-9)
+    assert model.explained_variance_.sum() == pytest.approx(MODEL.explained_variance_.sum())
+    # Once more, relative to its own factors.
+    again = model.rotated("varimax")
+    np.testing.assert_allclose(abs(again["loadings"].values), abs(MODEL.rotated()["loadings"].values), atol=1e-6)
+    shown = model.transform(X) @ np.linalg.inv(again["transformation"].values).T
+    np.testing.assert_allclose(
+        abs(shown), abs(MODEL.transform(X) @ MODEL.rotated()["transformation"].values), atol=1e-6
+    )
+    model.save(tmp_path / "fa.zarr")
+    loaded = dlatent.load(tmp_path / "fa.zarr")
+    for name in ("components_", "factor_correlation_", "explained_variance_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+    np.testing.assert_array_equal(loaded.get_covariance(), model.get_covariance())
+    np.testing.assert_array_equal(loaded.result_["loadings"].values, model.components_.T)
+    np.testing.assert_array_equal(loaded.result_["factor_correlation"].values, model.factor_correlation_)
+
+
+def test_factors_of_other_rotations_do_not_correlate():
+    for rotation in (None, "varimax"):
+        np.testing.assert_array_equal(FactorAnalysis(K, rotation=rotation).fit(X).factor_correlation_, np.eye(K))
+    with pytest.raises(DataError, match=r"rotation is 'equamax'; expected 'varimax', .* or 'oblimin', or None"):
+        FactorAnalysis(K, rotation="equamax").fit(X)
 
 
 def test_varimax_finds_simple_structure_whatever_the_units():
