@@ -33,8 +33,31 @@ TEXT_BYTES = 512
 
 @dataclass(frozen=True)
 class RechunkReport:
-    """What was written; `chunks_before`, `chunks` and `shards` are of the `largest` array, `reads` is how often a chunk
-    of the source was read because its rows did not fit into the memory together."""
+    """What was written.
+
+    Parameters
+    ----------
+    destination : str
+        The new store.
+    arrays : int
+        Their number.
+    largest : str
+        The name of the largest array.
+    chunks_before : tuple of int
+        Shape of the chunks of the largest array in the source.
+    chunks : tuple of int
+        The same in the new store.
+    shards : tuple of int or None
+        Shape of its shards, None without.
+    reads : int
+        How often a chunk of the source was read because its rows did not fit into the memory together.
+    bytes_read : int
+        Of the source.
+    bytes_written : int or None
+        Of the store; None where nobody can tell.
+    seconds : float
+        Wall time.
+    """
 
     destination: str
     arrays: int
@@ -107,13 +130,13 @@ def rechunk(
         Path or fsspec URL of a Zarr store (v2 or v3) of data or edges, or of a group or an array in one.
     destination : str or path-like
         Path or fsspec URL of the new store.  An array becomes its member `X`.
-    chunk_bytes : int, default 8 MiB
-        Largest size of a chunk in bytes, before it is compressed.
+    chunk_bytes : int, default 8388608
+        Largest size of a chunk in bytes, before it is compressed; by default 8 MiB.
     shard_bytes : int, optional
         Largest size in bytes of a shard, one object with many chunks, before it is compressed.  Without it each chunk
         is an object.
-    memory_bytes : int, default 1 GiB
-        Most memory in bytes for the rows on their way and the chunks that they are in.
+    memory_bytes : int, default 1073741824
+        Most memory in bytes for the rows on their way and the chunks that they are in; by default 1 GiB.
     missing_chunks : {"raise", "fill"}, default "raise"
         As for `dlatent.stores.open.open`.
     overwrite : bool, default False
