@@ -139,6 +139,7 @@ PICTURES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("picture", "store", "words"), PICTURES)
 def test_pictures_are_drawn(run, folder: Path, tmp_path: Path, monkeypatch, picture: str, store: str, words) -> None:
     monkeypatch.chdir(tmp_path)

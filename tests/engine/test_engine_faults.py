@@ -165,6 +165,7 @@ def test_clocks_do_not_matter(empty: Client, store: Path) -> None:
     assert found.history_["pass_seconds"].values.min() >= 0.0
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_killed_costs_one_pass_at_most(store: Path, tmp_path: Path) -> None:
     expected, seen = PPCA(**MODEL).fit(store, client="serial"), list[Any]()
     place = tmp_path / "c"

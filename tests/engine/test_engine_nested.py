@@ -158,6 +158,7 @@ def slow_gram(block, weights):
     return gram(block, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("explicit", [False, True])
 def test_workers_go_on_after_a_fit_in_a_task_is_cancelled(client, rows, explicit):
     def fitted():

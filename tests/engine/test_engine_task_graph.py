@@ -178,6 +178,7 @@ def test_groups_meet_as_often_as_they_should(layout, stretches):
         assert task_graph.steps == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MEETINGS)
 @pytest.mark.parametrize("workers", [2, 16, 64])
 @pytest.mark.parametrize("heavy", [False, True], ids=["from a store", "held"])

@@ -146,6 +146,7 @@ def pairs_of(x):
     return np.column_stack([np.arange(first, len(x)), np.arange(len(x) - first)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [pytest.param(x, id=name) for name, x in degenerate()])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_degenerate_data_end_in_a_finite_model_or_an_error_of_dlatent(kind, rows):

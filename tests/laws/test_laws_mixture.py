@@ -42,6 +42,7 @@ def test_fits_of_dask_arrays_have_the_same_bits(client, noise, solver):
     assert same_bits(fitted(as_dask(X, ROWS), client, **options), expected)
 
 
+@pytest.mark.slow
 def test_fits_of_sparse_and_single_precision_rows_have_the_same_bits(client):
     rows = np.where(np.random.default_rng(0).random(X.shape) < 0.6, 0.0, X)
     for data in (as_dask(sp.csr_array(rows), ROWS), as_dask(X.astype(np.float32), ROWS)):

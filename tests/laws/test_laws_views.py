@@ -63,6 +63,7 @@ def test_fits_have_the_same_bits(client, stored, kind, options):
         assert bits(kind(2, **options).fit(views, correspondence=TABLE, client=client)) == bits(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["covariance", "krylov"])
 @pytest.mark.parametrize("targets", [CLASSES, OUTPUTS], ids=["classes of one view", "outputs of all samples"])
 def test_fits_with_targets_have_the_same_bits(client, stored, solver, targets):

@@ -76,6 +76,7 @@ def test_a_store_that_was_to_be_replaced_is_whole(disk: Path) -> None:
     with pytest.raises(StoreError, match="o space left"):
         MODEL.transform(X, out=disk / "out.zarr", overwrite=True)
     np.testing.assert_array_equal(load(disk / "out.zarr").components_, MODEL.components_)
+    beside._clear()  # as above
     assert os.listdir(disk) == ["out.zarr"]
 
 

@@ -41,6 +41,7 @@ def cells(tmp_path):
     return tmp_path / "cells.h5ad"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", CRASH)
 def test_a_crash_of_hdf5_is_an_error_and_leaves_nothing(cells, tmp_path, monkeypatch, when):
     before = sorted(tmp_path.iterdir())

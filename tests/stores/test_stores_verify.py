@@ -47,6 +47,7 @@ def test_what_is_whole_is_whole(places: dict[str, Path], name: str) -> None:
     assert found.nbytes > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_file_that_is_changed_or_lost_is_named(places: dict[str, Path], tmp_path: Path, name: str) -> None:
     there = [path for path in places[name].rglob("*") if path.is_file()]
