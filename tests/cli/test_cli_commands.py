@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -304,3 +306,20 @@ def test_an_interrupted_ingest_is_inspected_and_goes_on(run, tmp_path: Path) -> 
     assert run(*words).status == 0
     assert matrix(tmp_path / "a.zarr").shape == (5000, 2)
     assert run("inspect", tmp_path / "a.zarr.checkpoint").status == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("in", "ingest ingest-graph inspect"), ("ingest --form", "--format"), ("fit mix", "mixture")],
+)
+def test_bash_completes_commands_and_options(words: str, expected: str, tmp_path: Path) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("bash is not installed here")
+    script = ["-m", "shtab", "--shell=bash", "--prog", "dlatent", "dlatent.cli.main.parser"]
+    made = subprocess.run([sys.executable, *script], check=True, capture_output=True, text=True).stdout
+    (tmp_path / "dlatent.bash").write_text(made)
+    asked = (
+        f"COMP_WORDS=(dlatent {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_dlatent; echo ${{COMPREPLY[@]}}"
+    )
+    ended = subprocess.run(["bash", "-c", f". {tmp_path}/dlatent.bash; {asked}"], capture_output=True, text=True)
+    assert ended.stdout.split() == expected.split(), ended.stderr
