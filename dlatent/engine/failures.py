@@ -138,6 +138,23 @@ class Silence:
                 )
 
 
+def attended(client: Any, call: Callable[[], Any]) -> Any:
+    """What an asynchronous call of a client gives, which waits for all workers; of those that say nothing is told."""
+
+    async def begun() -> asyncio.Future[Any]:
+        started: asyncio.Future[Any] = asyncio.ensure_future(call())
+        return started
+
+    async def over() -> bool:
+        return bool((await asyncio.wait([asked], timeout=POLL_SECONDS))[0])
+
+    asked: asyncio.Future[Any] = client.sync(begun)
+    silence = Silence()
+    while not client.sync(over):
+        silence.tell(workers_of(client))
+    return asked.result()
+
+
 def standstill(client: Any, workers: dict[str, dict[str, Any]]) -> str:
     """Which workers are paused, as their memory is nearly full, where nothing runs on any worker; empty otherwise.
 

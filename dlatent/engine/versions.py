@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from dlatent.engine.failures import attended
 from dlatent.engine.nested import own_worker
 from dlatent.errors import EngineError
 
@@ -24,7 +25,7 @@ def check_workers(client: Any, workers: Iterable[str]) -> None:
 
     Errors: EngineError with both versions.
     """
-    found = client.get_versions(packages=list(PACKAGES))["workers"]
+    found = attended(client, lambda: client.get_versions(packages=list(PACKAGES)))["workers"]
     for address in workers:
         if address in found:  # and has not gone again
             _require_same(found[address]["packages"], versions(), address)

@@ -230,6 +230,20 @@ def fit_while_one_stops(pair: Pair, store: Path, busy: bool) -> tuple[PPCA, floa
 
 
 @pytest.mark.slow
+def test_a_worker_that_was_stopped_before_the_fit_is_told_of_and_given_up(
+    pair: Pair, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, begun = pair
+    expected = PPCA(**MODEL).fit(store, client="serial")
+    begun[max(begun)].send_signal(signal.SIGSTOP)
+    with caplog.at_level(logging.WARNING, "dlatent.engine"):
+        found = PPCA(**MODEL).fit(store, client=client)
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    said = [record.getMessage() for record in caplog.records if record.name == "dlatent.engine"]
+    assert f"Waiting for the worker {max(begun)}, of which nobody has heard" in said[0]
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_is_told_of_and_given_up(
     pair: Pair, store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
