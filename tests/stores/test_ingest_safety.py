@@ -184,7 +184,6 @@ def peak_bytes(path, store, **options):
         tracemalloc.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "write", "options"),
     [
