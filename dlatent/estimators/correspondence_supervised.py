@@ -332,22 +332,33 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         found = self.score_samples(views, y, correspondence=correspondence, on=on, client=client)
         return float(np.mean(np.asarray(found)))
 
-    def _classes(
+    def _alone_or_joint(self, views: Views, correspondence: Pairing, on: Names) -> tuple[str, Any] | JointSamples:
+        """The name and the data of a view that is given alone, or joint samples."""
+        self._require_fitted()
+        return only_view(views) or self._samples(views, correspondence, on)
+
+    def _target_rows(
         self,
-        views: Views,
-        correspondence: Pairing,
-        on: Names,
-        form: Callable[[Array], Array],
-        name: str,
+        given: tuple[str, Any] | JointSamples,
         client: Where,
+        form: Callable[[Array], Array] = np.asarray,
+        name: str = "decision",
     ) -> Rows:
-        """What is made of the log-probabilities (N, C) of the classes."""
-        rule, alone, names = self._class_rule(), only_view(views), self._encoding.names
-        if alone is not None:
-            function = partial(view_classes, rule=rule, form=form)
-            return cast(Rows, self._alone(*alone, function, "target", names, name, client=client))
-        samples = self._samples(views, correspondence, on)
-        return self._joint_targets(samples, client, partial(joint_classes, rule=rule, form=form), name)
+        """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
+        of_view: Callable[..., Array]
+        joint: PartsFunction
+        if self._classifies:
+            rule = self._class_rule()
+            of_view, joint = (partial(function, rule=rule, form=form) for function in (view_classes, joint_classes))
+        else:
+            of_view, joint = (partial(each, encoding=self._encoding) for each in (view_outputs, joint_outputs))
+            name = "outputs"
+        names = self._encoding.names
+        if not isinstance(given, JointSamples):
+            return cast(Rows, self._alone(*given, of_view, "target", names, name, client=client))
+        found = self._together(given, client, joint, len(names))
+        coords = {"target": names, **found.rows}
+        return xr.DataArray(found.values, dims=("sample", "target"), coords=coords, name=name)
 
     @available_if(may_have_classes)
     @described
@@ -374,7 +385,7 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         AttributeError
             For targets that are no classes.
         """
-        return self._classes(views, correspondence, on, np.exp, "probabilities", client)
+        return self._target_rows(self._alone_or_joint(views, correspondence, on), client, np.exp, "probabilities")
 
     def decision_function(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
@@ -392,21 +403,7 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
             For one view in the kind of its data, for several a DataArray in the order of `transform`: of two classes
             the log-odds, of more log p(c|x); of other targets regression values, or scores of the labels.
         """
-        if self._classifies:
-            return cast(Rows, self._decision(self._classes(views, correspondence, on, np.asarray, "decision", client)))
-        alone, names = only_view(views), self._encoding.names
-        if alone is not None:
-            function = partial(view_outputs, encoding=self._encoding)
-            return cast(Rows, self._alone(*alone, function, "target", names, "outputs", client=client))
-        samples = self._samples(views, correspondence, on)
-        return self._joint_targets(samples, client, partial(joint_outputs, encoding=self._encoding), "outputs")
-
-    def _joint_targets(self, samples: JointSamples, client: Where, function: PartsFunction, name: str) -> xr.DataArray:
-        """A number for each output of joint samples."""
-        names = self._encoding.names
-        found = self._together(samples, client, function, len(names))
-        coords = {"target": names, **found.rows}
-        return xr.DataArray(found.values, dims=("sample", "target"), coords=coords, name=name)
+        return cast(Rows, self._decision(self._target_rows(self._alone_or_joint(views, correspondence, on), client)))
 
     def predict(
         self,
@@ -434,19 +431,16 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
             With `return_variance` only: the variance of each target, for several views that of each sample, as it
             depends on the views that a sample has.
         """
-        if self._classifies:
-            found: Any = self._classes(views, correspondence, on, np.asarray, "decision", client)
-        else:
-            found = self.decision_function(views, correspondence=correspondence, on=on, client=client)
+        given = self._alone_or_joint(views, correspondence, on)
+        found = self._target_rows(given, client)
         values: Rows = self._predicted(found)
         if not return_variance:
             return values
-        alone = only_view(views)
-        if alone is not None:
-            return values, self.predictive_variance(alone[0])
-        _, patterns, pattern = self._sets(self._samples(views, correspondence, on))
+        if not isinstance(given, JointSamples):
+            return values, self.predictive_variance(given[0])
+        _, patterns, pattern = self._sets(given)
         each = np.stack([self._output_variance(own) for own in patterns])
-        return values, found.copy(data=each[pattern]).rename("variance")
+        return values, cast(xr.DataArray, found).copy(data=each[pattern]).rename("variance")
 
     def predictive_variance(self, from_view: str | Sequence[str] | None = None, to_view: str | None = None) -> Array:
         """Variance of each target given some of the views, or of each feature of a view given another.

@@ -197,14 +197,14 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
         classes = names if kind == "class" else None
         self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))
 
-    def _decision(self, log_probabilities: Any) -> Any:
-        """Log-probabilities of the classes (N, C), or of two classes the log-odds (N,), in their kind."""
-        if len(self.classes_) > 2:
-            return log_probabilities
-        if isinstance(log_probabilities, xr.DataArray):
-            first, second = (log_probabilities.isel(target=number, drop=True) for number in (0, 1))
+    def _decision(self, values: Any) -> Any:
+        """The log-odds (N,) from the log-probabilities of two classes, in their kind; all else as it is."""
+        if not self._classifies or len(self.classes_) > 2:
+            return values
+        if isinstance(values, xr.DataArray):
+            first, second = (values.isel(target=number, drop=True) for number in (0, 1))
             return (second - first).rename("decision")
-        return log_probabilities[:, 1] - log_probabilities[:, 0]
+        return values[:, 1] - values[:, 0]
 
     def _predicted(self, means: Any) -> Any:
         """Classes from their log-probabilities, else 0/1 or numbers from the means of the outputs; in their kind, Dask
@@ -499,11 +499,18 @@ class ImputesWithTargets(RowTargets, Imputing):
 class Predicts(RowTargets):
     """Models that predict targets from features."""
 
-    def _classes(self, X: Data, form: Callable[[Array], Array], name: str, **options: Any) -> Rows | str:
-        """What is made of the log-probabilities of the classes (N, C), in the kind of the input."""
-        rule, posterior_rows = self._class_rule(), self._functions.posterior_rows
-        function = self._rows(partial(class_rows, posterior_rows=posterior_rows, rule=rule, form=form))
-        return self._mapped(X, function, name, "target", self._encoding.names, **options)
+    def _target_rows(
+        self, X: Data, form: Callable[[Array], Array] = np.asarray, name: str = "decision", **options: Any
+    ) -> Rows | str:
+        """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets, in the kind of
+        the input."""
+        function: Callable[..., Array]
+        if self._classifies:
+            posterior_rows = self._functions.posterior_rows
+            function = partial(class_rows, posterior_rows=posterior_rows, rule=self._class_rule(), form=form)
+        else:
+            function, name = partial(output_rows, scores=self._functions.scores, encoding=self._encoding), "outputs"
+        return self._mapped(X, self._rows(function), name, "target", self._encoding.names, **options)
 
     @available_if(may_have_classes)
     @described
@@ -537,7 +544,7 @@ class Predicts(RowTargets):
             For targets that are no classes.
         """
         options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        return self._classes(X, np.exp, "probabilities", **options)
+        return self._target_rows(X, np.exp, "probabilities", **options)
 
     def decision_function(self, X: Data, *, client: Where = None) -> Rows:
         """For class labels what decides between them; else the mean of the targets, E[y|x] = μ_y + W_y E[z|x].
@@ -553,10 +560,7 @@ class Predicts(RowTargets):
         NotFittedError, DataError
             As in PPCA.transform.
         """
-        if self._classifies:
-            return cast(Rows, self._decision(self._classes(X, np.asarray, "decision", client=client)))
-        function = self._rows(partial(output_rows, scores=self._functions.scores, encoding=self._encoding))
-        return cast(Rows, self._mapped(X, function, "outputs", "target", self._encoding.names, client=client))
+        return cast(Rows, self._decision(self._target_rows(X, client=client)))
 
     def predict(self, X: Data, *, return_variance: bool = False, client: Where = None) -> Rows | tuple[Rows, Rows]:
         r"""Predict the targets from the features.
@@ -577,8 +581,7 @@ class Predicts(RowTargets):
         NotFittedError, DataError
             As in PPCA.transform.
         """
-        found = self._classes(X, np.asarray, "decision", client=client) if self._classifies else None
-        values: Rows = self._predicted(self.decision_function(X, client=client) if found is None else found)
+        values: Rows = self._predicted(self._target_rows(X, client=client))
         if not return_variance:
             return values
         if self._missing == "raise":
