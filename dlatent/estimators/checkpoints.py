@@ -13,7 +13,7 @@ from dlatent.engine.session import Session
 from dlatent.engine.versions import versions
 from dlatent.errors import DataError, masked
 from dlatent.estimators.inputs import PathLike
-from dlatent.stores.checkpoint import Checkpoint, discard
+from dlatent.stores.checkpoint import Checkpoint, checkpoint_of_store
 from dlatent.stores.joint import JointSource
 from dlatent.stores.joint_rows import JointRows
 from dlatent.stores.location import local_path, zarr_location
@@ -112,11 +112,9 @@ def rows_checkpoint(
     if out is None:
         yield None
         return
-    place = f"{zarr_location(out)}.checkpoint"
     about = {"result": result, "model": fingerprint(function), **_about(data)}
-    with closing(Checkpoint(place, about, {}, threads=session.resources.total_threads, resume=True)) as checkpoint:
+    with checkpoint_of_store(out, about, threads=session.resources.total_threads) as checkpoint:
         yield RowsJournal(checkpoint, out)
-    discard(place)
 
 
 def _about(data: Mapping[str, Any]) -> dict[str, Any]:

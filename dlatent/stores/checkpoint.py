@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,20 @@ class Checkpoint:
     def close(self) -> None:
         """Let other processes write the checkpoint."""
         self._files.close()
+
+
+@contextmanager
+def checkpoint_of_store(
+    target: str | os.PathLike[str], about: Mapping[str, Any], *, threads: int = 1
+) -> Iterator[Checkpoint]:
+    """The checkpoint of a store that is being written, which lies beside it and goes when the store is whole.
+
+    Errors: StoreError as `Checkpoint`.
+    """
+    place = f"{zarr_location(target)}.checkpoint"
+    with closing(Checkpoint(place, about, {}, threads=threads, resume=True)) as checkpoint:
+        yield checkpoint
+    discard(place)
 
 
 def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:

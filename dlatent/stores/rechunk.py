@@ -237,8 +237,7 @@ def _planned(name: str, array: ZarrArray, chunk_bytes: int, shard_bytes: int | N
     row_bytes, height = 3 * items * item // _rows(array), (shards or chunks or (1,))[0]
     step = min(max(memory_bytes // row_bytes // height, 1) * height, _rows(array))
     decoding = decoding_bytes([array], 0, step, step * row_bytes // 3) if array.shape else 0
-    if step > height:
-        step = min(step, max((memory_bytes - decoding) // row_bytes // height, 1) * height)
+    step = min(step, max((memory_bytes - decoding) // row_bytes // height, 1) * height)
     if (needed := step * row_bytes + decoding) > memory_bytes:
         what = "shard" if shards else "chunk"
         raise DataError(

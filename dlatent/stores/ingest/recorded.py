@@ -6,9 +6,7 @@ the mark where it begins.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -17,34 +15,24 @@ import numpy as np
 
 from dlatent.errors import DataError, masked
 from dlatent.stores.byte_source import file_size, open_raw
-from dlatent.stores.checkpoint import Checkpoint, discard
+from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.ingest.batches import Batch, FilesReader, Mark, Reader, Values, numbered
 from dlatent.stores.ingest.formats import SEVERAL
-from dlatent.stores.location import zarr_location
+from dlatent.stores.ingest.targets import label_text
 from dlatent.stores.packed import fingerprint
 
 COMPARED_BYTES = 1 << 20
 """Bytes at the beginning, in the middle and at the end of a file that are compared."""
 
 
-@contextmanager
-def ingest_checkpoint(
-    destination: str | os.PathLike[str], sources: Sequence[str], options: Mapping[str, Any]
-) -> Iterator[Checkpoint]:
-    """The checkpoint of an ingest, which lies beside its store and goes when that is whole.
-
-    Errors: StoreError as `Checkpoint`.
-    """
-    place = f"{zarr_location(destination)}.checkpoint"
-    about = {
+def about_ingest(sources: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same for an ingest to go on."""
+    return {
         "ingest": [masked(source) for source in sources],
         "options": dict(options),
         "files": {masked(source): _described(source) for source in sources},
         "versions": {name: version(name) for name in ("dlatent", "numpy")},
     }
-    with closing(Checkpoint(place, about, {}, resume=True)) as checkpoint:
-        yield checkpoint
-    discard(place)
 
 
 def recorded_batches(reader: Reader, checkpoint: Checkpoint, batch_bytes: int) -> Iterator[Batch]:
@@ -78,8 +66,7 @@ def _plain(values: Values | None) -> Values | None:
     """Text of pandas as text of numpy; what is missing there is empty, which is as much of a label."""
     if values is None or not values.dtype.hasobject:
         return values
-    texts = ("" if v is None or v != v else v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist())
-    return np.array(list(texts), dtype=str)
+    return np.array([label_text(value) for value in values.tolist()], dtype=str)
 
 
 def _described(source: str) -> dict[str, Any]:

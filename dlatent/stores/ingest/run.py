@@ -18,10 +18,11 @@ from dlatent.errors import DataError, masked
 from dlatent.stores.atomic import MARKER, is_unfinished, new_store
 from dlatent.stores.beside import discard, make
 from dlatent.stores.byte_source import directory_size, file_name, file_size
+from dlatent.stores.checkpoint import checkpoint_of_store
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.formats import Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
-from dlatent.stores.ingest.recorded import ingest_checkpoint, recorded_batches, require_recordable
+from dlatent.stores.ingest.recorded import about_ingest, recorded_batches, require_recordable
 from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
@@ -186,8 +187,8 @@ def ingest(
     with contextlib.ExitStack() as stack:
         if resume:
             require_recordable(found)
-            about = {"format": found, "wanted": asdict(wanted), "treatment": treatment, "missing": missing}
-            checkpoint = stack.enter_context(ingest_checkpoint(destination, locations, about))
+            options = {"format": found, "wanted": asdict(wanted), "treatment": treatment, "missing": missing}
+            checkpoint = stack.enter_context(checkpoint_of_store(destination, about_ingest(locations, options)))
             half_written = local_path(destination) is None and is_unfinished(zarr_location(destination))
             overwrite = overwrite or half_written
         root = stack.enter_context(new_store(destination, kind="data", overwrite=overwrite))

@@ -76,10 +76,8 @@ class LabelCollector:
 
     def _code(self, value: Any) -> int:
         """Number of a class; None, NaN and empty text are no class."""
-        if value is None or value != value or value in ("", b""):
-            return -1
-        text = value.decode() if isinstance(value, bytes) else str(value)
-        return self._known.setdefault(text, len(self._known))
+        text = label_text(value)
+        return self._known.setdefault(text, len(self._known)) if text else -1
 
     def _finish_plain(self) -> Column:
         values = np.concatenate(self._plain)
@@ -119,6 +117,13 @@ class LabelCollector:
         matrix.sum_duplicates()
         matrix.data[:] = 1
         return Outputs(matrix, classes.astype(str))
+
+
+def label_text(value: Any) -> str:
+    """A label as text, empty where there is none."""
+    if value is None or value != value:
+        return ""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _whole(values: Values) -> Values:
