@@ -98,11 +98,6 @@ class CorrespondenceLLE(LocalLinearModel):
     ) -> Self:
         """Embed all views together.
 
-        Returns
-        -------
-        self
-            The fitted model.
-
         Raises
         ------
         DataError

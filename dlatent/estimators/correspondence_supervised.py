@@ -142,20 +142,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
             None or (class labels) −1.
         labelled : array of bool, optional
             Which of the rows of `y` have targets; another way to say it than by NaN, None or −1.
-        client : distributed.Client, Workers or "serial", optional
-            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
-
-        Returns
-        -------
-        Plan
-            `str(plan)` is a page to read.
-
-        Raises
-        ------
-        PlanError
-            Where no solver fits in memory; the text says the way out.
-        DataError
-            As in `fit`.
         """
         return self._plan(self._given_targets(views, y, labelled, correspondence, on), client)
 
@@ -182,11 +168,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
             None or (class labels) −1.
         labelled : array of bool, optional
             Which of the rows of `y` have targets; another way to say it than by NaN, None or −1.
-
-        Returns
-        -------
-        self
-            The fitted model.
 
         Raises
         ------

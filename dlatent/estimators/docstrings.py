@@ -1,8 +1,8 @@
 """Docstrings without repetition: what a class or a method does not describe, it takes from where it is described.
 
 A section of a docstring has the form of numpydoc.  A parameter that means the same in many methods is described in
-`SHARED`; a hyperparameter or a fitted attribute with the class that brings it.  What a docstring says itself goes
-first.
+`SHARED`, what all methods of one name have in common in `METHODS`; a hyperparameter or a fitted attribute with the
+class that brings it.  What a docstring says itself goes first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ def entries(section: str) -> dict[str, str]:
     return found
 
 
-def completed(text: str, wanted: Mapping[str, Iterable[str]], known: Mapping[str, Mapping[str, str]]) -> str:
+def completed(
+    sections: Mapping[str, str], wanted: Mapping[str, Iterable[str]], known: Mapping[str, Mapping[str, str]]
+) -> str:
     """A docstring whose sections have all the wanted entries, in their order, as far as they are known."""
-    found = parsed(text)
+    found = dict(sections)
     for title, names in wanted.items():
         own = entries(found.get(title, ""))
         lines = [own.get(name) or known[title].get(name, "") for name in names]
@@ -44,10 +46,14 @@ def completed(text: str, wanted: Mapping[str, Iterable[str]], known: Mapping[str
 
 
 def described(function: F) -> F:
-    """The same function, or class, with a docstring that describes all of its parameters."""
+    """The same function, or class, with a docstring that describes all of its parameters, and, where it does not say so
+    itself, what all functions of its name return and raise."""
     if function.__doc__:
         names = [name for name in signature(function).parameters if name != "self"]
-        function.__doc__ = completed(function.__doc__, {"Parameters": names}, {"Parameters": SHARED})
+        common = METHODS.get(function.__name__, {})
+        known = SHARED | entries(common.get("Parameters", ""))
+        sections = {**common, **parsed(function.__doc__)}
+        function.__doc__ = completed(sections, {"Parameters": names}, {"Parameters": known})
     return function
 
 
@@ -67,7 +73,7 @@ def describe_class(cls: Any) -> None:
             for name, entry in entries(sections.get(title, "")).items():
                 found.setdefault(name, entry)  # the nearest class knows best
     wanted = {"Parameters": signature(cls).parameters, "Attributes": known["Attributes"]}
-    cls.__doc__ = completed(cls.__doc__, wanted, known)
+    cls.__doc__ = completed(parsed(cls.__doc__), wanted, known)
 
 
 SHARED = entries(
@@ -122,3 +128,31 @@ SHARED = entries(
         Return the variance, too.
     """)
 )
+
+METHODS = {
+    "plan": parsed("""
+    Parameters
+    ----------
+    client : distributed.Client, Workers or "serial", optional
+        Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
+
+    Returns
+    -------
+    Plan
+        `str(plan)` is a page to read.
+
+    Raises
+    ------
+    PlanError
+        Where no solver fits in memory; the text says the way out.
+    DataError
+        As in `fit`.
+    """),
+    "fit": parsed("""
+    Returns
+    -------
+    self
+        The fitted model.
+    """),
+}
+"""Sections of the docstrings of all methods of a name."""

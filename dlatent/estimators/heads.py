@@ -38,11 +38,6 @@ class Fits(RowModel):
     ) -> Plan:
         """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory.
 
-        Parameters
-        ----------
-        client : distributed.Client, Workers or "serial", optional
-            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
-
         Returns
         -------
         Plan
@@ -70,11 +65,6 @@ class Fits(RowModel):
         resume: bool = False,
     ) -> Self:
         """Fit the model to samples × features.
-
-        Returns
-        -------
-        self
-            The fitted model.
 
         Raises
         ------

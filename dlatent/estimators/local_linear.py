@@ -365,11 +365,6 @@ class LocallyLinearEmbedding(LocalLinearModel):
     ) -> Self:
         """Embed samples × features.
 
-        Returns
-        -------
-        self
-            The fitted model.
-
         Raises
         ------
         DataError

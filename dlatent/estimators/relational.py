@@ -72,25 +72,7 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
         weights: xr.DataArray | None = None,
         client: Where = None,
     ) -> Plan:
-        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data.
-
-        Parameters
-        ----------
-        client : distributed.Client, Workers or "serial", optional
-            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
-
-        Returns
-        -------
-        Plan
-            `str(plan)` is a page to read.
-
-        Raises
-        ------
-        PlanError
-            Where no solver fits in memory; the text says the way out.
-        DataError
-            As in `fit`.
-        """
+        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
         return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
 
     def fit(
@@ -107,11 +89,6 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
         resume: bool = False,
     ) -> Self:
         """Fit the model to samples × features and the graph between the samples.
-
-        Returns
-        -------
-        self
-            The fitted model.
 
         Raises
         ------
@@ -249,20 +226,6 @@ class RelationalSupervisedPPCA(
         ----------
         y : array of shape (n_samples,) or (n_samples, n_targets)
             The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-        client : distributed.Client, Workers or "serial", optional
-            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
-
-        Returns
-        -------
-        Plan
-            `str(plan)` is a page to read.
-
-        Raises
-        ------
-        PlanError
-            Where no solver fits in memory; the text says the way out.
-        DataError
-            As in `fit`.
         """
         return self._plan(self._in_graph(self._given_targets(X, y, labelled, dim, weights), graph), client)
 
@@ -286,11 +249,6 @@ class RelationalSupervisedPPCA(
         ----------
         y : array of shape (n_samples,) or (n_samples, n_targets)
             The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-
-        Returns
-        -------
-        self
-            The fitted model.
 
         Raises
         ------

@@ -281,20 +281,6 @@ class FitsTargets(RowTargets):
         ----------
         y : array of shape (n_samples,) or (n_samples, n_targets)
             The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-        client : distributed.Client, Workers or "serial", optional
-            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
-
-        Returns
-        -------
-        Plan
-            `str(plan)` is a page to read.
-
-        Raises
-        ------
-        PlanError
-            Where no solver fits in memory; the text says the way out.
-        DataError
-            As in `fit`.
         """
         return self._plan(self._given_targets(X, y, labelled, dim, weights), client)
 
@@ -319,11 +305,6 @@ class FitsTargets(RowTargets):
         ----------
         y : array of shape (n_samples,) or (n_samples, n_targets)
             The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-
-        Returns
-        -------
-        self
-            The fitted model.
 
         Raises
         ------

@@ -180,25 +180,7 @@ class CorrespondenceModel(ViewResults):
         return shift
 
     def plan(self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None) -> Plan:
-        """What `fit` would do and cost, from metadata and the correspondence alone.
-
-        Parameters
-        ----------
-        client : distributed.Client, Workers or "serial", optional
-            Where the fit would run, as in `fit`; also on `Workers` that are not there yet.
-
-        Returns
-        -------
-        Plan
-            `str(plan)` is a page to read.
-
-        Raises
-        ------
-        PlanError
-            Where no solver fits in memory; the text says the way out.
-        DataError
-            As in `fit`.
-        """
+        """What `fit` would do and cost, from metadata and the correspondence alone."""
         return self._plan(self._given(self._to_fit(views, correspondence, on)), client)
 
     def fit(
@@ -214,11 +196,6 @@ class CorrespondenceModel(ViewResults):
         resume: bool = False,
     ) -> Self:
         """Fit the model to all samples: those of several views, and those that have only one.
-
-        Returns
-        -------
-        self
-            The fitted model.
 
         Raises
         ------
