@@ -206,8 +206,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
 
         Parameters
         ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
         y : array or mapping, optional
             Targets as in `fit`.
         out : path or URL, optional
@@ -244,8 +242,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
 
         Parameters
         ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
         y : array or mapping, optional
             Targets as in `fit`.
 
@@ -272,8 +268,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
 
         Parameters
         ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
         y : array or mapping, optional
             Targets as in `fit`.
 
@@ -300,8 +294,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
 
         Parameters
         ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
         y : array or mapping, optional
             Targets as in `fit`.
 
@@ -348,11 +340,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     ) -> Rows:
         """Probabilities of the classes given the views that a sample has; see SupervisedPPCA.predict_proba.
 
-        Parameters
-        ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
-
         Returns
         -------
         array of shape (n_samples, n_classes)
@@ -372,11 +359,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
         """For class labels what decides between them; else E[y|x] = μ_y + W_y E[z|x] given the views x of a sample.
-
-        Parameters
-        ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
 
         Returns
         -------
@@ -398,11 +380,6 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         r"""Predict the targets from the views x that a sample has.
 
         .. math:: y \mid x \sim N\left(\mu_y + W_y E[z \mid x],\; W_y M^{-1} W_y^\top + \sigma_y^2 V V^\top\right)
-
-        Parameters
-        ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
 
         Returns
         -------

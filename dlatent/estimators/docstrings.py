@@ -154,5 +154,14 @@ METHODS = {
     self
         The fitted model.
     """),
+    **dict.fromkeys(
+        ("transform", "posterior", "score_samples", "score", "predict", "predict_proba", "decision_function"),
+        parsed("""
+    Parameters
+    ----------
+    views : mapping from names to data
+        One view of the model, or several with `correspondence` or `on` as in `fit`.
+    """),
+    ),
 }
 """Sections of the docstrings of all methods of a name."""

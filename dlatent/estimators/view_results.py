@@ -184,8 +184,6 @@ class ViewResults(LatentVariableModel):
 
         Parameters
         ----------
-        views : mapping from names to data
-            One view of the model, or several with `correspondence` or `on` as in `fit`.
         out : path or URL, optional
             Of one view: a Zarr store to write the result to, instead of memory.
 
