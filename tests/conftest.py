@@ -1,5 +1,6 @@
 """All clusters of the tests, in this process and in those that it starts, cannot hang by a fault of CPython 3.11, and
-keep their workers: Dask closes one for good that is away 15 seconds after it was killed, even if it is away again."""
+keep their workers: Dask closes one for good that is away 15 seconds after it was killed, even if it is away again. None
+pauses, as a worker in this process takes the memory of all tests together for its own."""
 
 from __future__ import annotations
 
@@ -14,5 +15,6 @@ from dlatent.engine.local import NO_HANGS
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
-dask.config.set(NO_HANGS | {"distributed.deploy.lost-worker-timeout": "1h"})
+NO_PAUSES = {f"distributed.worker.memory.{kind}": False for kind in ("target", "spill", "pause")}
+dask.config.set(NO_HANGS | NO_PAUSES | {"distributed.deploy.lost-worker-timeout": "1h"})
 os.environ.update({f"DASK_{name.upper().replace('.', '__')}": str(value) for name, value in NO_HANGS.items()})

@@ -6,14 +6,9 @@ from distributed import Client, LocalCluster
 
 from dlatent.order import ENOUGH_GROUPS
 
-NO_PAUSES = {f"distributed.worker.memory.{kind}": False for kind in ("target", "spill", "pause")}
-"""For workers in this process: what they take for their own memory is that of all tests together, which comes near the
-limit of one, so that all of them would pause for ever."""
-
 
 def _cluster(**options):
-    settings = {"distributed.scheduler.allowed-failures": 1} | ({} if options["processes"] else NO_PAUSES)
-    with dask.config.set(settings):
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}):
         cluster = LocalCluster(threads_per_worker=1, dashboard_address=":0", memory_limit="1GiB", **options)
     with cluster, Client(cluster, set_as_default=False) as client:
         yield client

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dlatent.stores.graph import ingest_graph
 from dlatent.stores.ingest import ingest
 
 SIZE = 3 * 2**20
+SPILLED = {"target": 0.6, "spill": 0.7, "pause": 0.8}
 X = np.random.default_rng(0).normal(size=(60_000, 12))
 MODEL = PPCA(10).fit(X[:1000])
 
@@ -119,7 +121,11 @@ def test_workers_that_find_no_room_to_spill_are_named_and_go_on_when_there_is_le
         "dashboard_address": None,
         "silence_logs": 50,
     }
-    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+    with (
+        dask.config.set({f"distributed.worker.memory.{kind}": part for kind, part in SPILLED.items()}),
+        LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster,
+        Client(cluster) as client,
+    ):
         rows = da.random.default_rng(0).normal(size=(80_000, 500), chunks=(2000, 500)).persist()
         with pytest.raises(EngineError, match=r"stood still for 2 s, as workers are paused for want of memory: 1 of 1"):
             PPCA(3).fit(rows, client=client)
