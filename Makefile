@@ -35,7 +35,7 @@ WORKING := import pip, sys; sys.exit(sys.version_info < (3, 11) or sys.prefix ==
 .PHONY: help demo test test-slow test-all test-lowest notebooks notebooks-renew fuzz check lint types contracts docs lock audit clean
 
 help:
-	@echo "make demo    install the library into $(VENV) and run it on the Python modules of this machine"
+	@echo "make demo    install the library into $(VENV) and run its demonstration"
 	@echo "make test    install the tools of development into $(VENV) and run the tests, but for the slow ones"
 	@echo "make test-all   the slow ones too"
 	@echo "make test-lowest   install the lowest versions that pyproject.toml allows into $(LOWEST) and run the tests there"
@@ -49,7 +49,7 @@ help:
 	@echo "make clean   remove $(VENV), $(LOWEST) and everything that the commands above have made"
 
 demo: $(DEMO_READY)
-	@echo "==> Demo: reads the Python modules of this machine, stores them in Zarr, starts a local cluster, fits three models."
+	@echo "==> Demo: invents papers, then reads the Python modules of this machine; stores both in Zarr and fits three models."
 	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
 
 # Each process of the tests keeps to one thread of BLAS: together they are as many as the cores.

@@ -1,1 +1,1 @@
-"""The demonstration: real data that every machine has, from sources to a fitted model."""
+"""The demonstration: invented papers, then real data that every machine has, from sources to a fitted model."""

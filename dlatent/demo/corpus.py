@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +26,39 @@ _STOP_WORDS = frozenset(ENGLISH_STOP_WORDS) | {word.lower() for word in (*keywor
 _FEWEST_WORDS = 10
 
 
+class Wording(NamedTuple):
+    """What documents, classes and edges of a corpus are called."""
+
+    document: str
+    documents: str
+    group: str
+    groups: str
+    links: str
+
+
+MODULES = Wording("module", "modules", "package", "packages", "imports")
+
+
 @dataclass(frozen=True)
 class Corpus:
-    """Documents (modules) × words, with the edges and the classes of the documents.
+    """Documents × words, with the edges and the classes of the documents.
 
-    Shapes, for N modules, D words and E edges: `counts` (N, D) occurrences, every row with at least one; `terms` (D,)
-    sorted; `modules` (N,) dotted names, sorted; `packages` (N,) the first part of each name; `labels` (N,) the index
-    into `class_names`, -1 for modules of packages too small to be a class; `edges` (E, 2) pairs of rows
-    (importing, imported), sorted, without repetition.  `left_out` counts the modules found and not used, by reason.
+    Shapes, for N documents, D words and E edges: `counts` (N, D) occurrences, every row with at least one; `terms` (D,)
+    sorted; `names` (N,), of modules dotted, sorted; `groups` (N,), of a module the first part of its name; `labels`
+    (N,) the index into `class_names`, -1 for documents of groups too small to be a class; `edges` (E, 2) pairs of rows
+    (from, to), of modules (importing, imported), sorted, without repetition.  `left_out` counts the documents found
+    and not used, by reason.
     """
 
     counts: sp.csr_array
     terms: Texts
-    modules: Texts
-    packages: Texts
+    names: Texts
+    groups: Texts
     labels: npt.NDArray[np.int64]
     class_names: Texts
     edges: npt.NDArray[np.int64]
     left_out: dict[str, int] = field(default_factory=dict)
+    wording: Wording = MODULES
 
 
 def build_corpus(
@@ -81,7 +96,7 @@ def build_corpus(
 def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
     """Write the corpus as the plain parts of a CSR matrix, the layout that `dlatent ingest` reads.
 
-    Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; ids (the modules); edges (E, 2).
+    Keys: X_data, X_indices, X_indptr, X_shape; y (N,) class or -1; class_names; terms; ids (the names); edges (E, 2).
     The file is written beside its place and renamed, so that no half of it can be read.
     """
     parts: dict[str, npt.NDArray[Any]] = {
@@ -92,7 +107,7 @@ def write_npz(corpus: Corpus, path: str | os.PathLike[str]) -> None:
         "y": corpus.labels,
         "class_names": corpus.class_names,
         "terms": corpus.terms,
-        "ids": corpus.modules,
+        "ids": corpus.names,
         "edges": corpus.edges,
     }
     with whole_file(path) as aside, aside.open("wb") as file:

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-COLUMNS = ("", "1-NN error", "by cosine distance", "log-likelihood", "passes", "read, MB", "seconds", "peak, MB")
+from dlatent.demo.corpus import Wording
+
+COLUMNS = (
+    "",
+    "1-NN error",
+    "by cosine distance",
+    "predict error",
+    "log-likelihood",
+    "passes",
+    "read, MB",
+    "seconds",
+    "peak, MB",
+)
 
 
 @dataclass(frozen=True)
@@ -34,32 +46,38 @@ class FitCost:
 
 @dataclass(frozen=True)
 class Line:
-    """One model, or (without cost) the words themselves: which modules asked about are guessed wrong from the nearest
-    labelled one, by distance and by cosine distance."""
+    """One model, or (without cost) the words themselves: which documents asked about are guessed wrong from the nearest
+    labelled one, by distance and by cosine distance, and by the prediction of the model where it has one."""
 
     name: str
     wrong: npt.NDArray[np.bool_]
     wrong_by_angle: npt.NDArray[np.bool_]
     cost: FitCost | None = None
+    predicted_wrong: npt.NDArray[np.bool_] | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         costs = ("–",) * 5 if self.cost is None else self.cost.cells
-        return self.name, f"{self.wrong.mean():.3f}", f"{self.wrong_by_angle.mean():.3f}", *costs
+        predicted = "–" if self.predicted_wrong is None else f"{self.predicted_wrong.mean():.3f}"
+        return self.name, f"{self.wrong.mean():.3f}", f"{self.wrong_by_angle.mean():.3f}", predicted, *costs
 
 
-def summary(lines: tuple[Line, ...], seconds: float) -> str:
+def summary(lines: tuple[Line, ...], words: Wording, seconds: float) -> str:
     """What the numbers say, whatever they are; `lines` are those of the words, PPCA, PRPCA and S²PPCA."""
-    words, ppca, relational, supervised = lines
-    pairs = [(one, other) for one in (relational, supervised) for other in (ppca, words)]
+    alone, ppca, relational, supervised = lines
+    pairs = [(one, other) for one in (relational, supervised) for other in (ppca, alone)]
     verdicts = "\n".join(compared(one, other) for one, other in pairs)
+    assert supervised.predicted_wrong is not None
+    prediction = verdict(supervised.predicted_wrong, ppca.wrong_by_angle)
     return (
         f"{verdicts}\n"
-        "1-NN error: share of the unlabelled modules whose nearest labelled module is of another package, by distance "
-        "and by cosine distance.\n"
-        "PRPCA was told no package, but the imports of all modules, and an import within a package gives it away. They "
-        "shape its latent space; each module is then placed by its words alone, as by the other models.\n"
+        f"S²PPCA's prediction against the nearest neighbour in PPCA by cosine distance: {prediction}.\n"
+        f"1-NN error: share of the unlabelled {words.documents} whose nearest labelled {words.document} is of another "
+        f"{words.group}, by distance and by cosine distance.\n"
+        f"PRPCA was told no {words.group}, but the {words.links} of all {words.documents}, and those within a "
+        f"{words.group} give it away. They shape its latent space; each {words.document} is then placed by its words "
+        "alone, as by the other models.\n"
         "Log-likelihood: in nats; of the words for PPCA, without the term of the graph for PRPCA, of "
         "words and labels for S²PPCA, so not to be compared.\n"
         f"Peak: resident memory of the driver and the workers together. The whole took {seconds:.0f} s."

@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Task:
-    """Which modules are asked about: `classes` (N,) by number, -1 for none; `known`, the rows with a visible label."""
+    """Which documents are asked about: `classes` (N,) by number, -1 for none; `known`, rows with a visible label."""
 
     classes: npt.NDArray[np.int64]
     known: npt.NDArray[np.int64]
@@ -52,35 +52,25 @@ class Story:
 
     def next_steps(self, program: str, python: str) -> list[str]:
         """Commands that go on from here."""
-        model, data = self.folder / "s2ppca.zarr", self.folder / "modules.zarr"
+        model, data = self.folder / "s2ppca.zarr", self.folder / "words.zarr"
         script = f"import dlatent; print(dlatent.load('{model}').predict('{data}'))"
         return [
             f"{program} inspect {model}",
             f"{program} transform {model} {data} -o {self.folder / 'scores.zarr'} --overwrite",
-            f"{program} plan relational {data} --graph {self.folder / 'imports.zarr'} -k 50",
+            f"{program} plan relational {data} --graph {self.folder / 'graph.zarr'} -k 50",
             f'{python} -c "{script}"',
         ]
 
 
-def tell(
-    folder: Path,
-    *,
-    say: Say,
-    modules: int = 5000,
-    corpus: Corpus | None = None,
-    components: int = COMPONENTS,
-    labelled: int = LABELLED,
-) -> Story:
-    """Run the demonstration; `say` is told each step.
+def tell(folder: Path, corpus: Corpus, *, say: Say, components: int = COMPONENTS, labelled: int = LABELLED) -> Story:
+    """Store the corpus, fit three models to it and compare them; `say` is told each step.
 
     Parameters: `folder` gets the corpus, two stores, three models and a picture, and nothing else in it is touched;
-    `modules`, most modules to read; `corpus` (None: of this machine); `components` K; `labelled`, modules per class
-    whose package the semi-supervised model is told.
-    Errors: DataError where the modules make no two classes.
+    `components` K; `labelled`, documents per class whose class the semi-supervised model is told.
+    Errors: DataError where the documents make no two classes.
     """
     started = perf_counter()
-    corpus = _read(modules, say) if corpus is None else corpus
-    task = choose(corpus, labelled)
+    task, words = choose(corpus, labelled), corpus.wording
     folder.mkdir(parents=True, exist_ok=True)
     store = _store(corpus, folder, say)
     graph = _graph(corpus, folder, store, say)
@@ -90,51 +80,56 @@ def tell(
         say(f"Fitting PPCA with {components} latent variables to the words.")
         ppca, one = _fit(PPCA(components), store, client, workers)
         _told(one, say)
-        say("Fitting relational PPCA (PRPCA) to the words and the imports, without any package.")
+        say(f"Fitting relational PPCA (PRPCA) to the words and the {words.links}, without any {words.group}.")
         relational, two = _fit(RelationalPPCA(components), store, client, workers, graph=graph)
         _told(two, say)
         say(
-            f"Fitting semi-supervised PPCA (S²PPCA) to the words, and to the packages of {len(task.known)} modules: "
-            f"{labelled} of each of {len(corpus.class_names)} packages."
+            f"Fitting semi-supervised PPCA (S²PPCA) to the words, and to the {words.groups} of {len(task.known)} "
+            f"{words.documents}: {labelled} of each of {len(corpus.class_names)} {words.groups}."
         )
         supervised, three = _fit(SupervisedPPCA(components), store, client, workers, y=task.targets)
         _told(three, say)
         models = {"PPCA": ppca, "PRPCA": relational, "S²PPCA": supervised}
-        # All modules, the labelled ones too, are placed by their words alone: neighbours must be placed by one rule.
+        # All documents, the labelled ones too, are placed by their words alone: neighbours must be placed by one rule.
         scores = {name: np.asarray(model.transform(store, client=client)) for name, model in models.items()}
-    asked = int((task.classes >= 0).sum()) - len(task.known)
-    say(f"Guessing the package of {asked:,} other modules from the nearest of the {len(task.known)} labelled ones.")
-    lines = _lines(store, scores, task, {"PPCA": one, "PRPCA": two, "S²PPCA": three})
+        predicted = np.asarray(supervised.predict(store, client=client)) != corpus.groups
+    asked = _asked(task)
+    say(
+        f"Guessing the {words.group} of {asked.sum():,} other {words.documents} from the nearest of the "
+        f"{len(task.known)} labelled ones, and by the prediction of S²PPCA."
+    )
+    lines = _lines(store, scores, task, {"PPCA": one, "PRPCA": two, "S²PPCA": three}, predicted[asked])
     places = [folder / name for name in ("ppca.zarr", "prpca.zarr", "s2ppca.zarr")]
     for place, model in zip(places, models.values(), strict=True):
         model.save(place, overwrite=True)
-    draw(folder / "scores.png", scores, largest(corpus.packages, task.classes), task.known)
+    draw(folder / "scores.png", scores, largest(corpus.groups, task.classes), task.known, words.group)
     say(f"Saved {', '.join(map(str, places))} and the picture {folder / 'scores.png'}.")
-    return Story(folder, lines, summary(lines, perf_counter() - started))
+    return Story(folder, lines, summary(lines, words, perf_counter() - started))
 
 
 def choose(corpus: Corpus, labelled: int) -> Task:
-    """Draw the labelled modules of every class, the same on every run.
+    """Draw the labelled documents of every class, the same on every run.
 
-    Errors: DataError where there are fewer than two classes, or a class with no module left to guess.
+    Errors: DataError where there are fewer than two classes, or a class with no document left to guess.
     """
-    names = corpus.class_names
+    names, words = corpus.class_names, corpus.wording
     if len(names) < 2:
         raise DataError(
-            f"only {len(names)} installed package has modules enough to be a class; the demonstration needs two. Run "
-            "it with a Python that has packages installed, or with more --modules"
+            f"only {len(names)} {words.group} has {words.documents} enough to be a class; the demonstration needs two. "
+            "Run it with a Python that has packages installed, or with more --modules"
         )
     rng = np.random.default_rng(0)
     members = [np.flatnonzero(corpus.labels == number) for number in range(len(names))]
     if min(map(len, members)) <= labelled:
-        raise DataError(f"a package has no more than {labelled} modules, so that none is left to guess")
+        raise DataError(f"a {words.group} has no more than {labelled} {words.documents}, so that none is left to guess")
     known = np.sort(np.concatenate([rng.choice(rows, labelled, replace=False) for rows in members]))
     targets = np.full(len(corpus.labels), None, dtype=object)
-    targets[known] = corpus.packages[known]
+    targets[known] = corpus.groups[known]
     return Task(corpus.labels, known, targets)
 
 
-def _read(modules: int, say: Say) -> Corpus:
+def read_modules(modules: int, say: Say) -> Corpus:
+    """The modules of this machine, at most so many."""
     say("Reading the Python modules of this machine: names, comments and docstrings are the words.")
     started = perf_counter()
     corpus = build_corpus(most_modules=modules)
@@ -147,7 +142,7 @@ def _read(modules: int, say: Say) -> Corpus:
 
 
 def _store(corpus: Corpus, folder: Path, say: Say) -> str:
-    source, store = folder / "modules.npz", folder / "modules.zarr"
+    source, store = folder / "corpus.npz", folder / "words.zarr"
     say(f"Writing {source}, and ingesting it into {store} with tf-idf weights and rows of length 1.")
     write_npz(corpus, source)
     found = ingest(source, store, weighting="tfidf", unit_norm=True, block_bytes=BLOCK_BYTES, overwrite=True)
@@ -156,13 +151,13 @@ def _store(corpus: Corpus, folder: Path, say: Say) -> str:
 
 
 def _graph(corpus: Corpus, folder: Path, store: str, say: Say) -> str:
-    source, graph = folder / "modules.npz", folder / "imports.zarr"
-    say(f"Ingesting the imports into {graph}: an import either way edges two modules.")
+    source, graph, words = folder / "corpus.npz", folder / "graph.zarr", corpus.wording
+    say(f"Ingesting the {words.links} into {graph}: one in either direction is an edge.")
     found = ingest_graph(source, graph, data=store, direction="symmetrise", overwrite=True)
-    inside = corpus.packages[corpus.edges[:, 0]] == corpus.packages[corpus.edges[:, 1]]
+    inside = corpus.groups[corpus.edges[:, 0]] == corpus.groups[corpus.edges[:, 1]]
     say(
-        f"  {found.edges:,} edges, {inside.sum() / max(len(inside), 1):.0%} of the imports within a package, "
-        f"{found.isolated:,} modules without an edge ({found.seconds:.1f} s)."
+        f"  {found.edges:,} edges, {inside.sum() / max(len(inside), 1):.0%} of the {words.links} within a "
+        f"{words.group}, {found.isolated:,} {words.documents} without an edge ({found.seconds:.1f} s)."
     )
     return str(graph)
 
@@ -189,8 +184,16 @@ def _told(cost: FitCost, say: Say) -> None:
     say(f"  {cost.passes} passes over the data, {cost.seconds:.1f} s.")
 
 
-def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, FitCost]) -> tuple[Line, ...]:
-    """Mistakes from the words, and from the posterior means.
+def _asked(task: Task) -> npt.NDArray[np.bool_]:
+    asked = task.classes >= 0
+    asked[task.known] = False
+    return asked
+
+
+def _lines(
+    store: str, scores: dict[str, Array], task: Task, costs: dict[str, FitCost], predicted: npt.NDArray[np.bool_]
+) -> tuple[Line, ...]:
+    """Mistakes from the words, from the posterior means, and of the prediction by S²PPCA.
 
     Posterior means are not standardised: the model has given the latent variables a common scale, the prior's, and
     draws those towards zero that the words say little about.  The rows of words have length 1, so that their distances
@@ -200,5 +203,5 @@ def _lines(store: str, scores: dict[str, Array], task: Task, costs: dict[str, Fi
     lines = [Line("the words alone", words, words)]
     for name, rows in scores.items():
         wrong, turned = (mistakes(of_array(r), task.classes, task.known) for r in (rows, directions(rows)))
-        lines.append(Line(name, wrong, turned, costs[name]))
+        lines.append(Line(name, wrong, turned, costs[name], predicted if name == "S²PPCA" else None))
     return tuple(lines)

@@ -47,13 +47,13 @@ def build(tree: Path, **options: int | float) -> Corpus:
 
 
 def count(corpus: Corpus, module: str, term: str) -> int:
-    row = list(corpus.modules).index(module)
+    row = list(corpus.names).index(module)
     return int(corpus.counts.toarray()[row, list(corpus.terms).index(term)])
 
 
 def test_modules_are_sorted_and_the_rest_is_counted_by_reason(tree: Path) -> None:
     corpus = build(tree)
-    assert list(corpus.modules) == ["big", "big.one", "big.three", "big.two", "plain", "small", "small.copy_of_solo"]
+    assert list(corpus.names) == ["big", "big.one", "big.three", "big.two", "plain", "small", "small.copy_of_solo"]
     assert corpus.left_out == {"copy": 1, "encoding": 1, "few words": 1, "syntax": 1}
 
 
@@ -71,14 +71,14 @@ def test_counts_are_canonical_and_known(tree: Path) -> None:
 def test_words_too_rare_too_common_or_empty_of_meaning_are_left_out(tree: Path) -> None:
     corpus = build(tree, fewest_documents=3, largest_share=0.5)
     assert list(corpus.terms) == ["big", "walrus"]
-    assert list(corpus.modules) == ["big", "big.one", "big.three", "big.two"]
+    assert list(corpus.names) == ["big", "big.one", "big.three", "big.two"]
     assert corpus.left_out["few words"] == 4
     assert not {"import", "from", "def", "the"} & set(build(tree).terms)
 
 
 def test_edges_are_the_imports_between_modules(tree: Path) -> None:
     corpus = build(tree)
-    graph = {(str(corpus.modules[i]), str(corpus.modules[j])) for i, j in corpus.edges}
+    graph = {(str(corpus.names[i]), str(corpus.names[j])) for i, j in corpus.edges}
     assert graph == {
         ("big", "big.one"),
         ("big.one", "big.two"),
@@ -93,7 +93,7 @@ def test_edges_are_the_imports_between_modules(tree: Path) -> None:
 def test_classes_are_packages_with_enough_modules(tree: Path) -> None:
     corpus = build(tree)
     assert list(corpus.class_names) == ["big"]
-    assert list(corpus.packages) == ["big"] * 4 + ["plain", "small", "small"]
+    assert list(corpus.groups) == ["big"] * 4 + ["plain", "small", "small"]
     assert list(corpus.labels) == [0, 0, 0, 0, -1, -1, -1]
     assert list(build(tree, smallest_class=1).labels) == [0, 0, 0, 0, 1, 2, 2]
 
@@ -101,11 +101,11 @@ def test_classes_are_packages_with_enough_modules(tree: Path) -> None:
 def test_a_cap_thins_out_and_is_counted(tree: Path) -> None:
     corpus = build(tree, most_modules=8, fewest_documents=1)
     assert corpus.left_out["cap"] == 3
-    assert len(corpus.modules) + sum(corpus.left_out.values()) == len(TREE)
+    assert len(corpus.names) + sum(corpus.left_out.values()) == len(TREE)
 
 
 def same(left: Corpus, right: Corpus) -> bool:
-    arrays = ("terms", "modules", "packages", "labels", "class_names", "edges")
+    arrays = ("terms", "names", "groups", "labels", "class_names", "edges")
     parts = ("data", "indices", "indptr")
     return (
         all(np.array_equal(getattr(left, name), getattr(right, name)) for name in arrays)
@@ -136,7 +136,7 @@ def test_the_file_holds_the_plain_parts_of_a_csr_matrix(tree: Path, tmp_path: Pa
         assert parts["class_names"].tolist() == ["big"]
         assert parts["terms"].tolist() == corpus.terms.tolist()
         assert parts["edges"].tolist() == corpus.edges.tolist()
-        assert parts["ids"].tolist() == corpus.modules.tolist()
+        assert parts["ids"].tolist() == corpus.names.tolist()
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["corpus.npz"]
 
 
@@ -149,7 +149,7 @@ def test_ingest_reads_the_file(tree: Path, tmp_path: Path) -> None:
     stored = door.open(tmp_path / "corpus.zarr")
     (block,) = stored.blocks
     assert np.array_equal(sp.csr_array(block.load()).toarray(), corpus.counts.toarray())
-    assert list(stored.labels.samples) == list(corpus.modules)
+    assert list(stored.labels.samples) == list(corpus.names)
     assert list(stored.labels.features) == list(corpus.terms)
 
 

@@ -11,18 +11,19 @@ import scipy.sparse as sp
 
 import dlatent
 from dlatent.cli.main import main
+from dlatent.demo import papers
 from dlatent.demo import story as telling
 from dlatent.demo.corpus import Corpus
 from dlatent.demo.findings import COLUMNS, verdict
 from dlatent.demo.footprint import Footprint
 from dlatent.demo.nearest import directions, mistakes, of_array, of_source
 from dlatent.demo.picture import largest, plane
-from dlatent.demo.story import Story, choose, tell
+from dlatent.demo.story import Say, Story, choose, tell
 from dlatent.stores.graph import open_graph
 from dlatent.stores.open import open as open_source
 
 PACKAGES = ("ant", "bee", "cat")
-WRITTEN = ["imports.zarr", "modules.npz", "modules.zarr", "ppca.zarr", "prpca.zarr", "s2ppca.zarr", "scores.png"]
+WRITTEN = ["corpus.npz", "graph.zarr", "ppca.zarr", "prpca.zarr", "s2ppca.zarr", "scores.png", "words.zarr"]
 
 
 def invented(rows: int = 90, words: int = 60) -> Corpus:
@@ -63,7 +64,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     (folder / "mine.txt").write_text("not of the demonstration")
     (folder / "scores.png").write_text("of an earlier run")
     said: list[str] = []
-    return Told(tell(folder, say=said.append, corpus=invented(), components=3, labelled=4), said)
+    return Told(tell(folder, invented(), say=said.append, components=3, labelled=4), said)
 
 
 def test_everything_is_written_and_nothing_else_is_touched(told: Told) -> None:
@@ -79,7 +80,7 @@ def test_the_table_holds_what_the_saved_models_say(told: Told) -> None:
     assert [line.name for line in told.story.lines] == ["the words alone", "PPCA", "PRPCA", "S²PPCA"]
     for line, name in zip(told.story.lines[1:], ("ppca", "prpca", "s2ppca"), strict=True):
         model = dlatent.load(folder / f"{name}.zarr")
-        scores = model.transform(folder / "modules.zarr")
+        scores = model.transform(folder / "words.zarr")
         np.testing.assert_array_equal(line.wrong, mistakes(of_array(scores), task.classes, task.known))
         assert line.cost is not None
         assert (line.cost.log_likelihood, line.cost.passes) == (model.log_likelihood_, model.n_passes_)
@@ -87,9 +88,40 @@ def test_the_table_holds_what_the_saved_models_say(told: Told) -> None:
         assert line.cost.peak_memory > 100e6
         assert len(line.cells) == len(COLUMNS)
         assert line.wrong.mean() < 0.6
-    words = mistakes(of_source(open_source(folder / "modules.zarr")), task.classes, task.known)
+    words = mistakes(of_source(open_source(folder / "words.zarr")), task.classes, task.known)
     np.testing.assert_array_equal(told.story.lines[0].wrong, words)
-    assert told.story.lines[0].cells[1:] == (f"{words.mean():.3f}", f"{words.mean():.3f}", *["–"] * 5)
+    assert told.story.lines[0].cells[1:] == (f"{words.mean():.3f}", f"{words.mean():.3f}", *["–"] * 6)
+
+
+def test_the_prediction_is_that_of_the_saved_model(told: Told) -> None:
+    folder, corpus, task = told.story.folder, invented(), choose(invented(), 4)
+    wrong = dlatent.load(folder / "s2ppca.zarr").predict(folder / "words.zarr") != corpus.groups
+    asked = np.setdiff1d(np.flatnonzero(task.classes >= 0), task.known)
+    *others, supervised = told.story.lines
+    np.testing.assert_array_equal(supervised.predicted_wrong, wrong[asked])
+    assert [line.predicted_wrong for line in others] == [None] * 3
+
+
+@pytest.mark.slow
+def test_papers_end_alike_on_every_machine(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the demonstration draws a picture, and matplotlib is not installed")
+    story = tell(tmp_path, papers.invent(), say=print, components=papers.COMPONENTS)
+    words, ppca, relational, supervised = (line.wrong_by_angle.mean() for line in story.lines)
+    assert relational < 0.6 * min(words, ppca, supervised)
+    assert "PRPCA against PPCA: better by distance and by cosine distance." in story.summary
+    assert "PRPCA against the words alone: better by distance and by cosine distance." in story.summary
+    assert "S²PPCA's prediction against the nearest neighbour in PPCA by cosine distance: better." in story.summary
+
+
+def test_papers_are_as_they_are_described() -> None:
+    corpus = papers.invent(papers=400)
+    assert corpus.counts.sum(axis=1).tolist() == [papers.LENGTH] * 400
+    assert sorted(set(corpus.groups)) == sorted(papers.TOPICS) == corpus.class_names.tolist()
+    np.testing.assert_array_equal(corpus.groups, corpus.class_names[corpus.labels])
+    within = corpus.groups[corpus.edges[:, 0]] == corpus.groups[corpus.edges[:, 1]]
+    np.testing.assert_allclose(within.mean(), papers.WITHIN + (1 - papers.WITHIN) / 8, atol=0.05)
+    assert (corpus.edges[:, 0] != corpus.edges[:, 1]).all()
+    np.testing.assert_array_equal(np.unique(corpus.edges, axis=0), corpus.edges)
 
 
 def test_the_semi_supervised_model_was_told_no_more_than_it_should_be(told: Told) -> None:
@@ -100,7 +132,7 @@ def test_the_semi_supervised_model_was_told_no_more_than_it_should_be(told: Told
 def test_the_relational_model_was_told_the_imports_and_no_package(told: Told) -> None:
     folder, corpus = told.story.folder, invented()
     again = dlatent.RelationalPPCA(3).fit(
-        folder / "modules.zarr", graph=open_graph(corpus.edges, samples=90, direction="symmetrise")
+        folder / "words.zarr", graph=open_graph(corpus.edges, samples=90, direction="symmetrise")
     )
     np.testing.assert_array_equal(dlatent.load(folder / "prpca.zarr").components_, again.components_)
     assert "105 edges, 82% of the imports within a package, 0 modules without an edge" in "\n".join(told.said)
@@ -137,16 +169,16 @@ def test_labels_are_drawn_evenly_and_always_the_same() -> None:
     np.testing.assert_array_equal(task.known, choose(corpus, 4).known)
     labelled = [row for row, target in enumerate(task.targets) if target is not None]
     assert labelled == task.known.tolist()
-    assert all(task.targets[row] == corpus.packages[row] for row in labelled)
+    assert all(task.targets[row] == corpus.groups[row] for row in labelled)
 
 
 def test_a_corpus_without_classes_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     few = invented()
-    alone = Corpus(few.counts, few.terms, few.modules, few.packages, few.labels, few.class_names[:1], few.edges)
+    alone = Corpus(few.counts, few.terms, few.names, few.groups, few.labels, few.class_names[:1], few.edges)
     with pytest.raises(dlatent.DataError, match="needs two"):
-        tell(tmp_path / "out", say=print, corpus=alone)
+        tell(tmp_path / "out", alone, say=print)
     with pytest.raises(dlatent.DataError, match="no more than 30"):
-        tell(tmp_path / "out", say=print, corpus=few, labelled=30)
+        tell(tmp_path / "out", few, say=print, labelled=30)
     assert not list(tmp_path.iterdir())
 
 
@@ -209,18 +241,24 @@ def test_the_footprint_sees_memory_come_and_go() -> None:
 def test_the_command_shows_the_story(
     told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def retold(folder: Path, *, modules: int, say) -> Story:
-        say(f"{modules} modules into {folder}")
+    def retold(folder: Path, corpus: Corpus, *, say: Say, components: int = 20) -> Story:
+        say(f"{len(corpus.names)} documents into {folder}, {components} components")
         return told.story
 
+    def read(modules: int, say: Say) -> Corpus:
+        say(f"{modules} modules at most")
+        return invented()
+
     monkeypatch.setattr(telling, "tell", retold)
+    monkeypatch.setattr(telling, "read_modules", read)
     assert main(["demo", "--folder", tmp_path / "x", "--modules", "12"]) == 0
     said = capsys.readouterr().out
-    assert f"12 modules into {tmp_path / 'x'}" in said
+    assert f"3000 documents into {tmp_path / 'x' / 'papers'}, 8 components" in said
+    assert f"12 modules at most\n90 documents into {tmp_path / 'x' / 'modules'}, 20 components" in said
     for line in told.story.lines:
         assert line.cells[1] in said
     for one in ("PRPCA", "S²PPCA"):
         for other in ("PPCA", "the words alone"):
-            assert f"{one} against {other}: " in said
+            assert said.count(f"{one} against {other}: ") == 2
     assert "What to type next" in said
     assert f"inspect {told.story.folder / 's2ppca.zarr'}" in said
