@@ -172,8 +172,8 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
         if (number,) in specification.patterns and ratio > EXAGGERATED:
             said.append(
                 f"misfit: the model gives the {view.name} {ratio:.3g} times the variance that the data have, so that "
-                "reconstructions will exaggerate; give more correspondences, try another number of components, or a "
-                "larger noise floor"
+                "reconstructions will exaggerate; give more samples that have every view (that correspond, or are "
+                "labelled), try another number of components, or a larger noise floor"
             )
     return said
 
