@@ -70,6 +70,7 @@ def run_commands(example: Example, page: Path, capsys: pytest.CaptureFixture[str
     return printed
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")  # the pages tell when it comes
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
 def test_examples_run(

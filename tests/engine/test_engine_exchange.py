@@ -82,6 +82,7 @@ def test_hops_are_products_with_the_graph(hops):
     np.testing.assert_allclose(found[1], expected.T @ expected, rtol=1e-6, atol=1e-6 * (expected**2).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("cache_bytes", [0, 4000, None])
 def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes):

@@ -67,6 +67,7 @@ def loadings_twice(data, components):
         return loadings(data, components, client)
 
 
+@pytest.mark.slow
 def test_a_thread_of_a_task_does_not_take_the_client_that_the_worker_made(client, rows):
     if not client.cluster.processes:
         pytest.skip("beside the driver, where nothing tells a thread of a task from one of the driver")
@@ -79,6 +80,7 @@ def resources(data, explicit=False):
         return engine.resources
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", [loadings, loadings_by_the_cluster, loadings_twice])
 def test_several_fits_in_tasks_at_once_have_the_bits_of_fits_outside(client, rows, tmp_path, fit):
     path = str(tmp_path / "rows.zarr")

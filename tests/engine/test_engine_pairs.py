@@ -125,6 +125,7 @@ def test_every_block_meets_every_block(sparse, mutual):
     np.testing.assert_allclose(serial(source, mutual), expected, rtol=1e-4, atol=1e-5 * abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("cache_bytes", [4000, None])
 def test_same_bits_as_serial_for_blocks_from_a_store(client, sparse, cache_bytes, mutual):

@@ -125,6 +125,7 @@ def test_a_process_reads_each_training_block_once(fitted, method, client, tmp_pa
     assert left(client) == {0}
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded(fitted, client, tmp_path, monkeypatch):
     """There is room for two of four blocks; the others are read for every new block."""
     reads = tmp_path / "reads"
@@ -138,6 +139,7 @@ def test_what_is_kept_is_bounded(fitted, client, tmp_path, monkeypatch):
     assert left(client) == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["threads", "cluster"])
 def test_lazy_results_read_once_and_keep_nothing(fitted, where, two_processes, tmp_path):
     lazy = fitted.transform(da.from_array(OTHERS, chunks=(tuple(np.diff(NEW)), COLUMNS)))

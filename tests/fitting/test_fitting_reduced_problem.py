@@ -94,6 +94,7 @@ def steps(monkeypatch):
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [4, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_where_components_reach_a_views_features_the_search_is_short_and_ends_at_the_best(seed, k, steps):

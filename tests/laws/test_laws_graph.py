@@ -43,6 +43,7 @@ def stored(tmp_path_factory):
     return str(folder / "x.zarr"), str(folder / "edges.zarr")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ROUTES)
 @pytest.mark.parametrize("kind", ["relational", "supervised"])
 def test_stores_and_memory_have_the_same_bits_on_every_engine(client, stored, kind, solver):

@@ -55,6 +55,7 @@ def bits(model):
     return [value.tobytes() for value in values], model.log_likelihood_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), WAYS, ids=lambda value: str(getattr(value, "__name__", value)))
 def test_fits_have_the_same_bits(client, stored, kind, options):
     chunks = {"a": da.from_array(VIEWS["a"], chunks=(50, 12)), "b": da.from_array(VIEWS["b"], chunks=(60, 9))}

@@ -79,6 +79,7 @@ def opened_or_refused(source: Any, direction: Any, form: str) -> Graph | str:
         return reason(refusal, form)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=entries(), form=st.sampled_from(FORMS), direction=st.sampled_from(DIRECTIONS), small=st.booleans())
 def test_what_is_ingested_is_what_opens(

@@ -50,6 +50,7 @@ def listed(draw: st.DrawFn) -> sp.coo_array:
     return sp.coo_array((weights, (sources, targets)), (size, size))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrix=listed(), block_bytes=st.integers(1, 200))
 def test_a_store_is_the_matrix_in_it(matrix: sp.coo_array, block_bytes: int, tmp_path: Path) -> None:

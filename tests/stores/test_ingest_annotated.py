@@ -28,6 +28,7 @@ def write(annotated, folder, kind):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["h5ad", "zarr"])
 @pytest.mark.parametrize("layout", [sp.csr_array, sp.csc_array, lambda x: x.toarray()])
 @pytest.mark.parametrize("block_bytes", [300, 1 << 25])
@@ -44,6 +45,7 @@ def test_every_layout_of_x(annotated, tmp_path, kind, layout, block_bytes):
     assert report.label_column == "kind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["h5ad", "zarr"])
 def test_numeric_and_text_columns(annotated, tmp_path, kind):
     path = write(annotated, tmp_path, kind)

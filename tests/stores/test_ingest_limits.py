@@ -190,6 +190,7 @@ def test_absent_chunks_of_a_damaged_shape_are_found_at_once(tmp_path, monkeypatc
     assert [stop - start for start, stop in asked] == [1]
 
 
+@pytest.mark.slow
 def test_a_length_in_hdf5_that_asks_for_gigabytes(tmp_path):
     """A text of 4 GiB in a file of 20 kB; HDF5 makes room for it before it looks whether it is there."""
     made = anndata.AnnData(np.ones((12, 3)), obs=pd.DataFrame({"topic": list("abc") * 4}, index=list("abcdefghijkl")))

@@ -95,6 +95,7 @@ def interrupted_at(number: int) -> Callable[..., None]:
     return progress
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_store_is_that_of_one_that_was_not_interrupted(tmp_path: Path, kind: str) -> None:
     sources, options = FORMATS[kind](tmp_path)

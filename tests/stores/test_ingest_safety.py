@@ -184,6 +184,7 @@ def peak_bytes(path, store, **options):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "write", "options"),
     [

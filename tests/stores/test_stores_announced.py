@@ -156,6 +156,7 @@ def test_damage_is_left_to_the_codec_or_refused(data: bytes, name: str) -> None:
             check_chunk(layout, memoryview(data), "the chunk")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACK)
 @settings(max_examples=20, deadline=None)
 @given(size=st.integers(1, 2 * FREE_BYTES))

@@ -70,6 +70,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("moment", list(MOMENTS))
 def test_a_writer_killed_while_it_replaces_leaves_one_store_and_the_next_clears_up(
@@ -202,6 +203,7 @@ def test_without_locks_nothing_is_removed_and_writing_works(tmp_path: Path, monk
     assert names(tmp_path) == sorted([leftover.name, "s.zarr"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(6))
 def test_a_writer_killed_at_a_seeded_moment_leaves_the_old_store_or_the_new(tmp_path: Path, moment: int) -> None:
     path = tmp_path / "s.zarr"

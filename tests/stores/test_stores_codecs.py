@@ -104,6 +104,7 @@ READ_BY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(READ_BY))
 def test_no_door_runs_the_pickle_of_a_foreign_store(tmp_path: Path, canary: str, name: str) -> None:
     store = annotated(tmp_path / "s.zarr", sparse=name.startswith("X/"))

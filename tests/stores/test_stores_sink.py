@@ -32,6 +32,7 @@ def values_of(path: Path) -> np.ndarray[Any, Any]:
     return np.concatenate([block.load() for block in open_data(path).blocks])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12),

@@ -80,6 +80,7 @@ def test_unsorted_and_duplicate_entries_give_the_same_matrix(
         np.testing.assert_array_equal(canonical(matrix).toarray(), expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrices=st.lists(messy(), min_size=1, max_size=4), chunk=st.integers(1, 9), known=st.booleans())
 def test_blocks_are_written_as_one_matrix(
