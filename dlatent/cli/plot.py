@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise DataError("pictures need matplotlib; install it with: pip install 'dlatent[plot]'") from error
+        raise DataError("pictures need matplotlib; install it with: pip install matplotlib") from error
     figure = Figure(layout="constrained")
     try:
         arguments.draw(arguments, figure.subplots())

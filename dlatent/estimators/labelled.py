@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import AxisLabels, Grid
-from dlatent.errors import DataError
+from dlatent.errors import DataError, cause
 from dlatent.estimators.grid import features_of, flattened, grid_of, require_grid, row_coordinates, spread, units
 from dlatent.estimators.inputs import Rows
 
@@ -30,10 +31,12 @@ def unwrap(
     """Take the data out of a DataArray, a Dataset with one variable that can be meant, or a data frame; others pass.
 
     Parameters: `dim` and `weights`, of a fit: the dimension of the samples, and weights of the cells of the others;
-    `known`, the grid of the features that a model was fitted to.
+    `known`, the grid of the features that a model was fitted to.  With either, a path is that of a Dataset.
     Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
     or a data frame of which some columns only are named by texts.
     """
+    if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
+        data = _opened(data)
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, dim, known)
     if not isinstance(data, xr.DataArray):
@@ -56,6 +59,20 @@ def unwrap(
     if dim is not None or weights is not None:
         grid = features_of(data, rows, grid, weights)
     return _unwrapped(data, rows, grid)
+
+
+def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
+    """The Dataset at a path or URL, in Dask arrays with the chunks that it has there.
+
+    Raises DataError where xarray has no way to read it.
+    """
+    try:
+        return xr.open_dataset(place, chunks={}, engine="zarr" if os.path.isdir(place) else None)
+    except (OSError, ValueError, ImportError) as error:
+        words = " ".join(str(error).split())
+        raise DataError(
+            f"xarray cannot open {os.fspath(place)} (netCDF needs h5netcdf: pip install h5netcdf): {words}"
+        ) from cause(error)
 
 
 def _require_unlabelled(data: Any, dim: str | None, weights: Any, known: Grid | None) -> None:

@@ -138,7 +138,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         if not self.converged_:
             warnings.warn(
                 f"the eigenvectors are known to {self.eigen_residual_:.1e} of their eigenvalues only "
-                f"({self.eigen_solver_}); install pyamg (dlatent[neighbours]), or use eigen_solver='direct' where "
+                f"({self.eigen_solver_}); install pyamg (pip install pyamg), or use eigen_solver='direct' where "
                 f"memory allows",
                 ConvergenceWarning,
                 stacklevel=outside(),

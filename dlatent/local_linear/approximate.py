@@ -22,8 +22,7 @@ def approximate_neighbours(x: Features, k: int, shift: Array) -> tuple[Neighbour
         from pynndescent import NNDescent
     except ImportError as error:
         raise DataError(
-            "approximate neighbours need pynndescent; install it with pip install 'dlatent[neighbours]', or use "
-            "neighbors='exact'"
+            "approximate neighbours need pynndescent; install it with pip install pynndescent, or use neighbors='exact'"
         ) from error
     indices, distances = NNDescent(x, n_neighbors=k + 1, random_state=0).neighbor_graph
     own = np.arange(x.shape[0])[:, None]

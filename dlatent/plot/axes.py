@@ -28,7 +28,7 @@ def axes_or_new(ax: Axes | None) -> Axes:
     try:
         from matplotlib import pyplot
     except ImportError as error:
-        raise PlotError("pictures need matplotlib; install it with: pip install 'dlatent[plot]'") from error
+        raise PlotError("pictures need matplotlib; install it with: pip install matplotlib") from error
     return pyplot.subplots(layout="constrained")[1]
 
 

@@ -29,7 +29,7 @@ def read_lazily(path: str | os.PathLike[str]) -> Any:
 
         return read_lazy(path)
     except ImportError as error:
-        raise DataError(f"cannot open {path}: {error}; pip install 'dlatent[files]'") from cause(error)
+        raise DataError(f"cannot open {path}: {error}; pip install anndata") from cause(error)
     except Exception as error:
         raise DataError(f"{path} is no h5ad file that anndata reads: {error}") from cause(error)
 

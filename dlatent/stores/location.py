@@ -16,6 +16,9 @@ from dlatent.stores.beside import put_back
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files whose presence makes a directory a node of a Zarr hierarchy."""
 
+NETCDF = (".nc", ".nc4", ".cdf")
+"""Endings of netCDF files, which xarray reads."""
+
 _KEYS_OF_BUCKETS = re.compile(r"(?:.*::)?(?:s3a?|gs|gcs)://(?!arn:)[^/]*:.*@")
 
 

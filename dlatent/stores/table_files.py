@@ -15,7 +15,7 @@ def needed(package: str, name: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise DataError(f"{name} needs the package {package}: pip install 'dlatent[files]'") from error
+        raise DataError(f"{name} needs the package {package}: pip install {package}") from error
 
 
 def separator(name: str) -> str:

@@ -97,6 +97,22 @@ def test_the_order_of_dimensions_and_the_kind_of_input_change_nothing(kind):
     np.testing.assert_allclose(own.transform(X), usual.transform(INPUTS[kind]), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("ending", ["zarr", "nc"])
+def test_a_path_of_a_dataset_is_opened(ending, tmp_path):
+    data, place = X.drop_attrs().to_dataset(), tmp_path / f"sst.{ending}"
+    if ending == "nc":
+        pytest.importorskip("h5netcdf", reason="xarray reads netCDF 4 by h5netcdf, and it is not installed")
+        data.to_netcdf(place, engine="h5netcdf")
+    else:
+        data.chunk({"time": 10}).to_zarr(place)
+    with pytest.raises(DataError, match=rf"fit\('.*{ending}', dim='time'\)"):
+        PPCA(2).fit(place)
+    own, usual = PPCA(2).fit(str(place), dim="time", weights=WEIGHTS), PPCA(2).fit(X, dim="time", weights=WEIGHTS)
+    np.testing.assert_allclose(own.components_, usual.components_, rtol=1e-10, atol=1e-12)
+    own.save(tmp_path / "model.zarr")
+    xr.testing.assert_allclose(load(tmp_path / "model.zarr").transform(place), usual.transform(X.drop_attrs()))
+
+
 def test_results_lie_over_the_dimensions_of_the_data():
     model = FactorAnalysis(2).fit(X, dim="time")
     plain = FactorAnalysis(2).fit(MATRIX)
@@ -268,6 +284,7 @@ REFUSED = {
         lambda: PPCA(2).fit(xr.Dataset({"a": X, "b": X}), dim="time"),
         r"2 variables over 'time' and other dimensions \['a', 'b'\]; pass one",
     ),
+    "no dataset": (lambda: PPCA(2).fit("nowhere.nc", dim="time"), "xarray cannot open nowhere.nc.*install h5netcdf"),
     "no value": (lambda: PPCA(2).fit(X * np.nan, dim="time"), "no cell of the DataArray 'sst' has a value"),
     "no weight": (lambda: PPCA(2).fit(X, dim="time", weights=WEIGHTS * 0), "has a value and a weight"),
     "turned levels": (

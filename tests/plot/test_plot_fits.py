@@ -88,7 +88,7 @@ def test_what_is_no_result_is_refused(draw, data) -> None:
 
 def test_without_matplotlib_the_way_out_is_named(model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install 'dlatent\[plot\]'"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         plot.history(model)
     with pytest.raises(dlatent.DlatentError, match="matplotlib"):
         plot.scores(np.ones((3, 2)))

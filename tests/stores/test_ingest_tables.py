@@ -140,6 +140,6 @@ def test_missing_packages_are_named_with_the_way_to_install_them(tmp_path, frame
         return original(name, package)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(DataError, match=r"a\.parquet needs the package pyarrow: pip install 'dlatent\[files\]'"):
+    with pytest.raises(DataError, match=r"a\.parquet needs the package pyarrow: pip install pyarrow"):
         ingest(tmp_path / "a.parquet", tmp_path / "a.zarr")
     assert list(tmp_path.iterdir()) == [tmp_path / "a.parquet"]

@@ -136,6 +136,10 @@ class ParquetReader(TableReader):
                 _refuse_inexact(np.asarray(values.fill_null(0)), name, start, column)
 
 
+WAYS = "name the columns of features (features=, --features), or this one as names of rows (ids=) or labels (labels=)"
+"""What else a column may be."""
+
+
 def _numbers(column: Any, name: str, start: int, what: str = "feature") -> npt.NDArray[np.float64]:
     """A column as float64 (missing values as NaN); its first entry that is no number is named."""
     import pandas
@@ -150,7 +154,8 @@ def _numbers(column: Any, name: str, start: int, what: str = "feature") -> npt.N
         first = int(wrong[0]) if len(wrong) else 0
         raise DataError(
             f"{name} row {start + first + 1}, column {column.name!r}: {str(column.iloc[first])!r} is not a number; "
-            f"name the columns to use as {what}s, or encode this one as numbers"
+            + (f"{WAYS}, or " if what == "feature" else "")
+            + "encode it as numbers"
         )
     if numbers.dtype.kind in "iuf" and column.dtype == object:  # of integers beyond 64 bits, pandas makes no numbers
         for row, value in enumerate(column):
