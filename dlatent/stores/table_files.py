@@ -26,7 +26,9 @@ def separator(name: str) -> str:
 def csv_frames(source: ByteSource, **options: Any) -> Iterator[Any]:
     """The table of a text, or several with `chunksize` among the `options` of `pandas.read_csv`; none of nothing."""
     pandas = needed("pandas", source.name)
-    fixed = {"sep": separator(source.name), "index_col": False, "low_memory": False, "float_precision": "round_trip"}
+    fixed = {"sep": separator(source.name), "index_col": False, "low_memory": False}
+    if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):  # newer ones read the nearest number by themselves
+        fixed["float_precision"] = "round_trip"
     with source.open() as stream:
         try:
             parsed = pandas.read_csv(stream, **fixed, **options)
