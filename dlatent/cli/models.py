@@ -25,15 +25,15 @@ def add_models(
     parser: argparse.ArgumentParser,
     components: Callable[[str], Any] | None = None,
     *,
-    incomplete: bool = False,
+    views: bool = True,
     cluster: Callable[[argparse.ArgumentParser], None] = add_cluster,
 ) -> dict[str, argparse.ArgumentParser]:
-    """One parser for each model (or those that take missing entries), with its options; `components`
-    reads numbers of components, where they are several, and `cluster` adds the options of where to compute."""
+    """One parser for each model (or those of one table of samples), with its options; `components` reads numbers of
+    components, where they are several, and `cluster` adds the options of where to compute."""
     kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made = {}
     for kind, model in MODELS.items():
-        if incomplete and not hasattr(model.hyperparameters(), "missing"):
+        if model.views and not views:
             continue
         words = model.words
         made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")

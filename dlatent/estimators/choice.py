@@ -1,124 +1,328 @@
-"""How many components: by the likelihood of cells that the fits did not see."""
+"""How many components: by what the fits did not see, or by the eigenvalues of the covariance."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from sklearn.base import clone
+from sklearn.model_selection import BaseCrossValidator, KFold
+from sklearn.utils import get_tags
 
-from dlatent.arrays import DataSource
+from dlatent.arrays import DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
-from dlatent.errors import DataError, DataWarning
+from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
+from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.docstrings import described
-from dlatent.estimators.inputs import Data, TargetsLike
+from dlatent.estimators.hyperparameters import Criterion
+from dlatent.estimators.inputs import Data, GraphLike, TargetsLike
+from dlatent.estimators.joint_views import JointViews
+from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.ppca import PPCA
 from dlatent.estimators.supervised import SupervisedPPCA
+from dlatent.estimators.targets import as_array, check_dropped_rows
+from dlatent.estimators.view_results import ViewResults
+from dlatent.linear_gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
 from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
 from dlatent.passes import Pass
-from dlatent.stores.held_out import hide_cells
+from dlatent.stores.graph import open_graph
+from dlatent.stores.held_out import hide_cells, take_rows
+
+Line: TypeAlias = dict[str, Any]
+"""What is known of one number of components."""
+SCORES = {
+    "held_out": "held_out_log_likelihood",
+    "cross_validation": "cross_validated_log_likelihood",
+    "bic": "bic",
+    "evidence": "log_evidence",
+    "parallel": "eigenvalue",
+}
+"""The variable that each criterion compares."""
+SMALLEST_FLOOR = 1e-15
+"""Of the noise where all eigenvalues are wanted."""
 
 
 @described
 def select_n_components(
-    model: PPCA,
-    X: Data,
+    model: LatentVariableModel,
+    X: Data | JointViews,
     candidates: Sequence[int],
     y: TargetsLike = None,
     *,
+    criterion: Criterion = "auto",
+    graph: GraphLike = None,
     held_out: float = 0.1,
+    cv: int | BaseCrossValidator = 5,
     random_state: int = 0,
     dim: str | None = None,
     client: Where = None,
 ) -> xr.Dataset:
-    """Fit the model with each number of components to a part of the cells, and score the predictions of the others.
+    """Compare numbers of components by how well the model describes what the fits did not see, or by one spectrum.
 
-    A cell's score is log p(x_ij | the row's cells that the fit saw), so that too many components lose, unlike with the
-    likelihood of the fit.  All fits see the same cells.
+    Unlike the likelihood of a fit, these criteria fall where there are too many components.
 
     Parameters
     ----------
-    model : PPCA, FactorAnalysis or SupervisedPPCA
-        An estimator, whose other hyperparameters are kept.
-    X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features)
-        The data: dense, or sparse with `missing="unstored"`.
+    model : estimator
+        A model with a likelihood, whose other hyperparameters are kept.
+    X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features), or JointViews
+        The data; for models of several views `JointViews`.
     candidates : sequence of int
         Numbers of components.
     y : array of shape (n_samples,) or (n_samples, n_targets), optional
-        Targets of a supervised model, none of them held out.
+        Targets of a supervised model; of the rows that are held out they are predicted together with the features.
+    criterion : str, default "auto"
+        "held_out" hides cells from one fit for each number, which are the same for all, and scores
+        log p(x_ij | the row's other cells): for PPCA, FactorAnalysis and SupervisedPPCA, of dense data or with
+        `missing="unstored"`, where it is the default.  "cross_validation" fits to all folds of the samples but one, and
+        scores that one, as scikit-learn's `cross_val_score`: for all models with `score`, the default of the others.
+        "bic" takes the smallest Bayesian information criterion: for models with `bic`.  PPCA of complete data has also
+        "evidence", the largest evidence in Minka's approximation, and "parallel", Horn's parallel analysis: the largest
+        number of components of which each has a larger eigenvalue than 95 of 100 draws of noise with the variance that
+        those before it leave, or else the smallest candidate.  By these two and by "bic" it takes one fit.
+    graph : sparse matrix, networkx graph, path or URL, optional
+        Of relational models, as in `fit`.  A fold's graph has the edges between its samples.
     held_out : float, default 0.1
         The part of the cells that is held out.
+    cv : int or splitter of scikit-learn, default 5
+        Of "cross_validation": a number of folds of shuffled samples, or what cuts the samples.
     random_state : int, default 0
-        Decides which cells are.
+        Decides which cells or samples are held out, and draws the noise of "parallel".
 
     Returns
     -------
     xarray.Dataset
-        Over `n_components`: `held_out_log_likelihood` (nats a cell), `held_out_rmse`, `log_likelihood`, `passes` and
-        `converged`.  The attribute `best` is the number with the highest score.
+        Over `n_components`.  By held-out cells `held_out_log_likelihood` (nats a cell) and `held_out_rmse`; by
+        cross-validation `cross_validated_log_likelihood` (nats a sample, the mean of `fold_log_likelihood` over
+        `fold`); `bic`; `log_evidence`, without what does not depend on K; `eigenvalue`, `noise_eigenvalue` and
+        `above_noise`.  Where there is a fit for each number also `passes`, `converged` and, of fits to all samples,
+        `log_likelihood`.  The attribute `best` is the number chosen, `criterion` tells by what, and `score` names the
+        variable.  A number that leaves no noise, so that its likelihood has no bound, has NaN.
 
     Raises
     ------
     DataError
-        For parameters that make no sense, and as in `fit`.
+        For parameters that make no sense, a criterion that the model has not, and as in `fit`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from dlatent import PPCA, select_n_components
+    >>> from dlatent import PPCA, PPCAMixture, select_n_components
     >>> rng = np.random.default_rng(1)
     >>> X = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 10)) + rng.normal(size=(200, 10))
     >>> select_n_components(PPCA(), X, [1, 2, 3]).attrs["best"]
     2
+    >>> select_n_components(PPCA(), X, [1, 2, 3], criterion="evidence").attrs["best"]
+    2
+    >>> select_n_components(PPCAMixture(n_mixtures=1), X, [1, 2, 3]).attrs["criterion"]
+    'cross_validation'
     """
     if not 0.0 < held_out < 1.0:
         raise DataError(f"held_out is {held_out!r}; expected a part of the cells, above 0 and below 1")
-    if not candidates:
+    numbers = [int(k) for k in candidates]
+    if not numbers:
         raise DataError("there are no numbers of components to choose from")
-    if "missing" not in model.get_params():
-        raise DataError(f"{type(model).__name__} has no missing entries to score; choose by prediction (GridSearchCV)")
-    source, _ = open_input(X, dim=dim)
-    if source.sparse and model.missing != "unstored":
-        raise DataError(
-            "cells of sparse data can be held out where their stored entries are the observed ones: missing='unstored'"
-        )
-    hiding = Hiding(float(held_out), int(random_state))
-    visible = hide_cells(source, hiding)
-    lines = [_line(model, k, source, visible, y, hiding, client) for k in candidates]
-    best = max(lines, key=lambda line: line["held_out_log_likelihood"])
-    names = [name for name in lines[0] if name != "n_components"]
-    return xr.Dataset(
-        {name: ("n_components", np.array([line[name] for line in lines])) for name in names},
-        coords={"n_components": [line["n_components"] for line in lines]},
-        attrs={"best": best["n_components"], "model": type(model).__name__, "held_out": float(held_out)},
+    if criterion not in get_args(Criterion):
+        raise DataError(f"criterion is {criterion!r}; expected one of {', '.join(map(repr, get_args(Criterion)))}")
+    given = _opened(model, X, y, graph, dim, client)
+    if criterion == "auto":
+        criterion = "held_out" if _hides_cells(given) else "cross_validation"
+    match criterion:
+        case "held_out":
+            lines = _by_cells(given, numbers, Hiding(float(held_out), int(random_state)))
+        case "cross_validation":
+            folds = KFold(int(cv), shuffle=True, random_state=random_state) if isinstance(cv, Integral) else cv
+            lines = _by_folds(given, numbers, folds)
+        case _ if _has_spectrum(model):
+            lines = _by_spectrum(given, numbers, criterion, int(random_state))
+        case _:
+            lines = _by_criterion(given, numbers, criterion)
+    found = xr.Dataset(
+        {name: _variable([line[name] for line in lines]) for name in lines[0]},
+        coords={"n_components": numbers},
+        attrs={"model": type(model).__name__, "criterion": criterion, "score": SCORES[criterion]},
     )
+    more = {"held_out": float(held_out)} if criterion == "held_out" else {}
+    return found.assign_attrs(best=_best(found), **more)
 
 
-def _line(
-    model: PPCA, k: int, source: DataSource, visible: DataSource, y: TargetsLike, hiding: Hiding, client: Where
-) -> dict[str, Any]:
-    """One candidate: its fit to the visible cells, and its score on the others."""
-    missing = "unstored" if source.sparse else "nan"
-    fitted = clone(model).set_params(n_components=k, missing=missing, solver="auto")
-    supervised = isinstance(fitted, SupervisedPPCA)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
-        fitted.fit(visible, *((y,) if supervised else ()), client=client)
-    targets = fitted._encode_new(source, y) if supervised else None
-    request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
-    with connect(source, targets=targets, client=client, cache_bytes=0) as session:
-        found = session.run(Pass(block_held_out, request, name="held out"))
-    if not found.cells:
-        raise DataError("no cell was held out; hold out a larger part")
+def _variable(values: list[Any]) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
+    """The dimensions of a number, or of a number for each fold, of every candidate, and the values."""
+    found = np.array(values)
+    return ("n_components", "fold")[: found.ndim], found
+
+
+def _best(found: xr.Dataset) -> int:
+    """The number that a criterion chooses."""
+    numbers, scores = found["n_components"].values, found[found.attrs["score"]].values
+    if found.attrs["criterion"] == "parallel":
+        return int(numbers[found["above_noise"].values].max(initial=numbers.min()))
+    if np.isnan(scores).all():
+        raise DataError("every number of components leaves no noise, so that likelihoods have no bound; ask for fewer")
+    return int(numbers[np.nanargmin(scores) if found.attrs["criterion"] == "bic" else np.nanargmax(scores)])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The model and the data that it is fitted to, of which all is open."""
+
+    model: Any
+    data: DataSource | JointViews
+    targets: npt.NDArray[Any] | None
+    graph: Graph | None
+    client: Where
+
+    def taken(self, rows: Integers) -> Trial:
+        """Some of the samples."""
+        cut = self.data[rows] if isinstance(self.data, JointViews) else take_rows(self.data, rows)
+        targets = None if self.targets is None else self.targets[rows]
+        return replace(self, data=cut, targets=targets, graph=None if self.graph is None else self.graph[rows])
+
+    def fitted(self, k: int, **hyperparameters: Any) -> Any:
+        """The model with so many components, fitted to the data."""
+        model = clone(self.model).set_params(n_components=k, **hyperparameters)
+        graph = {} if self.graph is None else {"graph": self.graph}
+        return model.fit(self.data, self.targets, client=self.client, **graph)
+
+
+def _opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client: Where) -> Trial:
+    """All that is given, where samples can be cut out of it."""
+    if not hasattr(model, "score_samples"):
+        raise DataError(
+            f"{type(model).__name__} has no likelihood to compare numbers by; compare what its coordinates are for, as "
+            "the score of a classifier behind it (GridSearchCV)"
+        )
+    if isinstance(model, ViewResults) != isinstance(X, JointViews):
+        raise DataError(
+            "models of several views take JointViews(views, correspondence=…), whose samples are cut together, and "
+            "other models one table of samples"
+        )
+    if isinstance(X, JointViews):
+        return Trial(model, X, None if y is None else as_array(y), None, client)
+    source, _ = open_input(X, dim=dim)
+    samples, labels = source.shape[0], source.labels
+    if graph is not None:
+        graph = open_graph(graph, samples=samples, ids=labels.samples, origin=labels.origin)
+    if y is not None:
+        y = as_array(plain_rows(y, labels))
+        check_dropped_rows(y, samples, labels)
+        if len(y) != samples:
+            raise DataError(f"y has {len(y)} rows; the data have {samples} samples")
+    return Trial(model, source, y, graph, client)
+
+
+def _hides_cells(given: Trial) -> bool:
+    """Whether cells can be held out of the data: the model has missing entries, and those not stored are missing."""
+    missing, data = getattr(given.model, "missing", None), given.data
+    return missing is not None and isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
+
+
+def _by_cells(given: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
+    """Fits to the visible cells, and their scores on the others."""
+    if not hasattr(given.model, "missing"):
+        raise DataError(f"{type(given.model).__name__} has no missing entries; take criterion='cross_validation'")
+    if not _hides_cells(given):
+        raise DataError(
+            "cells of sparse data can be held out where their stored entries are the observed ones: say "
+            "missing='unstored', or take criterion='cross_validation'"
+        )
+    assert isinstance(given.data, DataSource)
+    missing = "unstored" if given.data.sparse else "nan"
+    visible = replace(given, data=hide_cells(given.data, hiding))
+    lines = []
+    for k in numbers:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
+            fitted = visible.fitted(k, missing=missing, solver="auto")
+        targets = fitted._encode_new(given.data, given.targets) if isinstance(fitted, SupervisedPPCA) else None
+        request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
+        with connect(given.data, targets=targets, client=given.client, cache_bytes=0) as session:
+            found = session.run(Pass(block_held_out, request, name="held out"))
+        if not found.cells:
+            raise DataError("no cell was held out; hold out a larger part")
+        score, error = found.log_likelihood / found.cells, float(np.sqrt(found.squared_error / found.cells))
+        lines.append({"held_out_log_likelihood": score, "held_out_rmse": error, **_course(fitted)})
+    return lines
+
+
+def _course(fitted: Any) -> Line:
+    """How a fit to all samples went."""
     return {
-        "n_components": int(k),
-        "held_out_log_likelihood": found.log_likelihood / found.cells,
-        "held_out_rmse": float(np.sqrt(found.squared_error / found.cells)),
         "log_likelihood": fitted.log_likelihood_,
         "passes": fitted.n_passes_,
         "converged": fitted.converged_,
     }
+
+
+def _by_folds(given: Trial, numbers: list[int], folds: BaseCrossValidator) -> list[Line]:
+    """Fits to all folds of the samples but one, and their scores on that one."""
+    if get_tags(given.model).input_tags.pairwise:
+        raise DataError("rows of a precomputed kernel have no likelihood; name the kernel")
+    samples = np.arange(given.data.shape[0])
+    lines = [dict[str, list[Any]](fold_log_likelihood=[], passes=[], converged=[]) for _ in numbers]
+    for chosen, others in folds.split(samples, given.targets):
+        inside, outside = (given.taken(np.sort(rows)) for rows in (chosen, others))
+        for k, line in zip(numbers, lines, strict=True):
+            fitted = inside.fitted(k)
+            line["fold_log_likelihood"].append(fitted.score(outside.data, outside.targets, client=given.client))
+            line["passes"].append(fitted.n_passes_)
+            line["converged"].append(fitted.converged_)
+    return [
+        {
+            "cross_validated_log_likelihood": float(np.mean(line["fold_log_likelihood"])),
+            "fold_log_likelihood": line["fold_log_likelihood"],
+            "passes": sum(line["passes"]),
+            "converged": all(line["converged"]),
+        }
+        for line in lines
+    ]
+
+
+def _by_criterion(given: Trial, numbers: list[int], criterion: str) -> list[Line]:
+    """The criterion of a fit with each number."""
+    if criterion != "bic" or not hasattr(given.model, "bic"):
+        of = "PPCA of complete data" if criterion != "bic" else "PPCA, FactorAnalysis and PPCAMixture"
+        raise DataError(
+            f"criterion={criterion!r} is for {of}; take 'auto', which goes by what the fits of a "
+            f"{type(given.model).__name__} did not see"
+        )
+    fits = (given.fitted(k) for k in numbers)
+    return [{"bic": fitted.bic(given.data, client=given.client), **_course(fitted)} for fitted in fits]
+
+
+def _has_spectrum(model: Any) -> bool:
+    """Whether the eigenvalues of the covariance are all that the maximum depends on."""
+    return isinstance(model, PPCA) and model._shared and model.missing == "raise"
+
+
+def _by_spectrum(given: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:
+    """What the eigenvalues of the covariance say, from the fit with the largest number, or with all."""
+    assert isinstance(given.data, DataSource)
+    samples, features = given.data.shape
+    if samples <= features and criterion != "parallel":
+        raise DataError(
+            f"criterion={criterion!r} is for more samples than features, and the {given.data.description} has "
+            f"{samples} × {features}; take criterion='held_out' or 'cross_validation'"
+        )
+    with warnings.catch_warnings():
+        for kind in (NoiseFloorWarning, PrecisionWarning, DataWarning):  # of all components some may be none
+            warnings.simplefilter("ignore", kind)
+        most = features if criterion == "evidence" else max(numbers)
+        fitted = given.fitted(most, solver="auto", noise_floor=SMALLEST_FLOOR)
+    # The other eigenvalues count by their sum.
+    values = np.append(fitted.explained_variance_, np.full(features - most, fitted.noise_variance_))
+    at = np.array(numbers) - 1
+    if criterion == "parallel":
+        noise = noise_eigenvalues(values, samples, most, random_state=seed)
+        above = np.logical_and.accumulate(values[:most] > noise)
+        return [{"eigenvalue": values[k], "noise_eigenvalue": noise[k], "above_noise": above[k]} for k in at]
+    scores = bic(values, samples) if criterion == "bic" else log_evidence(values, samples)
+    scores[~leaving_noise(values, given.model.noise_floor * values.mean())] = np.nan
+    return [{SCORES[criterion]: score} for score in scores[at]]

@@ -37,6 +37,8 @@ Start = Literal["random", "pca"]
 MixtureNoise = Literal["isotropic", "diagonal"]
 ViewNoise = Literal["ml", "zero"]
 Float = Literal["float64", "float32"]
+Criterion = Literal["auto", "held_out", "cross_validation", "bic", "evidence", "parallel"]
+"""How `select_n_components` compares; no model has it."""
 
 
 @dataclass(frozen=True)

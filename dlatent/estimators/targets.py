@@ -149,7 +149,7 @@ def encode_targets(
         raise DataError(
             "a supervised model requires y to be passed, but the target y is None; for data without labels use PPCA"
         )
-    targets = _as_array(targets)
+    targets = as_array(targets)
     if targets.ndim not in (1, 2) or len(targets) != samples:
         raise DataError(f"y has shape {targets.shape}; the data have {samples} samples, so y needs {samples} rows")
     targets = _without_minus_rows(_masked(targets, mask, samples), kind)
@@ -161,7 +161,7 @@ def encode_targets(
     return _encode_outputs(targets, samples, chosen, holes)
 
 
-def _as_array(targets: Any) -> npt.NDArray[Any]:
+def as_array(targets: Any) -> npt.NDArray[Any]:
     """Targets in whatever holds them as an array; lists that mix text and None must not become text."""
     if getattr(targets, "ndim", None) is not None:
         return _to_numpy(targets)
@@ -275,7 +275,7 @@ def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
 
 
 def _matrix(targets: Any, samples: int) -> Array:
-    values = _numbers(_as_array(targets), "y")
+    values = _numbers(as_array(targets), "y")
     values = values[:, None] if values.ndim == 1 else values
     if len(values) != samples:
         raise DataError(f"y has {len(values)} rows; the data have {samples} samples")
@@ -284,7 +284,7 @@ def _matrix(targets: Any, samples: int) -> Array:
 
 def _labels(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Class labels and which rows have one: None, NaN and −1 are no labels."""
-    values = _as_array(targets)
+    values = as_array(targets)
     if values.ndim != 1 or len(values) != samples:
         raise DataError(f"class labels have shape {values.shape}; expected {samples} of them")
     if values.dtype.kind in "USb":

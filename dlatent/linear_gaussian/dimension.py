@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
 from scipy.special import gammaln
 
 from dlatent.arrays import Array
@@ -13,6 +15,8 @@ ROUNDING = float(np.finfo(np.float64).eps)
 """Variances below this part of the largest eigenvalue are rounding."""
 NEAREST = 1e-12
 """Eigenvalues count as no nearer to each other than by this part of the larger one."""
+DRAWS, QUANTILE = 200, 0.95
+"""Of pure noise, and of its eigenvalues."""
 
 
 def free_numbers(features: int, components: int, noises: int) -> int:
@@ -43,8 +47,7 @@ def chosen_components(rule: str | float, values: Array, samples: float, *, most:
     """
     if not isinstance(rule, str):
         return min(explaining(float(rule), values), most)
-    rest = _left(values)[:most]
-    noisy = rest > max(floor, ROUNDING * values[0])
+    noisy = leaving_noise(values, floor)[:most]
     if not noisy.any():
         raise DataError(
             f"n_components={rule!r} compares likelihoods, which have no bound where components leave no noise, and "
@@ -57,6 +60,11 @@ def chosen_components(rule: str | float, values: Array, samples: float, *, most:
 def explaining(part: float, values: Array) -> int:
     """The smallest K with λ₁ + … + λ_K above this part of the sum of all, as in scikit-learn's PCA."""
     return int(np.searchsorted(np.cumsum(values), part * values.sum(), side="right")) + 1
+
+
+def leaving_noise(values: Array, floor: float) -> npt.NDArray[np.bool_]:
+    """Which K = 1 … D leave more noise than its floor (D,)."""
+    return np.asarray(_left(values) > max(floor, ROUNDING * values[0]))
 
 
 def _left(values: Array) -> Array:
@@ -113,6 +121,37 @@ def log_evidence(values: Array, samples: float) -> Array:
     likelihood = -0.5 * samples * (np.cumsum(logs) + (size - ranks) * np.log(noise))
     rest = 0.5 * (free + ranks) * LOG_2PI - 0.5 * ranks * np.log(samples)
     return np.asarray(prior + likelihood + rest - 0.5 * determinant)
+
+
+def noise_eigenvalues(values: Array, samples: int, count: int, *, random_state: int) -> Array:
+    """The first eigenvalues that noise in the place of components would show, of parallel analysis (count,).
+
+    That of component k is the 0.95 quantile of the largest eigenvalue of the covariance of independent normal features,
+    D − k + 1 of them, of the variance that the k − 1 components before leave: the mean of λ_k … λ_D.
+
+    Source: Horn (1965), "A rationale and test for the number of factors in factor analysis"; the quantile is from
+    Glorfeld (1995), what the components before explain is taken out as by Green et al. (2012).
+    """
+    rng, left = np.random.default_rng(random_state), np.append(values.mean(), _left(values))
+    own = [_largest_of_noise(samples - k, len(values) - k, rng) for k in range(count)]
+    return np.asarray(left[:count] * own)
+
+
+def _largest_of_noise(samples: int, features: int, rng: np.random.Generator) -> float:
+    """The 0.95 quantile of the largest eigenvalue of the covariance of normal samples, as a multiple of the mean one.
+
+    The draws are tridiagonal matrices with the same eigenvalues, O(min(N, D)) each: Dumitriu and Edelman (2002),
+    "Matrix models for beta ensembles".
+    """
+    few, many = sorted((samples - 1, features))
+    drawn = np.empty(DRAWS)
+    for number in range(DRAWS):
+        diagonal, below = rng.chisquare(many - np.arange(few)), rng.chisquare(np.arange(few - 1, 0, -1))
+        beside = np.sqrt(diagonal[:-1] * below)
+        diagonal[1:] += below
+        (largest,) = la.eigvalsh_tridiagonal(diagonal, beside, select="i", select_range=(few - 1, few - 1))
+        drawn[number] = largest * features / diagonal.sum()
+    return float(np.quantile(drawn, QUANTILE))
 
 
 def _gaps(values: Array) -> tuple[Array, Array]:

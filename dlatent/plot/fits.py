@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 SMALLEST = 1e-16
 """Relative distances below rounding are drawn here."""
+SCORES = {
+    "held_out_log_likelihood": "held-out log-likelihood per entry",
+    "cross_validated_log_likelihood": "log-likelihood per sample of folds left out",
+    "bic": "Bayesian information criterion",
+    "log_evidence": "log-evidence",
+    "eigenvalue": "eigenvalue",
+}
+"""What `select_n_components` compares."""
 
 
 def history(result: Any, *, ax: Axes | None = None) -> Axes:
@@ -120,7 +128,7 @@ def spectrum(result: Any, *, chosen: Any = None, ax: Axes | None = None) -> Axes
 
 
 def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw how well each number of components predicts entries that the fits did not see.
+    """Draw what is known of each number of components by the criterion that compared them.
 
     Parameters
     ----------
@@ -132,15 +140,18 @@ def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        Upwards the held-out log-likelihood of an entry, in nats; a vertical line at the best number.
+        Upwards the score, in nats but for eigenvalues, beside which lie those of noise; a vertical line at the best
+        number.
     """
-    scores, best = variable(found, "held_out_log_likelihood"), int(found.attrs["best"])
+    scores, best = variable(found, found.attrs["score"]), int(found.attrs["best"])
     order = np.argsort(found["n_components"].values)
-    axes = axes_or_new(ax)
-    axes.plot(found["n_components"].values[order], scores.values[order], marker="o", markersize=4)
+    axes, numbers = axes_or_new(ax), found["n_components"].values[order]
+    axes.plot(numbers, scores.values[order], marker="o", markersize=4)
     axes.axvline(best, color="tab:red", linewidth=1, label=f"{best} chosen")
+    if "noise_eigenvalue" in found:
+        axes.plot(numbers, found["noise_eigenvalue"].values[order], color="0.3", linestyle="--", label="of noise")
     axes.set_xlabel("number of components")
-    axes.set_ylabel("held-out log-likelihood per entry")
+    axes.set_ylabel(SCORES[found.attrs["score"]])
     whole_ticks(axes)
     axes.legend(frameon=False)
     return axes

@@ -72,4 +72,3 @@ def test_json_of_a_fit(run, store: Path, tmp_path: Path) -> None:
 def test_options_of_other_models_are_refused(run, store: Path, tmp_path: Path) -> None:
     for words in (["--missing", "nan"], ["--solver", "accelerated_em"], ["--noise", "zero"]):
         assert run("fit", "mixture", store, "-k", "1", "-o", tmp_path / "m.zarr", *words).status == 2
-    assert run("choose", "mixture", store, "-k", "1,2").status == 2

@@ -111,7 +111,7 @@ def test_refusals():
     with pytest.raises(DataError, match="no numbers of components"):
         select_n_components(PPCA(), X, [])
     with pytest.raises(DataError, match="missing='unstored'"):
-        select_n_components(PPCA(), stored(X), [1])
+        select_n_components(PPCA(), stored(X), [1], criterion="held_out")
 
 
 SETS = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from dlatent.linear_gaussian.dimension import bic, explaining, log_evidence
+from dlatent.linear_gaussian.dimension import bic, explaining, log_evidence, noise_eigenvalues
 
 
 def spectrum(seed: int, size: int) -> np.ndarray:
@@ -67,3 +67,26 @@ def test_a_part_of_the_variance_is_explained_by_no_fewer(seed: int, size: int, p
     k = explaining(part, values)
     assert values[:k].sum() > part * values.sum() * (1 - 1e-12)
     assert values[: k - 1].sum() <= part * values.sum() * (1 + 1e-12)
+
+
+def largest(x: np.ndarray) -> float:
+    """The largest eigenvalue of the covariance, as a multiple of their mean."""
+    values = np.linalg.svd(x - x.mean(axis=0), compute_uv=False) ** 2
+    return float(values[0] * x.shape[1] / values.sum())
+
+
+@pytest.mark.parametrize(("samples", "features"), [(60, 8), (20, 50), (9, 9), (50, 1)])
+def test_noise_in_the_place_of_components_is_that_of_normal_samples(samples: int, features: int) -> None:
+    drawn = [largest(x) for x in np.random.default_rng(0).standard_normal((1000, samples, features))]
+    values = np.linspace(3.0, 1.0, features)
+    (found,) = noise_eigenvalues(values, samples, 1, random_state=0) / values.mean()
+    assert 0.9 < np.mean(np.array(drawn) <= found * (1 + 1e-12)) <= (0.99 if features > 1 else 1.0)
+
+
+def test_components_are_compared_with_what_those_before_leave() -> None:
+    values = np.array([90.0, 30.0, 3.0, 1.1, 1.0, 0.9])
+    found = noise_eigenvalues(values, 100, 4, random_state=1)
+    for k in range(1, 4):
+        assert found[k] == pytest.approx(noise_eigenvalues(values[k:], 100 - k, 1, random_state=2)[0], rel=0.05)
+    assert (values[:4] > found).tolist() == [True, True, True, False]
+    np.testing.assert_allclose(noise_eigenvalues(7.0 * values, 100, 4, random_state=1), 7.0 * found)

@@ -63,6 +63,15 @@ def test_the_selection_in_the_order_of_numbers(data) -> None:
     np.testing.assert_array_equal(plot.spectrum(dlatent.PPCA(5).fit(data), chosen=found).lines[2].get_xdata(), 3)
 
 
+@pytest.mark.parametrize("criterion", ["cross_validation", "bic", "evidence", "parallel"])
+def test_the_selection_by_every_criterion(data, criterion: str) -> None:
+    found = dlatent.select_n_components(dlatent.PPCA(), data, [2, 3, 4], criterion=criterion)
+    axes = plot.selection(found)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), found[found.attrs["score"]].values)
+    assert len(axes.lines) == (3 if criterion == "parallel" else 2)
+    assert axes.get_ylabel()
+
+
 def test_a_saved_model_is_drawn_as_well(model, data, tmp_path: Path) -> None:
     model.save(tmp_path / "m.zarr")
     axes = plot.explained_variance(dlatent.load(tmp_path / "m.zarr"))
