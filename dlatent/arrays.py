@@ -41,6 +41,7 @@ class Exchanged(NamedTuple):
 class Block:
     """Loaded rows `[start, start + n)` of the data, the unit that a block function receives.
 
+    `weights` (n,) say how often each row counts, None for once.
     `exchanged` is None except in the last stage of a pass with neighbour sums (see `engine.exchange`).
     """
 
@@ -49,6 +50,7 @@ class Block:
     features: Features
     targets: Array | None = None
     exchanged: Exchanged | None = None
+    weights: Array | None = None
 
     @property
     def rows(self) -> int:
@@ -169,6 +171,8 @@ class DataSource:
         Bytes that are decoded at a time to load a block that is a part of larger chunks, 0 where none is.
     check : callable or None
         Refuses data that are not those which were opened any more; None where nothing can tell.
+    weights : ndarray of shape (n_samples,) or None
+        How often each sample counts in a fit; None for once.
     """
 
     shape: tuple[int, int]
@@ -182,6 +186,7 @@ class DataSource:
     in_memory: bool = False
     decoding: int = 0
     check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    weights: Array | None = field(default=None, repr=False, compare=False)
 
     @property
     def nbytes(self) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, BlockSource, DataSource, Exchanged, Features, Graph, GraphRows, Rows
+from dlatent.arrays import Array, Block, BlockSource, DataSource, Exchanged, Features, Graph, GraphRows, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured, release, stored
 from dlatent.engine.malloc import give_back, keep
@@ -50,6 +50,7 @@ class Part:
     targets: RowsOf | None
     in_memory: bool
     graph: Neighbourhood | None = None
+    weights: Array | None = None
 
     @property
     def start(self) -> int:
@@ -151,7 +152,7 @@ def unsealed(payload: Sealed) -> Any:
 
 
 def parts_of(source: DataSource, rows: RowsOf | None, graph: Graph | None = None) -> list[Part]:
-    """Cut a data source into its parts, each with the targets and the edges of its own rows."""
+    """Cut a data source into its parts, each with the targets, the weights and the edges of its own rows."""
     parts, key = [], keys_of(source, graph)[-1]
     cut = groups([block.nbytes for block in source.blocks])
     bounds = tuple(accumulate((source.blocks[g.stop - 1].stop - source.blocks[g.start].start for g in cut), initial=0))
@@ -160,7 +161,8 @@ def parts_of(source: DataSource, rows: RowsOf | None, graph: Graph | None = None
         start, stop = blocks[0].start, blocks[-1].stop
         near = None if graph is None else Neighbourhood(key, graph.rows.window(start, stop), bounds)
         own = window(rows, start, stop)
-        parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, near))
+        weights = None if source.weights is None else source.weights[start:stop]
+        parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, near, weights))
     return parts
 
 
@@ -211,13 +213,14 @@ def _branch(work: Work, parts: Sequence[Part]) -> Share:
 
 
 def block_of(part: Part, position: int, features: Features, exchanged: Exchanged | None = None) -> Block:
-    """A loaded block of a part, with its targets and its share of the exchanged rows."""
+    """A loaded block of a part, with its targets, its weights, and its share of the exchanged rows."""
     source = part.blocks[position]
     targets = None if part.targets is None else part.targets(source.start, source.stop)
+    rows = slice(source.start - part.start, source.stop - part.start)
+    weights = None if part.weights is None else part.weights[rows]
     if exchanged is not None:
-        rows = slice(source.start - part.start, source.stop - part.start)
         exchanged = Exchanged(_aligned(exchanged.own[rows]), _aligned(exchanged.met[rows]))
-    return Block(part.first + position, source.start, features, targets, exchanged)
+    return Block(part.first + position, source.start, features, targets, exchanged, weights)
 
 
 def _aligned(rows: Rows) -> Rows:

@@ -211,6 +211,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             decoding=source.decoding,
             target_bytes=0 if given.targets is None else given.targets.nbytes,
             computed=source.blocks[0].collection is not None,
+            weighted=source.weights is not None,
         )
         return replace(found, **self._more_of_problem(given, specification))
 

@@ -146,6 +146,7 @@ def _described(value: Any) -> Any:
         "blocks": fingerprint(tuple(block.stop for block in blocks)),
         "values": values,
         **_of_views(source),
+        **({} if source.weights is None else {"weights": fingerprint(source.weights)}),
     }
 
 

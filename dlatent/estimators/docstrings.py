@@ -100,6 +100,9 @@ SHARED = entries(
         adjacency matrix (n_samples, n_samples), a Zarr store of one, a networkx graph.
     labelled : array of bool of shape (n_samples,), optional
         Which rows have targets; another way to say it than by NaN, None or −1 in `y`.
+    sample_weight : array of shape (n_samples,), optional
+        How often each sample counts: whole numbers are the same as repeated rows, 0 leaves a sample out.  By default
+        once.
     dim : str, optional
         Of xarray data with any number of dimensions the one that the samples lie along.  All cells of the others are
         features, but for those without a value in any sample.

@@ -73,6 +73,8 @@ TargetsLike: TypeAlias = "npt.ArrayLike | Matrix | xr.DataArray | Sequence[Any] 
 """Labels or numbers of each sample."""
 Mask: TypeAlias = "npt.ArrayLike | xr.DataArray | None"
 """A value for each sample."""
+SampleWeight: TypeAlias = "npt.ArrayLike | xr.DataArray | None"
+"""A number of at least 0 for each sample."""
 Pairing: TypeAlias = "npt.ArrayLike | xr.DataArray | Frame | None"
 """Rows that correspond, a column for each view."""
 Names: TypeAlias = "str | Mapping[str, npt.ArrayLike] | None"

@@ -123,6 +123,8 @@ class Problem:
         Components of a mixture, 1 where the model is none.
     rule : str, float or None
         How the number of components is chosen, of which `n_components` is then the most; None where it is given.
+    weighted : bool
+        Whether samples have weights.
     """
 
     samples: int
@@ -156,6 +158,7 @@ class Problem:
     landmarks: int = 0
     mixtures: int = 1
     rule: str | float | None = None
+    weighted: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:

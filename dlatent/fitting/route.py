@@ -33,6 +33,7 @@ def demands(problem: Problem) -> dict[str, str]:
         "own noise": (not problem.shared, "each feature has a noise variance of its own"),
         "views": (bool(problem.views), "there are several views"),
         "targets": (problem.targets > 0, "there are targets"),
+        "weights": (problem.weighted, "samples have weights"),
         "rule": (problem.rule is not None, "the number of components is chosen from all eigenvalues"),
     }
     return {name: why for name, (there, why) in asked.items() if there}

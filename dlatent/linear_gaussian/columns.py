@@ -143,13 +143,15 @@ def with_data(x: X, data: Array) -> X:
     return made
 
 
-def column_sums(x: sp.csr_array | Columns, *, squared: bool) -> Array:
-    """Sums of the stored entries, or of their squares, for each feature; the same bits by rows and by columns."""
+def column_sums(x: sp.csr_array | Columns, *, squared: bool, weights: Array | None = None) -> Array:
+    """Sums of the stored entries, or of their squares, for each feature, each row as often as its weight (n,) says; the
+    same bits by rows and by columns."""
     if isinstance(x, Columns):
-        total, one = np.zeros(x.shape[1]), np.ones(x.shape[0])
-        for piece in x.pieces:
-            own = entries_squared(piece) if squared else _in_float64(piece)
-            add_transposed(total, own, one[: piece.shape[0]])
+        total, each = np.zeros(x.shape[1]), np.ones(x.shape[0]) if weights is None else weights
+        for place, piece in x.places():
+            add_transposed(total, entries_squared(piece) if squared else piece, each[place])
         return total
-    weights = np.square(x.data, dtype=np.float64) if squared else x.data
-    return np.bincount(x.indices, weights=weights, minlength=x.shape[1]).astype(np.float64, copy=False)
+    values = np.square(x.data, dtype=np.float64) if squared else x.data
+    if weights is not None:
+        values = values * np.repeat(weights, np.diff(x.indptr))
+    return np.bincount(x.indices, weights=values, minlength=x.shape[1]).astype(np.float64, copy=False)

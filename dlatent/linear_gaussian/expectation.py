@@ -18,7 +18,7 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import pattern_sums
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern, shifts_of
+from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern, counted, shifts_of
 from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -121,8 +121,9 @@ def _expect_rows(
     parameters: Parameters,
     specification: Specification,
     pattern: tuple[int, ...],
+    weights: Array | None,
 ) -> Latent:
-    count, k = float(parts[0].shape[0]), specification.n_components
+    count, k = counted(parts, weights), specification.n_components
     about = pattern_projection(parameters, specification, pattern)
     z = np.ones((parts[0].shape[0], k + 1))
     z[:, :k] = 0.0
@@ -136,17 +137,18 @@ def _expect_rows(
     def first(rows: Features, place: slice) -> None:
         z[place, :k] += scores(rows, own, middle)
 
-    cross, energies = pattern_sums(parts, shifts, first, z)
+    cross, energies = pattern_sums(parts, shifts, first, z, often=weights)
     energy = np.concatenate(
         [_group_energies(e, _group_sizes(specification, (view,))) for view, e in zip(pattern, energies, strict=True)]
     )
     latent = z[:, :k]
-    second = count * about.covariance + latent.T @ latent
+    often = latent if weights is None else latent * weights[:, None]
+    second = count * about.covariance + often.T @ latent
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)[at]
-    residual = _mahalanobis(cross, energy, latent, parameters, specification, pattern)
+    residual = _mahalanobis(cross, energy, latent, often, count, parameters, specification, pattern)
     value = -0.5 * (count * (len(noise) * LOG_2PI + about.log_determinant) + residual)
-    return Latent(joined(second, latent.sum(axis=0), count), cross, energy, value)
+    return Latent(joined(second, often.sum(axis=0), count), cross, energy, value)
 
 
 def _pieces(
@@ -177,20 +179,23 @@ def _mahalanobis(
     cross: Array,
     energy: Array,
     z: Array,
+    often: Array,
+    count: float,
     parameters: Parameters,
     specification: Specification,
     pattern: tuple[int, ...],
 ) -> float:
-    """Σ (x−μ)ᵀ C⁻¹ (x−μ) = Σ_g ‖x_g−μ_g‖²/σ_g² − Σ zᵀMz, with Mz = WᵀΨ⁻¹(x−μ) for posterior means z."""
+    """Σ (x−μ)ᵀ C⁻¹ (x−μ) = Σ_g ‖x_g−μ_g‖²/σ_g² − Σ zᵀMz, with Mz = WᵀΨ⁻¹(x−μ) for posterior means z, `often` the same
+    times their weights."""
     at = specification.features_of(pattern)
     mean, loadings = parameters.mean[at], parameters.loadings[at]
     noise = specification.per_feature(parameters.noise_variance)[at]
     variances = np.concatenate([parameters.noise_variance[specification.noise_slices[view]] for view in pattern])
     plain = float((energy / variances).sum())
     total = cross[:, -1]
-    plain += float(((len(z) * mean - 2.0 * total) * mean / noise).sum())
+    plain += float(((count * mean - 2.0 * total) * mean / noise).sum())
     precision = np.eye(loadings.shape[1]) + loadings.T @ (loadings / noise[:, None])
-    return plain - float(np.sum((z @ precision) * z))
+    return plain - float(np.sum((z @ precision) * often))
 
 
 class ExpectationRequest(NamedTuple):
@@ -207,8 +212,8 @@ def block_expectation(block: Block, request: ExpectationRequest) -> tuple[Latent
     """E-step of a block per pattern, features about the shift (D,); additive over samples, O(nnz K) or O(n D K)."""
     parameters, specification, shift, arrangement = request
 
-    def expect(pattern: tuple[int, ...], parts: Parts) -> Latent:
+    def expect(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> Latent:
         shifts = shifts_of(shift, pattern, parts, arrangement)
-        return _expect_rows(parts, shifts, parameters, specification, pattern)
+        return _expect_rows(parts, shifts, parameters, specification, pattern, weights)
 
     return by_pattern(block, specification.patterns, arrangement, expect)

@@ -15,7 +15,7 @@ from dlatent.linear_gaussian.columns import Columns, entries_squared
 from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.views import Arrangement, Parts, observed
+from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern
 
 
 class Prediction(NamedTuple):
@@ -93,11 +93,14 @@ class LikelihoodRequest(NamedTuple):
 def block_log_likelihood(block: Block, request: LikelihoodRequest) -> float:
     """Log-likelihood of a block over all patterns, in nats; additive over samples, O(nnz K) or O(n D K)."""
     parameters, specification, arrangement = request
-    value, seen = 0.0, observed(block, specification.patterns, arrangement)
-    for pattern, parts in zip(specification.patterns, seen, strict=True):
-        if parts is not None and parts[0].shape[0]:
-            value += float(joint_log_likelihoods(parts, pattern, parameters, specification).sum())
-    return value
+
+    def value(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> float:
+        if not parts[0].shape[0]:
+            return 0.0
+        each = joint_log_likelihoods(parts, pattern, parameters, specification)
+        return float(each.sum() if weights is None else weights @ each)
+
+    return sum(found or 0.0 for found in by_pattern(block, specification.patterns, arrangement, value))
 
 
 def predict_view(

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.columns import Columns, by_rows
-from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, cut, shifts_of
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, cut, shifts_of
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
@@ -151,13 +151,15 @@ def require_nonzero_rows(block: Block) -> None:
         )
 
 
-def _dense_moments(parts: Sequence[Dense], shifts: Sequence[Array]) -> tuple[list[Array], dict[tuple[int, int], Array]]:
-    """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows: products in the dtype of the
-    data, sums in float64."""
+def _dense_moments(
+    parts: Sequence[Dense], shifts: Sequence[Array], roots: Array | None
+) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+    """Σ(x−s) of each view and Σ(x_v−s_v)(x_w−s_w)ᵀ of each pair v ≤ w, of dense rows with the roots of their weights:
+    products in the dtype of the data, sums in float64."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _dense_products(parts, shifts, [x.dtype for x in parts])
+        found = _dense_products(parts, shifts, [x.dtype for x in parts], roots)
     if any(_out_of_range(found[1][v, v], x, shifts[v]) for v, x in enumerate(parts)):
-        found = _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts))
+        found = _dense_products(parts, shifts, [np.dtype(np.float64)] * len(parts), roots)
     return found
 
 
@@ -171,7 +173,7 @@ def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
 
 
 def _dense_products(
-    parts: Sequence[Dense], shifts: Sequence[Array], kinds: Sequence[np.dtype[Any]]
+    parts: Sequence[Dense], shifts: Sequence[Array], kinds: Sequence[np.dtype[Any]], roots: Array | None
 ) -> tuple[list[Array], dict[tuple[int, int], Array]]:
     """The same with the products of each view in a given dtype."""
     rows, widths = parts[0].shape[0], [x.shape[1] for x in parts]
@@ -187,7 +189,11 @@ def _dense_products(
         chunks = [x[start : start + CHUNK_ROWS] for x in parts]
         centred = [np.subtract(c, s, out=b[: len(c)]) for c, s, b in zip(chunks, near, buffers, strict=True)]
         for v, x in enumerate(centred):
-            total[v] += np.ones(len(x), dtype=x.dtype) @ x
+            own = np.ones(len(x), dtype=x.dtype)
+            if roots is not None:
+                own *= roots[start : start + CHUNK_ROWS]
+                x *= own[:, None]
+            total[v] += own @ x
         for v, w in pairs:
             if v == w:
                 gram[v, v] += np.matmul(centred[v].T, centred[v], out=squares[v])
@@ -196,12 +202,17 @@ def _dense_products(
     return total, gram
 
 
-def _sparse_gram(x: sp.csr_array) -> tuple[Array, Array]:
-    """Σx and Σxxᵀ of sparse rows, about zero, without densifying the rows."""
-    wide = x.astype(np.float64)
-    total: Array = np.asarray(wide.sum(axis=0), dtype=np.float64).ravel()
+def _sparse_gram(x: sp.csr_array, roots: Array | None) -> tuple[Array, Array]:
+    """Σx and Σxxᵀ of sparse rows with the roots of their weights, about zero, without densifying the rows."""
+    wide = _times(x.astype(np.float64), roots)
+    total: Array = np.asarray(wide.sum(axis=0) if roots is None else wide.T @ roots, dtype=np.float64).ravel()
     gram: Array = np.asarray((wide.T @ wide).toarray(), dtype=np.float64)
     return total, gram
+
+
+def _times(x: sp.csr_array, factors: Array | None) -> sp.csr_array:
+    """Sparse rows, each times its factor."""
+    return x if factors is None else sp.csr_array(sp.diags_array(factors) @ x)
 
 
 def _sparse_cross(x: sp.csr_array, shift: Array, y: Features, near: Array, total: Array) -> Array:
@@ -224,27 +235,28 @@ def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
     return PatternMoments(moments.samples, moments.total - moments.samples * offset, gram)
 
 
-def _pattern_moments(parts: Parts, shifts: Sequence[Array]) -> PatternMoments:
-    count, views = float(parts[0].shape[0]), range(len(parts))
+def _pattern_moments(parts: Parts, shifts: Sequence[Array], weights: Array | None) -> PatternMoments:
+    count, views = counted(parts, weights), range(len(parts))
+    roots = None if weights is None else np.sqrt(weights)
     dense = [v for v in views if not isinstance(parts[v], sp.csr_array)]
     sums: dict[int, Array] = {}
     gram: dict[tuple[int, int], Array] = {}
     if dense:
-        found, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense])
+        found, products = _dense_moments([cast(Dense, parts[v]) for v in dense], [shifts[v] for v in dense], roots)
         sums |= dict(zip(dense, found, strict=True))
         gram |= {(dense[i], dense[j]): product for (i, j), product in products.items()}
     for v in views:
         x = parts[v]
         if isinstance(x, sp.csr_array):
-            moved = recentred(PatternMoments(count, *_sparse_gram(x)), shifts[v])
+            moved = recentred(PatternMoments(count, *_sparse_gram(x, roots)), shifts[v])
             sums[v], gram[v, v] = moved.total, moved.gram
     for v in views:
         for w in range(v + 1, len(parts)):
             x, y = parts[v], parts[w]
             if isinstance(x, sp.csr_array):
-                gram[v, w] = _sparse_cross(x, shifts[v], y, shifts[w], sums[w])
+                gram[v, w] = _sparse_cross(_times(x, weights), shifts[v], y, shifts[w], sums[w])
             elif isinstance(y, sp.csr_array):
-                gram[v, w] = _sparse_cross(y, shifts[w], x, shifts[v], sums[v]).T
+                gram[v, w] = _sparse_cross(_times(y, weights), shifts[w], x, shifts[v], sums[v]).T
     if len(parts) == 1:
         return PatternMoments(count, sums[0], gram[0, 0])
     blocks = [[gram[v, w] if v <= w else gram[w, v].T for w in views] for v in views]
@@ -274,8 +286,8 @@ def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments,
     """
     shift, patterns, refuse_zero_rows, arrangement = request
 
-    def moments(pattern: tuple[int, ...], parts: Parts) -> PatternMoments:
-        return _pattern_moments(parts, shifts_of(shift, pattern, parts, arrangement))
+    def moments(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> PatternMoments:
+        return _pattern_moments(parts, shifts_of(shift, pattern, parts, arrangement), weights)
 
     found = by_pattern(block, patterns, arrangement, moments)
     if arrangement is None:
@@ -299,7 +311,7 @@ def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int,
     for at, found in zip(places, moments.patterns, strict=True):
         total[at] += found.total
         count[at] += found.samples
-    offset = total / np.maximum(count, 1.0)
+    offset = total / np.where(count > 0.0, count, 1.0)
     moved = tuple(recentred(found, offset[at]) for at, found in zip(places, moments.patterns, strict=True))
     return moments._replace(patterns=moved, shift=moments.shift + offset)
 
@@ -328,4 +340,5 @@ def view_variances(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tup
             energy[view] += diagonal[at : at + sizes[view]].sum()
             at += sizes[view]
     counts = view_counts(moments, patterns, len(sizes))
-    return energy / np.maximum(counts * (np.array(sizes) + moments.spare_size), 1.0)
+    cells = counts * (np.array(sizes) + moments.spare_size)
+    return np.asarray(energy / np.where(cells > 0.0, cells, 1.0))

@@ -7,6 +7,7 @@ products as a rank-one term, (X − 1sᵀ)V = XV − 1(sᵀV).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from dlatent.arrays import Array, Block, Features
 from dlatent.linear_gaussian.columns import Columns, column_sums, times, weighted
 from dlatent.linear_gaussian.moments import check_rows
-from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, shifts_of
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, shifts_of
 
 CHUNK_BYTES = 4 * 2**20
 """Centred rows that are worked on at a time: they stay in the cache of a core."""
@@ -51,17 +52,24 @@ class ProductRequest(NamedTuple):
 
 
 def weighted_sums(
-    x: Features, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool = True
+    x: Features,
+    shift: Array,
+    weights: Callable[[Features, slice], Array],
+    *,
+    energies: bool = True,
+    often: Array | None = None,
 ) -> tuple[Array, Array]:
     """Σ (x−s) wᵀ (D, m) over rows, for weights w (n, m) that a function makes of the rows, and Σ (x−s)² (D,), which are
-    zeros where `energies` are not asked for.
+    zeros where `energies` are not asked for; each row as often as `often` (n,) says.
 
     `weights` gets rows and where they lie: a few rows of a dense x at a time, already about the shift, and those of a
     sparse one as they are, all or, by columns, a piece of them.  Sparse sums are taken about zero and moved by the sums
     of the weights.
     """
+    if often is not None:
+        weights = partial(_often, weights=weights, often=often)
     if not isinstance(x, np.ndarray):
-        return _sparse_weighted_sums(x, shift, weights, energies=energies)
+        return _sparse_weighted_sums(x, shift, weights, energies=energies, often=often)
     rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
     buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
     total, energy = None, np.zeros(x.shape[1])
@@ -71,14 +79,18 @@ def weighted_sums(
         part = weights(centred, place).T @ centred
         total = part if total is None else np.add(total, part, out=total)
         if energies:
-            energy += np.einsum("ij,ij->j", centred, centred)
+            energy += np.einsum("ij,ij->j", centred if often is None else centred * often[place, None], centred)
     if total is None:
         total = np.zeros((weights(buffer[:0], slice(0, 0)).shape[1], x.shape[1]))
     return total.T, energy
 
 
+def _often(rows: Features, place: slice, weights: Callable[[Features, slice], Array], often: Array) -> Array:
+    return weights(rows, place) * often[place, None]
+
+
 def _sparse_weighted_sums(
-    x: Any, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool
+    x: Any, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool, often: Array | None
 ) -> tuple[Array, Array]:
     kept: list[Array] = []
 
@@ -91,9 +103,10 @@ def _sparse_weighted_sums(
         product -= np.outer(shift, np.vstack(kept).sum(axis=0))
     if not energies:
         return product, np.zeros(x.shape[1])
-    energy = column_sums(x, squared=True)
+    energy = column_sums(x, squared=True, weights=often)
     if shift.any():
-        energy += shift * (x.shape[0] * shift - 2.0 * column_sums(x, squared=False))
+        count = x.shape[0] if often is None else often.sum()
+        energy += shift * (count * shift - 2.0 * column_sums(x, squared=False, weights=often))
     return product, energy
 
 
@@ -105,7 +118,13 @@ def projected(x: Features, shift: Array, directions: Array) -> Array:
 
 
 def pattern_sums(
-    parts: Parts, shifts: Sequence[Array], first: Callable[[Features, slice], None], z: Array, *, energies: bool = True
+    parts: Parts,
+    shifts: Sequence[Array],
+    first: Callable[[Features, slice], None],
+    z: Array,
+    *,
+    energies: bool = True,
+    often: Array | None = None,
 ) -> tuple[Array, list[Array]]:
     """Σ (x−s) zᵀ (D_p, m) over rows of all views of a pattern, and Σ (x−s)² of each view's features where asked for.
 
@@ -116,14 +135,16 @@ def pattern_sums(
         first(rows, place)
         return z[place]
 
-    found = [weighted_sums(parts[0], shifts[0], weights, energies=energies)]
+    found = [weighted_sums(parts[0], shifts[0], weights, energies=energies, often=often)]
     for x, shift in zip(parts[1:], shifts[1:], strict=True):
-        found.append(weighted_sums(x, shift, lambda rows, place: z[place], energies=energies))
+        found.append(weighted_sums(x, shift, lambda rows, place: z[place], energies=energies, often=often))
     moved = found[0][0] if len(found) == 1 else np.vstack([moved for moved, _ in found])
     return moved, [energy for _, energy in found]
 
 
-def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array], *, sums: bool) -> PatternProducts:
+def _pattern_products(
+    parts: Parts, shifts: Sequence[Array], own: Sequence[Array], *, sums: bool, often: Array | None
+) -> PatternProducts:
     widths = [v.shape[1] for v in own]
     bounds = np.cumsum([0, *widths]).tolist()
     offset = shifts[0] @ own[0] if not isinstance(parts[0], np.ndarray) else np.zeros(widths[0])
@@ -142,7 +163,7 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
             w = first(rows)
             return np.column_stack([w, np.ones(len(w))]) if sums else w
 
-        moved, energy = weighted_sums(parts[0], shifts[0], weights, energies=sums)
+        moved, energy = weighted_sums(parts[0], shifts[0], weights, energies=sums, often=often)
         energies = [energy]
     else:
         z = np.ones((parts[0].shape[0], bounds[-1] + sums))
@@ -152,7 +173,7 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
         def fill(rows: Features, place: slice) -> None:
             z[place, : widths[0]] = first(rows)
 
-        moved, energies = pattern_sums(parts, shifts, fill, z, energies=sums)
+        moved, energies = pattern_sums(parts, shifts, fill, z, energies=sums, often=often)
     if len(parts) == 1 and not sums:
         return PatternProducts((moved,), None)
     # Copies: a subspace grows in the array that a view belongs to.
@@ -160,7 +181,7 @@ def _pattern_products(parts: Parts, shifts: Sequence[Array], own: Sequence[Array
     if not sums:
         return PatternProducts(product, None)
     energy_of_views = np.array([float(e.sum()) for e in energies])
-    return PatternProducts(product, PatternSums(float(parts[0].shape[0]), moved[:, -1].copy(), energy_of_views))
+    return PatternProducts(product, PatternSums(counted(parts, often), moved[:, -1].copy(), energy_of_views))
 
 
 def block_products(block: Block, request: ProductRequest) -> tuple[PatternProducts, ...]:
@@ -172,10 +193,10 @@ def block_products(block: Block, request: ProductRequest) -> tuple[PatternProduc
     checked when they were loaded.
     """
 
-    def products(pattern: tuple[int, ...], parts: Parts) -> PatternProducts:
+    def products(pattern: tuple[int, ...], parts: Parts, often: Array | None) -> PatternProducts:
         shifts = shifts_of(request.shift, pattern, parts, request.arrangement)
         own = [request.directions[view] for view in pattern]
-        return _pattern_products(parts, shifts, own, sums=request.sums)
+        return _pattern_products(parts, shifts, own, sums=request.sums, often=often)
 
     found = by_pattern(block, request.patterns, request.arrangement, products)
     if request.sums and request.arrangement is None:
@@ -208,11 +229,11 @@ def block_feature_sums(block: Block, request: FeatureRequest) -> tuple[FeatureSu
     """
     shift, patterns, refuse_zero_rows, arrangement = request
 
-    def sums(pattern: tuple[int, ...], parts: Parts) -> FeatureSums:
+    def sums(pattern: tuple[int, ...], parts: Parts, often: Array | None) -> FeatureSums:
         ones = np.ones((parts[0].shape[0], 1))
         shifts = shifts_of(shift, pattern, parts, arrangement)
-        total, energies = pattern_sums(parts, shifts, lambda rows, place: None, ones)
-        return FeatureSums(float(len(ones)), total[:, 0].copy(), np.concatenate(energies))
+        total, energies = pattern_sums(parts, shifts, lambda rows, place: None, ones, often=often)
+        return FeatureSums(counted(parts, often), total[:, 0].copy(), np.concatenate(energies))
 
     found = by_pattern(block, patterns, arrangement, sums)
     if arrangement is None:

@@ -53,13 +53,31 @@ def observed(block: Block, patterns: Patterns, arrangement: Arrangement | None) 
 
 
 def by_pattern(
-    block: Block, patterns: Patterns, arrangement: Arrangement | None, function: Callable[[tuple[int, ...], Parts], S]
+    block: Block,
+    patterns: Patterns,
+    arrangement: Arrangement | None,
+    function: Callable[[tuple[int, ...], Parts, Array | None], S],
 ) -> tuple[S, ...]:
-    """A statistic for each pattern, of the views of the rows that have it; None, which adds nothing, for patterns that
-    sorted samples have not.  Over all blocks every pattern has its statistic."""
-    seen = observed(block, patterns, arrangement)
-    found = (None if parts is None else function(own, parts) for own, parts in zip(patterns, seen, strict=True))
+    """A statistic for each pattern, of the views and the weights of the rows that have it; None, which adds nothing,
+    for patterns that sorted samples have not.  Over all blocks every pattern has its statistic."""
+    seen, weights = observed(block, patterns, arrangement), _weights(block, patterns)
+    found = (
+        None if parts is None else function(own, parts, weight)
+        for own, parts, weight in zip(patterns, seen, weights, strict=True)
+    )
     return cast("tuple[S, ...]", tuple(found))
+
+
+def _weights(block: Block, patterns: Patterns) -> list[Array | None]:
+    """The weights of the rows of each pattern; sorted samples have none."""
+    if block.weights is None:
+        return [None] * len(patterns)
+    return [take(block.weights, rows) for rows in row_patterns(block, patterns)]
+
+
+def counted(parts: Parts, weights: Array | None) -> float:
+    """How many rows there are, each as often as its weight says."""
+    return float(parts[0].shape[0] if weights is None else weights.sum())
 
 
 def _with_targets(block: Block, pattern: tuple[int, ...], rows: np.ndarray | None) -> Parts:

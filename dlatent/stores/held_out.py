@@ -75,6 +75,7 @@ def take_rows(source: DataSource, rows: Integers) -> DataSource:
         blocks=tuple(blocks),
         key=uuid4().hex,
         nnz=None,
+        weights=None if source.weights is None else source.weights[rows],
         labels=replace(source.labels, samples=None, origin=None),
         description=f"{len(rows):,} samples of {source.description}",
         # Blocks are loaded whole.

@@ -37,7 +37,7 @@ class CovarianceRoute(Route):
     """One pass, D² numbers."""
 
     name = "covariance"
-    serves = frozenset({"graph", "partly labelled graph", "own noise", "views", "targets", "rule"})
+    serves = frozenset({"graph", "partly labelled graph", "own noise", "views", "targets", "weights", "rule"})
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""

@@ -45,7 +45,7 @@ class KrylovRoute(Route):
     """About ten passes, D · K numbers."""
 
     name = "krylov"
-    serves = frozenset({"graph", "views", "targets"})
+    serves = frozenset({"graph", "views", "targets", "weights"})
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""
