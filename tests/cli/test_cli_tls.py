@@ -273,8 +273,9 @@ def test_nobody_can_read_along(
             dlatent.PPCA(2).fit(tmp_path / "patients_of_1999.zarr", client=client)
         seen.append(relay.seen)
     assert bits[0] == bits[1]
-    for secret in (rows[100].tobytes(), b"patients_of_1999"):
-        assert [secret in bytes_ for bytes_ in seen] == [True, False]
+    # pandas keeps rows or columns together, as its version has it.
+    for secrets in ((rows[100].tobytes(), rows[100:106, 0].tobytes()), (b"patients_of_1999",)):
+        assert [any(secret in bytes_ for secret in secrets) for bytes_ in seen] == [True, False]
     assert [b"dose_of_drug" in bytes_ for bytes_ in seen] == [False, False]
 
 
