@@ -74,7 +74,8 @@ def test_the_contract_of_scikit_learn(estimator, check):
 
 @pytest.mark.slow  # as a fit begins at many places
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([FactorAnalysis()])
+# Of 15 rows and 30 features it has a Heywood case, before whose floor the likelihood is flat to rounding.
+@parametrize_with_checks([FactorAnalysis(noise_floor=1e-3)])
 def test_the_contract_of_scikit_learn_for_factor_analysis(estimator, check):
     check(estimator)
 
