@@ -52,7 +52,7 @@ from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
 from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
-from dlatent.linear_gaussian.moments import block_mean, count_empty_rows, representable
+from dlatent.linear_gaussian.moments import Moments, block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.order import group_count, task_count
@@ -79,11 +79,14 @@ WARNINGS = {
 
 @dataclass(frozen=True)
 class Given:
-    """What a fit is given: the data, and beside them targets and a graph where the model takes these."""
+    """What a fit is given: the data, and beside them targets and a graph where the model takes these; whether rows are
+    added, and the moments of those before."""
 
     source: DataSource
     targets: EncodedTargets | None = None
     graph: Graph | None = None
+    adding: bool = False
+    earlier: Moments | None = None
 
     def named(self) -> dict[str, Any]:
         """All of it by name."""
@@ -212,6 +215,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             target_bytes=0 if given.targets is None else given.targets.nbytes,
             computed=source.blocks[0].collection is not None,
             weighted=source.weights is not None,
+            adding=given.adding,
         )
         return replace(found, **self._more_of_problem(given, specification))
 
@@ -241,6 +245,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             textbook=self.solver == "em",
             targets=None if given.targets is None else given.targets.rows,
             start=self._last_outcome(specification),
+            earlier=given.earlier,
         )
         return replace(task, **self._more_of_task(session, given, specification))
 
@@ -305,7 +310,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 session.count_beside(self._count(given.source))
             route, listeners = chosen_route(plan), Listeners(callbacks, plan)
             with listeners.told():
-                shift = self._initial_mean(session, observed=route.observed)
+                earlier = given.earlier
+                shift = self._initial_mean(session, observed=route.observed) if earlier is None else earlier.shift
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
         require_sound(outcome)

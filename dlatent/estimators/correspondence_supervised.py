@@ -14,13 +14,14 @@ import xarray as xr
 from dlatent.arrays import Array, AxisLabels
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.estimators.available import available_if
 from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.docstrings import described
 from dlatent.estimators.hyperparameters import ViewSupervisedHyperparameters
 from dlatent.estimators.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
 from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.target_heads import TargetModel, available_if, may_have_classes
+from dlatent.estimators.target_heads import TargetModel, may_have_classes
 from dlatent.estimators.targets import TargetEncoding
 from dlatent.estimators.view_results import JointSamples, only_view
 from dlatent.estimators.views import CorrespondenceModel

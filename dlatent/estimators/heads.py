@@ -16,11 +16,15 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.estimators.available import available_if
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.docstrings import described
+from dlatent.estimators.hyperparameters import COUNT
 from dlatent.estimators.inputs import Data, PathLike, Rows, SampleWeight, ScoresLike, Seed, TargetsLike
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.linear import LinearModel, RowModel
+from dlatent.estimators.map_rows import open_input
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.dimension import free_numbers
@@ -170,6 +174,57 @@ def sample_weights(values: SampleWeight, samples: int) -> Array:
     if not found.any():
         raise DataError("sample_weight is zero for all samples; give at least one a weight above 0")
     return found
+
+
+class FitsPartly(RowModel):
+    """Models whose moments of complete rows add up, so that rows can come a part at a time."""
+
+    @available_if(lambda model: model._missing == "raise")
+    @described
+    def partial_fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Self:
+        """Add rows to those of earlier calls, and fit the model to all of them.
+
+        The model keeps D² moments of the rows, and is after each call that of one fit to all rows, whatever their order
+        and parts, to rounding.  `fit` begins anew; a model that was saved and loaded has lost its moments.
+
+        Returns
+        -------
+        self
+            The fitted model; `n_samples_` counts all rows, `history_` and `n_passes_` tell of the last call.
+
+        Raises
+        ------
+        DataError
+            For other features than before, for a model that was fitted by `fit` or loaded, and as in `fit`.
+        PlanError
+            Where the moments do not fit in memory.
+        """
+        self._check_hyperparameters()
+        before = getattr(self, "_fitted", None)
+        earlier = None if before is None else before.outcome.moments
+        if not COUNT.test(self.n_components):
+            raise DataError(f"n_components is {self.n_components!r}; rows that are added need a number")
+        if before is None:
+            return self._fit(replace(self._given(X, dim), adding=True), client, callbacks, None, False)
+        if earlier is None:
+            raise DataError(
+                "the model was fitted by `fit`, or loaded, and has no moments to add to; begin with partial_fit of a "
+                "clone"
+            )
+        known = self._known_features()
+        source, _ = open_input(X, known=known.grid)
+        known.check(source.shape, source.labels.features)
+        rows = source.shape[0] + int(before.outcome.samples)
+        self._check_shape(replace(source, shape=(rows, source.shape[1])))
+        return self._fit(Given(source, adding=True, earlier=earlier), client, callbacks, None, False)
 
 
 class Transforms(LinearModel):

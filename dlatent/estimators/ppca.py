@@ -7,12 +7,23 @@ from typing import Any
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError
 from dlatent.estimators.base import Given
-from dlatent.estimators.heads import Criteria, Draws, FitsWeighted, Imputes, Reconstructs, ScoresWeighted, Transforms
+from dlatent.estimators.heads import (
+    Criteria,
+    Draws,
+    FitsPartly,
+    FitsWeighted,
+    Imputes,
+    Reconstructs,
+    ScoresWeighted,
+    Transforms,
+)
 from dlatent.estimators.hyperparameters import PPCAHyperparameters
 from dlatent.linear_gaussian.specification import Specification
 
 
-class PPCA(PPCAHyperparameters, FitsWeighted, Transforms, ScoresWeighted, Criteria, Imputes, Reconstructs, Draws):
+class PPCA(
+    PPCAHyperparameters, FitsWeighted, FitsPartly, Transforms, ScoresWeighted, Criteria, Imputes, Reconstructs, Draws
+):
     r"""Probabilistic principal component analysis, fitted by maximum likelihood.
 
     .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \sigma^2 I)

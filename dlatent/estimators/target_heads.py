@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from sklearn.utils import ClassifierTags
 from dlatent.arrays import Array, AxisLabels, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
+from dlatent.estimators.available import available_if
 from dlatent.estimators.base import Fitted, Given, LatentVariableModel
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.docstrings import described
@@ -33,15 +34,6 @@ from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-
-if TYPE_CHECKING:
-    Method = TypeVar("Method", bound=Callable[..., Any])
-
-    def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-        """A method that is there where the check is true."""
-        ...
-else:
-    from sklearn.utils.metaestimators import available_if
 
 
 def output_rows(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.kernel_map import KernelMap
+from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -51,7 +52,8 @@ class Outcome:
     noise variance; `advice` is what a user should know or do, one sentence each;
     `checked_log_likelihood` is that of a pass over the data, where one was made; `features` leads from rows to the
     features of `parameters`, where a kernel makes these.  Of a mixture, parameters have a first axis of its components,
-    `specification` is that of one of them, and `weights` (M,) are theirs.
+    `specification` is that of one of them, and `weights` (M,) are theirs.  `moments` are those of all rows, where more
+    rows are to be added.
     """
 
     parameters: Parameters
@@ -68,6 +70,7 @@ class Outcome:
     checked_log_likelihood: float | None = None
     features: KernelMap | None = None
     weights: Array | None = None
+    moments: Moments | None = None
 
 
 @dataclass(frozen=True)

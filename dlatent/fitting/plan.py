@@ -125,6 +125,8 @@ class Problem:
         How the number of components is chosen, of which `n_components` is then the most; None where it is given.
     weighted : bool
         Whether samples have weights.
+    adding : bool
+        Whether the samples are added to those of before.
     """
 
     samples: int
@@ -159,6 +161,7 @@ class Problem:
     mixtures: int = 1
     rule: str | float | None = None
     weighted: bool = False
+    adding: bool = False
 
     @property
     def widths(self) -> tuple[int, ...]:

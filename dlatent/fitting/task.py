@@ -12,6 +12,7 @@ from dlatent.arrays import Array, BlockSource, Features, Graph
 from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.kernel_passes import TileWriter
+from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement
 from dlatent.operators.graph_precision import Precision
@@ -71,6 +72,7 @@ class Task:
     kernel : what makes the features; None where they are the data.
     starts : from how many starts a mixture is fitted.
     start : what a fit to like data came to, from which iterations over the data go on; None where they look for starts.
+    earlier : the moments of the rows that were seen before these, about the same shift.
     """
 
     problem: Problem
@@ -83,6 +85,7 @@ class Task:
     kernel: KernelFeatures | None = None
     starts: int = 1
     start: Outcome | None = None
+    earlier: Moments | None = None
 
     @property
     def growing(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, add
 from dlatent.fitting.costs import (
     FULL_EIGEN,
     GEMM_RATE,
@@ -37,7 +37,9 @@ class CovarianceRoute(Route):
     """One pass, D² numbers."""
 
     name = "covariance"
-    serves = frozenset({"graph", "partly labelled graph", "own noise", "views", "targets", "weights", "rule"})
+    serves = frozenset(
+        {"graph", "partly labelled graph", "own noise", "views", "targets", "weights", "added rows", "rule"}
+    )
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""
@@ -68,7 +70,7 @@ class CovarianceRoute(Route):
         # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
         own = (
             driver_base(problem, machine)
-            + 3 * statistic
+            + (5 if problem.adding else 3) * statistic  # and the sums of before and of all
             + 3 * square
             + space_memory(problem, subspace_bound(problem, machine))
             + completion_memory(problem)
@@ -85,10 +87,12 @@ class CovarianceRoute(Route):
         samples = samples_of(task, plan, shift, run)
         start = start_of_em(self, task, plan, shift, run)
         moments, specification = samples.moments(), task.specification
+        if task.earlier is not None:
+            moments = moments._replace(patterns=add(moments.patterns, task.earlier.patterns))
         if problem.rule is not None:
             specification = with_components(problem.rule, moments, specification, options)
         if task.textbook:
             found = em_on_moments(moments, specification, options, report, start=start)
         else:
             found = by_moments(moments, specification, options, report, growing=task.growing)
-        return samples.concluded(found)
+        return replace(samples.concluded(found), moments=moments if problem.adding else None)
