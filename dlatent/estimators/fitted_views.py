@@ -9,20 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Features
+from dlatent.arrays import Features, Grid
 from dlatent.errors import StoreError
+from dlatent.estimators.grid import grid_attributes, grid_variables, of_view, restored_grid
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.sparse import check_parts
 
 
 @dataclass(frozen=True)
 class FittedView:
-    """A view as it was fitted: its name, training rows (None where they are too many), and its feature labels."""
+    """A view as it was fitted: its name, training rows (None where they are too many), its feature labels, and the grid
+    that the features of an xarray input lay over."""
 
     name: str
     shape: tuple[int, int]
     rows: Features | None
     features: npt.NDArray[Any] | None
+    grid: Grid | None = None
 
     @property
     def description(self) -> dict[str, Any]:
@@ -34,6 +37,7 @@ class FittedView:
             "features": None if self.features is None else np.asarray(self.features).tolist(),
             "dtype": None if rows is None else rows.dtype.str,
             "entries": int(rows.nnz) if isinstance(rows, sp.csr_array) else None,
+            "grid": None if self.grid is None else grid_attributes(self.grid),
         }
 
 
@@ -47,11 +51,14 @@ def check_table(table: Table, views: tuple[FittedView, ...]) -> None:
 
 
 def view_variables(views: tuple[FittedView, ...]) -> dict[str, Any]:
-    """Training rows, view after view: all values, and for sparse rows their columns and where rows begin."""
+    """Training rows, view after view: all values, and for sparse rows their columns and where rows begin; and grids."""
     kept = [view.rows for view in views if view.rows is not None]
     sparse = [rows for rows in kept if isinstance(rows, sp.csr_array)]
     values: list[Any] = [(rows.data if isinstance(rows, sp.csr_array) else rows).ravel() for rows in kept]
-    return {
+    grids = dict[str, Any]()
+    for number, view in enumerate(views):
+        grids |= {} if view.grid is None else grid_variables(view.grid, of_view(number))
+    return grids | {
         "reference_values": _joined(values, np.float64),
         "reference_columns": _joined([rows.indices for rows in sparse], np.int64),
         "reference_starts": _joined([rows.indptr for rows in sparse], np.int64),
@@ -67,7 +74,7 @@ def restored_views(values: dict[str, Any], descriptions: list[dict[str, Any]]) -
     """The views of a saved model. Errors: StoreError for rows that no view has."""
     at = entry = start = 0
     views = []
-    for view in descriptions:
+    for number, view in enumerate(descriptions):
         shape, rows = tuple(view["shape"]), None
         if view["dtype"] is not None:
             count = shape[0] * shape[1] if view["entries"] is None else view["entries"]
@@ -83,7 +90,9 @@ def restored_views(values: dict[str, Any], descriptions: list[dict[str, Any]]) -
                 check_parts(rows, "the reference rows")
         features = None if view["features"] is None else np.asarray(view["features"])
         kept: Features | None = rows
-        views.append(FittedView(view["name"], shape, kept, features))
+        saved = view.get("grid")  # stores of before have none
+        grid = restored_grid(values, saved, of_view(number)) if saved else None
+        views.append(FittedView(view["name"], shape, kept, features, grid))
     used = {"reference_values": at, "reference_columns": entry, "reference_starts": start}
     wrong = [name for name, count in used.items() if len(values[name]) != count]
     if wrong:

@@ -260,6 +260,11 @@ def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:
     }
 
 
+def of_view(number: int) -> str:
+    """How names begin of what is saved of the grid of a view."""
+    return f"{GRID}{number}_"
+
+
 def grid_attributes(grid: Grid) -> dict[str, Any]:
     """What else a grid is, as JSON values."""
     return {

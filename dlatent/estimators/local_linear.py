@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.blas import pinned
@@ -21,6 +22,7 @@ from dlatent.estimators.callbacks import Callback, Listeners
 from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.estimators.fitted_views import FittedView, check_table, restored_views, view_variables
+from dlatent.estimators.grid import cells_named
 from dlatent.estimators.history import history_dataset, history_variables, restored_passes
 from dlatent.estimators.hyperparameters import LocalLinearHyperparameters
 from dlatent.estimators.inputs import Data, PathLike, Rows, TargetsLike
@@ -118,7 +120,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             for plan in plans:
                 require_room(plan, session.resources)
             views = tuple(
-                FittedView(name, source.shape, rows_of(source), source.labels.features)
+                FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid)
                 for name, source in zip(names, sources, strict=True)
             )
             found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
@@ -160,7 +162,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
 
         others = approximate if self.neighbors == "approximate" else None
         listeners = Listeners(callbacks, plan)
-        with session.over(source) as own, listeners.told():
+        with session.over(source) as own, listeners.told(), cells_named(source.labels.grid):
             shift = initial_mean(own)
             own.on_pass, own.on_progress = listeners.on_pass, listeners.on_task
             return make_graph(own.run, shift, plan, float(self.reg), others), recalls[0]
@@ -235,7 +237,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         """What the model asks of new data of a view."""
         own = self._views[view]
         name = own.name if len(self._views) > 1 else None
-        return KnownFeatures(type(self).__name__, own.shape[1], own.features, name)
+        return KnownFeatures(type(self).__name__, own.shape[1], own.features, name, grid=own.grid)
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""
@@ -337,7 +339,9 @@ class LocallyLinearEmbedding(LocalLinearModel):
     True
     """
 
-    def plan(self, X: Data, y: TargetsLike = None) -> LocalPlan:
+    def plan(
+        self, X: Data, y: TargetsLike = None, *, dim: str | None = None, weights: xr.DataArray | None = None
+    ) -> LocalPlan:
         """What the passes of `fit` will cost, from metadata alone.
 
         Returns
@@ -351,13 +355,15 @@ class LocallyLinearEmbedding(LocalLinearModel):
             For data that cannot be embedded.
         """
         self._check_hyperparameters()
-        return self._plan(open_input(X)[0])
+        return self._plan(open_input(X, dim=dim, weights=weights)[0])
 
     def fit(
         self,
         X: Data,
         y: TargetsLike = None,
         *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
         client: Where = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: PathLike | None = None,
@@ -379,13 +385,20 @@ class LocallyLinearEmbedding(LocalLinearModel):
             Where the eigenvectors are not known well, or the graph falls apart.
         """
         self._check_hyperparameters()
-        source, _ = open_input(X)
+        source, _ = open_input(X, dim=dim, weights=weights)
         table = np.arange(source.shape[0])[:, None]
         self._fit(["X"], [source], table, client, callbacks, checkpoint, resume)
         return self
 
     def fit_transform(
-        self, X: Data, y: TargetsLike = None, *, client: Where = None, callbacks: Sequence[Callback] = ()
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Array:
         """Embed, and return the embedding of the samples themselves.
 
@@ -394,7 +407,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
         ndarray of shape (n_samples, n_components)
             `embedding_`.
         """
-        return self.fit(X, y, client=client, callbacks=callbacks).embedding_
+        return self.fit(X, y, dim=dim, weights=weights, client=client, callbacks=callbacks).embedding_
 
     @property
     def feature_names_in_(self) -> npt.NDArray[Any]:

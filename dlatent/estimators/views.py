@@ -18,7 +18,7 @@ from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.facts import Facts, component_facts, total_variance
-from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, restored_grid
+from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, of_view, restored_grid
 from dlatent.estimators.inputs import Names, Pairing, PathLike, TargetsLike, Views
 from dlatent.estimators.joint_views import pairing
 from dlatent.estimators.targets import EncodedTargets
@@ -32,7 +32,6 @@ from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.views import Arrangement
 from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint
-from dlatent.stores.schema import GRID
 
 
 class CorrespondenceModel(ViewResults):
@@ -103,7 +102,7 @@ class CorrespondenceModel(ViewResults):
         found = super()._variables(whole=whole) | {"feature_view": np.repeat(np.array(names), sizes)}
         grids = [self._view_labels[name].grid for name in names] if whole else []
         for number, grid in enumerate(grids):
-            found |= grid_variables(grid, _of_view(number)) if grid else {}
+            found |= grid_variables(grid, of_view(number)) if grid else {}
         own = [self._view_labels[name].features for name in names]
         if any(labels is not None for labels in own):
             texts = [np.arange(n) if x is None else x for x, n in zip(own, sizes, strict=True)]
@@ -138,7 +137,7 @@ class CorrespondenceModel(ViewResults):
         )
         for number, (name, (at, dims, kind, saved)) in enumerate(zip(self.view_names_, own, strict=True)):
             features = values["feature"][at].astype(kind) if kind else None
-            grid = restored_grid(values, saved, _of_view(number)) if saved else None
+            grid = restored_grid(values, saved, of_view(number)) if saved else None
             self._view_labels[name] = AxisLabels((dims[0], dims[1]), None, features, grid=grid)
 
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
@@ -240,11 +239,6 @@ def joint_source(source: DataSource) -> JointSource:
     """The data of a fit, which are joint samples."""
     assert isinstance(source, JointSource)
     return source
-
-
-def _of_view(number: int) -> str:
-    """How names begin of what is saved of the grid of a view."""
-    return f"{GRID}{number}_"
 
 
 def kind_of(labels: AxisLabels) -> str:

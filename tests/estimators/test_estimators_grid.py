@@ -17,6 +17,7 @@ from dlatent import (
     CorrespondencePPCA,
     FactorAnalysis,
     KernelPPCA,
+    LocallyLinearEmbedding,
     PPCAMixture,
     RelationalPPCA,
     SupervisedPPCA,
@@ -87,6 +88,33 @@ def test_a_fit_is_that_of_the_stacked_matrix(name):
     xr.testing.assert_identical(
         found["month"].drop_vars(["time", "depth"], errors="ignore"), X["month"].drop_vars(["time", "depth"])
     )
+
+
+@pytest.mark.parametrize("kind", ["as it is", "time last", "a dataset"])
+def test_an_embedding_is_that_of_the_stacked_matrix(kind, tmp_path):
+    own = LocallyLinearEmbedding(n_neighbors=8).fit(INPUTS[kind], dim="time")
+    rows = MATRIX if kind != "time last" else INPUTS[kind].transpose("time", ...).values.reshape(T, -1)[:, SEA.ravel()]
+    plain = LocallyLinearEmbedding(n_neighbors=8).fit(rows)
+    np.testing.assert_array_equal(own.embedding_, plain.embedding_)
+    found, new = own.transform(X[:5].transpose("lon", "time", "lat")), plain.transform(rows[:5])
+    assert found.dims == ("time", "component")
+    np.testing.assert_array_equal(found, new)
+    own.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(load(tmp_path / "m.zarr").transform(X[:5]), new)
+    with pytest.raises(DataError, match=r"'lat' is .* at position 0"):
+        own.transform(X[:5].isel(lat=slice(None, None, -1)))
+
+
+def test_the_weights_of_cells_are_those_of_their_distances():
+    own = LocallyLinearEmbedding(n_neighbors=8).fit(X, dim="time", weights=WEIGHTS)
+    plain = LocallyLinearEmbedding(n_neighbors=8).fit(MATRIX * ROOTS)
+    np.testing.assert_array_equal(own.embedding_, plain.embedding_)
+    np.testing.assert_array_equal(own.transform(X[:5]), plain.transform(MATRIX[:5] * ROOTS))
+    same = LocallyLinearEmbedding(n_neighbors=8).fit_transform(X, dim="time", weights=WEIGHTS)
+    np.testing.assert_array_equal(same, own.embedding_)
+    assert str(own.plan(X, dim="time")) == str(own.plan(MATRIX))
+    with pytest.raises(DataError, match=r"cell lat=-60\.0 lon=10"):
+        own.fit(X.where((X["month"] > 0) | (X["lon"] != 10) | (X["lat"] > -60)), dim="time")
 
 
 @pytest.mark.parametrize("kind", INPUTS)
