@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from sklearn.base import clone
 from sklearn.model_selection import BaseCrossValidator, KFold
-from sklearn.utils import get_tags
 
-from dlatent.arrays import DataSource, Graph, Integers
-from dlatent.engine.connect import Where, connect
-from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
+from dlatent.estimators.comparisons import (
+    by_cells,
+    by_criterion,
+    by_folds,
+    by_spectrum,
+    has_spectrum,
+    hides_cells,
+    opened,
+)
 from dlatent.estimators.docstrings import described
 from dlatent.estimators.hyperparameters import Criterion
 from dlatent.estimators.inputs import Data, GraphLike, TargetsLike
 from dlatent.estimators.joint_views import JointViews
-from dlatent.estimators.labelled import plain_rows
-from dlatent.estimators.map_rows import open_input
-from dlatent.estimators.ppca import PPCA
-from dlatent.estimators.supervised import SupervisedPPCA
-from dlatent.estimators.targets import as_array, check_dropped_rows
-from dlatent.estimators.view_results import ViewResults
-from dlatent.linear_gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
-from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
-from dlatent.passes import Pass
-from dlatent.stores.graph import open_graph
-from dlatent.stores.held_out import hide_cells, take_rows
+from dlatent.linear_gaussian.held_out import Hiding
 
-Line: TypeAlias = dict[str, Any]
-"""What is known of one number of components."""
 SCORES = {
     "held_out": "held_out_log_likelihood",
     "cross_validation": "cross_validated_log_likelihood",
@@ -45,8 +37,6 @@ SCORES = {
     "parallel": "eigenvalue",
 }
 """The variable that each criterion compares."""
-SMALLEST_FLOOR = 1e-15
-"""Of the noise where all eigenvalues are wanted."""
 
 
 @described
@@ -131,19 +121,19 @@ def select_n_components(
         raise DataError("there are no numbers of components to choose from")
     if criterion not in get_args(Criterion):
         raise DataError(f"criterion is {criterion!r}; expected one of {', '.join(map(repr, get_args(Criterion)))}")
-    given = _opened(model, X, y, graph, dim, client)
+    given = opened(model, X, y, graph, dim, client)
     if criterion == "auto":
-        criterion = "held_out" if _hides_cells(given) else "cross_validation"
+        criterion = "held_out" if hides_cells(given) else "cross_validation"
     match criterion:
         case "held_out":
-            lines = _by_cells(given, numbers, Hiding(float(held_out), int(random_state)))
+            lines = by_cells(given, numbers, Hiding(float(held_out), int(random_state)))
         case "cross_validation":
             folds = KFold(int(cv), shuffle=True, random_state=random_state) if isinstance(cv, Integral) else cv
-            lines = _by_folds(given, numbers, folds)
-        case _ if _has_spectrum(model):
-            lines = _by_spectrum(given, numbers, criterion, int(random_state))
+            lines = by_folds(given, numbers, folds)
+        case _ if has_spectrum(model):
+            lines = by_spectrum(given, numbers, criterion, int(random_state))
         case _:
-            lines = _by_criterion(given, numbers, criterion)
+            lines = by_criterion(given, numbers, criterion)
     found = xr.Dataset(
         {name: _variable([line[name] for line in lines]) for name in lines[0]},
         coords={"n_components": numbers},
@@ -167,162 +157,3 @@ def _best(found: xr.Dataset) -> int:
     if np.isnan(scores).all():
         raise DataError("every number of components leaves no noise, so that likelihoods have no bound; ask for fewer")
     return int(numbers[np.nanargmin(scores) if found.attrs["criterion"] == "bic" else np.nanargmax(scores)])
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The model and the data that it is fitted to, of which all is open."""
-
-    model: Any
-    data: DataSource | JointViews
-    targets: npt.NDArray[Any] | None
-    graph: Graph | None
-    client: Where
-
-    def taken(self, rows: Integers) -> Trial:
-        """Some of the samples."""
-        cut = self.data[rows] if isinstance(self.data, JointViews) else take_rows(self.data, rows)
-        targets = None if self.targets is None else self.targets[rows]
-        return replace(self, data=cut, targets=targets, graph=None if self.graph is None else self.graph[rows])
-
-    def fitted(self, k: int, **hyperparameters: Any) -> Any:
-        """The model with so many components, fitted to the data."""
-        model = clone(self.model).set_params(n_components=k, **hyperparameters)
-        graph = {} if self.graph is None else {"graph": self.graph}
-        return model.fit(self.data, self.targets, client=self.client, **graph)
-
-
-def _opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client: Where) -> Trial:
-    """All that is given, where samples can be cut out of it."""
-    if not hasattr(model, "score_samples"):
-        raise DataError(
-            f"{type(model).__name__} has no likelihood to compare numbers by; compare what its coordinates are for, as "
-            "the score of a classifier behind it (GridSearchCV)"
-        )
-    if isinstance(model, ViewResults) != isinstance(X, JointViews):
-        raise DataError(
-            "models of several views take JointViews(views, correspondence=…), whose samples are cut together, and "
-            "other models one table of samples"
-        )
-    if isinstance(X, JointViews):
-        return Trial(model, X, None if y is None else as_array(y), None, client)
-    source, _ = open_input(X, dim=dim)
-    samples, labels = source.shape[0], source.labels
-    if graph is not None:
-        graph = open_graph(graph, samples=samples, ids=labels.samples, origin=labels.origin)
-    if y is not None:
-        y = as_array(plain_rows(y, labels))
-        check_dropped_rows(y, samples, labels)
-        if len(y) != samples:
-            raise DataError(f"y has {len(y)} rows; the data have {samples} samples")
-    return Trial(model, source, y, graph, client)
-
-
-def _hides_cells(given: Trial) -> bool:
-    """Whether cells can be held out of the data: the model has missing entries, and those not stored are missing."""
-    missing, data = getattr(given.model, "missing", None), given.data
-    return missing is not None and isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
-
-
-def _by_cells(given: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
-    """Fits to the visible cells, and their scores on the others."""
-    if not hasattr(given.model, "missing"):
-        raise DataError(f"{type(given.model).__name__} has no missing entries; take criterion='cross_validation'")
-    if not _hides_cells(given):
-        raise DataError(
-            "cells of sparse data can be held out where their stored entries are the observed ones: say "
-            "missing='unstored', or take criterion='cross_validation'"
-        )
-    assert isinstance(given.data, DataSource)
-    missing = "unstored" if given.data.sparse else "nan"
-    visible = replace(given, data=hide_cells(given.data, hiding))
-    lines = []
-    for k in numbers:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
-            fitted = visible.fitted(k, missing=missing, solver="auto")
-        targets = fitted._encode_new(given.data, given.targets) if isinstance(fitted, SupervisedPPCA) else None
-        request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
-        with connect(given.data, targets=targets, client=given.client, cache_bytes=0) as session:
-            found = session.run(Pass(block_held_out, request, name="held out"))
-        if not found.cells:
-            raise DataError("no cell was held out; hold out a larger part")
-        score, error = found.log_likelihood / found.cells, float(np.sqrt(found.squared_error / found.cells))
-        lines.append({"held_out_log_likelihood": score, "held_out_rmse": error, **_course(fitted)})
-    return lines
-
-
-def _course(fitted: Any) -> Line:
-    """How a fit to all samples went."""
-    return {
-        "log_likelihood": fitted.log_likelihood_,
-        "passes": fitted.n_passes_,
-        "converged": fitted.converged_,
-    }
-
-
-def _by_folds(given: Trial, numbers: list[int], folds: BaseCrossValidator) -> list[Line]:
-    """Fits to all folds of the samples but one, and their scores on that one."""
-    if get_tags(given.model).input_tags.pairwise:
-        raise DataError("rows of a precomputed kernel have no likelihood; name the kernel")
-    samples = np.arange(given.data.shape[0])
-    lines = [dict[str, list[Any]](fold_log_likelihood=[], passes=[], converged=[]) for _ in numbers]
-    for chosen, others in folds.split(samples, given.targets):
-        inside, outside = (given.taken(np.sort(rows)) for rows in (chosen, others))
-        for k, line in zip(numbers, lines, strict=True):
-            fitted = inside.fitted(k)
-            line["fold_log_likelihood"].append(fitted.score(outside.data, outside.targets, client=given.client))
-            line["passes"].append(fitted.n_passes_)
-            line["converged"].append(fitted.converged_)
-    return [
-        {
-            "cross_validated_log_likelihood": float(np.mean(line["fold_log_likelihood"])),
-            "fold_log_likelihood": line["fold_log_likelihood"],
-            "passes": sum(line["passes"]),
-            "converged": all(line["converged"]),
-        }
-        for line in lines
-    ]
-
-
-def _by_criterion(given: Trial, numbers: list[int], criterion: str) -> list[Line]:
-    """The criterion of a fit with each number."""
-    if criterion != "bic" or not hasattr(given.model, "bic"):
-        of = "PPCA of complete data" if criterion != "bic" else "PPCA, FactorAnalysis and PPCAMixture"
-        raise DataError(
-            f"criterion={criterion!r} is for {of}; take 'auto', which goes by what the fits of a "
-            f"{type(given.model).__name__} did not see"
-        )
-    fits = (given.fitted(k) for k in numbers)
-    return [{"bic": fitted.bic(given.data, client=given.client), **_course(fitted)} for fitted in fits]
-
-
-def _has_spectrum(model: Any) -> bool:
-    """Whether the eigenvalues of the covariance are all that the maximum depends on."""
-    return isinstance(model, PPCA) and model._shared and model.missing == "raise"
-
-
-def _by_spectrum(given: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:
-    """What the eigenvalues of the covariance say, from the fit with the largest number, or with all."""
-    assert isinstance(given.data, DataSource)
-    samples, features = given.data.shape
-    if samples <= features and criterion != "parallel":
-        raise DataError(
-            f"criterion={criterion!r} is for more samples than features, and the {given.data.description} has "
-            f"{samples} × {features}; take criterion='held_out' or 'cross_validation'"
-        )
-    with warnings.catch_warnings():
-        for kind in (NoiseFloorWarning, PrecisionWarning, DataWarning):  # of all components some may be none
-            warnings.simplefilter("ignore", kind)
-        most = features if criterion == "evidence" else max(numbers)
-        fitted = given.fitted(most, solver="auto", noise_floor=SMALLEST_FLOOR)
-    # The other eigenvalues count by their sum.
-    values = np.append(fitted.explained_variance_, np.full(features - most, fitted.noise_variance_))
-    at = np.array(numbers) - 1
-    if criterion == "parallel":
-        noise = noise_eigenvalues(values, samples, most, random_state=seed)
-        above = np.logical_and.accumulate(values[:most] > noise)
-        return [{"eigenvalue": values[k], "noise_eigenvalue": noise[k], "above_noise": above[k]} for k in at]
-    scores = bic(values, samples) if criterion == "bic" else log_evidence(values, samples)
-    scores[~leaving_noise(values, given.model.noise_floor * values.mean())] = np.nan
-    return [{SCORES[criterion]: score} for score in scores[at]]

@@ -216,3 +216,9 @@ def test_the_command_takes_every_criterion(tmp_path: Any, capsys: pytest.Capture
     assert [line["cross_validated_log_likelihood"] for line in found["candidates"]] == (
         expected["cross_validated_log_likelihood"].values.tolist()
     )
+    sp.save_npz(tmp_path / "ring.npz", RING)
+    np.save(tmp_path / "y.npy", np.arange(240) % 2)
+    given = ["--graph", str(tmp_path / "ring.npz"), "--labels", str(tmp_path / "y.npy"), "--folds", "2"]
+    assert main(["choose", "relational-supervised", place, "-k", "1,2", *given, "--json"]) == 0
+    expected = select_n_components(RelationalSupervisedPPCA(), place, [1, 2], np.arange(240) % 2, graph=RING, cv=2)
+    assert json.loads(capsys.readouterr().out)["best"] == expected.attrs["best"]
