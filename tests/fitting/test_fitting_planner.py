@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dlatent import PPCA, PlanError, SupervisedPPCA
+from dlatent import PPCA, PlanError, RelationalPPCA, SupervisedPPCA
 from dlatent.fitting.costs import EXPECTED_PASSES, EXPECTED_ROW_PASSES, WORKER_BASE, subspace_bound
 from dlatent.fitting.plan import Problem, size
 from dlatent.fitting.planner import make_plan
@@ -219,6 +219,21 @@ def test_a_fit_does_what_its_plan_says(solver):
         assert (tasks <= 3 * plan.tasks_per_pass).all()
         assert passes["pass_bytes_read"].values[real].sum() <= plan.bytes_total * 1.01
         assert passes["pass_blocks"].values[real].tolist() == [plan.problem.blocks] * int(real.sum())
+
+
+@pytest.mark.parametrize("column_blocks", [1, 3])
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monkeypatch):
+    monkeypatch.setattr("dlatent.fitting.routes.krylov.column_block_count", lambda *_: (column_blocks, 0))
+    if not cached:
+        monkeypatch.setattr("dlatent.fitting.routes.krylov.cache_room", lambda *_: 0)
+    data, graph = da.from_array(documents(120, 60).features.toarray(), chunks=(20, 60)), sp.eye_array(120, k=1)
+    model = RelationalPPCA(3, solver="krylov")
+    plan, found = model.plan(data, graph=graph + graph.T), model.fit(data, graph=graph + graph.T).history_
+    names, read = found["pass_name"].values, found["pass_bytes_read"].values
+    assert (names == "energy").sum() == column_blocks
+    more = 0 if cached else 2 * ((names == "products").sum() - plan.passes) * plan.bytes_per_pass
+    np.testing.assert_allclose(read[names != "initial mean"].sum(), plan.bytes_total + more, rtol=0.06)  # and the edges
 
 
 def test_the_plan_of_a_fit_is_kept():

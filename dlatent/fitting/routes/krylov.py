@@ -27,6 +27,7 @@ from dlatent.fitting.costs import (
     placed,
     shares_driver,
     space_memory,
+    stays,
     subspace_bound,
     worker_memory,
 )
@@ -58,7 +59,7 @@ class KrylovRoute(Route):
         parameters = 16 * problem.features * columns
         moved = statistic + parameters // 2
         held = worker_memory(problem, machine, statistic, parameters, columns)
-        exchanged, at_once, column_blocks, summing = columns + problem.targets + 1, 0, 0, 0
+        exchanged, at_once, column_blocks, summing, reads = columns + problem.targets + 1, 0, 0, 0, 0
         if problem.graph_entries is not None:
             held += graph_memory(problem, machine)
             room = exchange_room(machine, held)
@@ -75,11 +76,22 @@ class KrylovRoute(Route):
         if problem.graph_entries is not None:
             seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, HOPS)
             seconds += column_blocks * pass_seconds(problem, machine, flops, rate, decode=True)
-            seconds += (EXPECTED_PASSES * (2 * -(-exchanged // at_once) - 1)) * problem.nbytes / DECODE_RATE
+            # Rows are read once to be exchanged, and once to be multiplied by what came.
+            products = EXPECTED_PASSES * 2 * -(-exchanged // at_once)
+            seconds += (products - EXPECTED_PASSES) * problem.nbytes / DECODE_RATE
+            kept_all = stays(problem, machine, cache)
+            reads = (1 if kept_all else products) + (2 * column_blocks if column_blocks > 1 or not kept_all else 0)
         passes = problem.em_passes or EXPECTED_PASSES
         cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine, moved)
         met = 8 * problem.travelling * min(fresh, problem.features) * HOPS
-        return replace(cost, columns_at_once=at_once, column_blocks=column_blocks, max_rank=rank, neighbour_bytes=met)
+        return replace(
+            cost,
+            columns_at_once=at_once,
+            column_blocks=column_blocks,
+            max_rank=rank,
+            neighbour_bytes=met,
+            reads=reads,
+        )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum in a subspace; with textbook EM plain EM with one pass an iteration."""
