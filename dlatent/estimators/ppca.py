@@ -7,17 +7,9 @@ from typing import Any
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError
 from dlatent.estimators.base import Given
-from dlatent.estimators.heads import (
-    Criteria,
-    Draws,
-    FitsPartly,
-    FitsWeighted,
-    Imputes,
-    Reconstructs,
-    ScoresWeighted,
-    Transforms,
-)
+from dlatent.estimators.heads import Criteria, Draws, Imputes, Reconstructs, Transforms
 from dlatent.estimators.hyperparameters import PPCAHyperparameters
+from dlatent.estimators.moment_heads import FitsPartly, FitsWeighted, ScoresWeighted
 from dlatent.linear_gaussian.specification import Specification
 
 
