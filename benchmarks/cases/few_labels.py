@@ -116,21 +116,30 @@ def supervised(**options: Any) -> Method:
 
 
 def evidence(unit: bool) -> Method:
-    """Bayesian ridge regression of each indicator on the scores, prior and noise by evidence; the nearest corner."""
+    """Ridge regression of all indicators on the scores, one prior and one noise variance for all, both by evidence."""
 
     def probabilities(given: Setting) -> Array:
-        from sklearn.linear_model import BayesianRidge
-
-        space, means, variances = unit_length(given.scores) if unit else given.scores, [], []
-        for column in given.targets.T:
-            model = BayesianRidge(max_iter=1000).fit(space[given.labelled], column[given.labelled])
-            mean, deviation = model.predict(space, return_std=True)
-            means.append(mean)
-            variances.append(deviation**2)
-        found = np.stack(means, axis=1)
-        return softmax(found / np.mean(variances, axis=0)[:, None]) if given.classes else found
+        space = unit_length(given.scores) if unit else given.scores
+        known, targets = space[given.labelled], given.targets[given.labelled]
+        moved, centred, count = known - known.mean(axis=0), targets - targets.mean(axis=0), centred_size(targets)
+        left, values, axes = np.linalg.svd(moved, full_matrices=False)
+        along, best = left.T @ centred, (-np.inf, 0.0, 0.0)
+        for ratio in np.logspace(-8, 8, 129) / np.mean(values**2):
+            kept = 1.0 + ratio * values**2
+            noise = float((centred**2).sum() - ((1.0 - 1.0 / kept) @ along**2).sum()) / count
+            value = -count * np.log(max(noise, 1e-12)) - count / (len(known) - 1) * np.log(kept).sum()
+            best = max(best, (value, float(ratio), noise))
+        _, ratio, noise = best
+        shrunk = axes.T @ ((ratio * values / (1.0 + ratio * values**2))[:, None] * along)
+        found = np.asarray(targets.mean(axis=0) + (space - known.mean(axis=0)) @ shrunk)
+        return softmax(found / max(noise, 1e-12)) if given.classes else found
 
     return probabilities
+
+
+def centred_size(targets: Array) -> int:
+    """Free numbers of targets about their mean: indicators of classes, whose sum is 1, have a column less."""
+    return (len(targets) - 1) * (targets.shape[1] - int(np.allclose(targets.sum(axis=1), 1.0)))
 
 
 def softmax(values: Array) -> Array:
@@ -197,7 +206,8 @@ def least_squares(given: Setting) -> Array:
 
 
 METHODS: dict[str, Method] = {
-    TODAY: supervised(),
+    TODAY: supervised(head="likelihood"),
+    "head auto": supervised(),
     "prior": evidence(unit=False),
     "prior, u": evidence(unit=True),
     "logistic, u": logistic("u"),

@@ -51,6 +51,7 @@ from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
 from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
+from dlatent.linear_gaussian.head import Head
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
 from dlatent.linear_gaussian.moments import Moments, block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
@@ -95,13 +96,14 @@ class Given:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything that a fit leaves: the outcome, what the passes cost, the labels of the axes, and the plan (None of a
-    model that was loaded)."""
+    """Everything that a fit leaves: the outcome, what the passes cost, the labels of the axes, the plan (None of a
+    model that was loaded), and what predicts targets, where that is not the outcome."""
 
     outcome: Outcome
     passes: tuple[PassRecord, ...]
     labels: AxisLabels
     plan: Plan | None = None
+    head: Head | None = None
 
 
 class LatentVariableModel(LatentVariableHyperparameters, Estimator):
@@ -216,8 +218,14 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             computed=source.blocks[0].collection is not None,
             weighted=source.weights is not None,
             adding=given.adding,
+            passes_after=self._passes_after,
         )
         return replace(found, **self._more_of_problem(given, specification))
+
+    @property
+    def _passes_after(self) -> int:
+        """How many passes a fit makes when the outcome is known."""
+        return 0
 
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
         """What else the planner must know: of views that samples lack, of a kernel, of a mixture."""
@@ -314,13 +322,18 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 shift = self._initial_mean(session, observed=route.observed) if earlier is None else earlier.shift
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
-        require_sound(outcome)
+                require_sound(outcome)
+                head = self._estimated_head(session, outcome, given)
         outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, given.targets)))
-        self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan), task, given)
+        self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan, head), task, given)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
         return self
+
+    def _estimated_head(self, session: Session, outcome: Outcome, given: Given) -> Head | None:
+        """What predicts targets, where the model has some and the outcome does not do it."""
+        return None
 
     def _count(self, source: DataSource) -> Callable[[Block], int]:
         """Counts the rows of zeros in a block."""

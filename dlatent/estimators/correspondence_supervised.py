@@ -13,6 +13,7 @@ import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels
 from dlatent.engine.connect import Where
+from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.available import available_if
 from dlatent.estimators.base import Given
@@ -22,17 +23,18 @@ from dlatent.estimators.hyperparameters import ViewSupervisedHyperparameters
 from dlatent.estimators.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.target_heads import TargetModel, may_have_classes
-from dlatent.estimators.targets import TargetEncoding
 from dlatent.estimators.view_results import JointSamples, only_view
 from dlatent.estimators.views import CorrespondenceModel
+from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.expectation import posterior_scores
+from dlatent.linear_gaussian.head import Head, JointRowsRequest, LabelledRows, block_labelled_joint
 from dlatent.linear_gaussian.joint import PartsFunction
-from dlatent.linear_gaussian.likelihood import predict_view
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Parts
+from dlatent.passes import Pass
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.memory import open_function
 
@@ -45,18 +47,17 @@ def joint_outputs(
     pattern: tuple[int, ...],
     parameters: Parameters,
     specification: Specification,
-    encoding: TargetEncoding,
+    head: Head,
 ) -> Array:
     """Mean of the outputs (n, L) given the views of a pattern."""
-    z, about = posterior_scores(parts, pattern, parameters, specification)
-    return encoding.decode(predict_view(z, about, len(specification.views) - 1, parameters, specification).mean)
+    return head.outputs(posterior_scores(parts, pattern, parameters, specification)[0])
 
 
 def view_outputs(
-    x: Any, y: Array | None, view: int, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+    x: Any, y: Array | None, view: int, parameters: Parameters, specification: Specification, head: Head
 ) -> Array:
     """Mean of the outputs (n, L) given rows of one view."""
-    return joint_outputs((x,), (view,), parameters, specification, encoding)
+    return joint_outputs((x,), (view,), parameters, specification, head)
 
 
 def joint_classes(
@@ -64,7 +65,7 @@ def joint_classes(
     pattern: tuple[int, ...],
     parameters: Parameters,
     specification: Specification,
-    rule: ClassRule,
+    rule: ClassRule | Head,
     form: Callable[[Array], Array],
 ) -> Array:
     """What is made of the log-probabilities (n, C) of the classes given the views of a pattern."""
@@ -78,7 +79,7 @@ def view_classes(
     view: int,
     parameters: Parameters,
     specification: Specification,
-    rule: ClassRule,
+    rule: ClassRule | Head,
     form: Callable[[Array], Array],
 ) -> Array:
     """What is made of the log-probabilities (n, C) of the classes given rows of one view."""
@@ -122,6 +123,13 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         encoded = self._encoded(y, labelled, count, labels)
         found = _with_targets(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, own)
         return self._given(found, replace(encoded, rows=None))
+
+    def _labelled_pass(
+        self, session: Session, outcome: Outcome, given: Given, part: float
+    ) -> Pass[Any, LabelledRows | None]:
+        arrangement = self._arrangement(given.source)
+        request = JointRowsRequest(outcome.parameters, outcome.specification, arrangement, part)
+        return Pass(block_labelled_joint, request)
 
     def plan(
         self,
@@ -325,7 +333,7 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
             rule = self._class_rule()
             of_view, joint = (partial(function, rule=rule, form=form) for function in (view_classes, joint_classes))
         else:
-            of_view, joint = (partial(each, encoding=self._encoding) for each in (view_outputs, joint_outputs))
+            of_view, joint = (partial(each, head=self._output_head()) for each in (view_outputs, joint_outputs))
             name = "outputs"
         names = self._encoding.names
         if not isinstance(given, JointSamples):
@@ -359,7 +367,7 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
     def decision_function(
         self, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
     ) -> Rows:
-        """For class labels what decides between them; else E[y|x] = μ_y + W_y E[z|x] given the views x of a sample.
+        """For class labels what decides between them; else E[y|x] = b + A E[z|x] given the views x of a sample.
 
         Returns
         -------
@@ -378,9 +386,9 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         return_variance: bool = False,
         client: Where = None,
     ) -> Rows | tuple[Rows, Rows]:
-        r"""Predict the targets from the views x that a sample has.
+        r"""Predict the targets from the views x that a sample has; A, b and S as in SupervisedPPCA.predict.
 
-        .. math:: y \mid x \sim N\left(\mu_y + W_y E[z \mid x],\; W_y M^{-1} W_y^\top + \sigma_y^2 V V^\top\right)
+        .. math:: y \mid x \sim N\left(b + A E[z \mid x],\; A M^{-1} A^\top + S\right)
 
         Returns
         -------

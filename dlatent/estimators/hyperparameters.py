@@ -28,6 +28,7 @@ EigenSolver = Literal["auto", "direct", "iterative"]
 Rule = Literal["mle", "bic"]
 KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
 TargetType = Literal["auto", "class", "multilabel", "regression"]
+Head = Literal["auto", "likelihood"]
 Missing = Literal["raise", "nan", "unstored"]
 ZeroRows = Literal["keep", "raise"]
 Rotation = Literal["varimax", "quartimax", "promax", "oblimin"]
@@ -229,10 +230,14 @@ class TargetHyperparameters(Checked):
         What the targets are: labels of any dtype (one-of-C inside), a matrix of 0 and 1, or numbers; "auto" looks.
     target_noise_floor : float, default 1e-3
         Smallest noise variance of the targets, as a part of their mean variance.
+    head : {"auto", "likelihood"}, default "auto"
+        What predicts targets from E[z|x]: "auto" is estimated after the fit from the samples with targets, with a prior
+        whose variance the evidence chooses; "likelihood" is what the model of the fit says.
     """
 
     target_type: TargetType = choice("what the labels are", TargetType, default="auto")
     target_noise_floor: float = parameter("as --noise-floor, of the labels", PART, default=1e-3, short="PART")
+    head: Head = choice("what predicts: with priors by evidence (auto), or the likelihood", Head, default="auto")
 
 
 @hyperparameters

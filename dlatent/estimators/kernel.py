@@ -197,6 +197,10 @@ class KernelModel(KernelHyperparameters, LinearModel):
         inner = super()._rows(function)
         return KernelRows(self._map, inner)
 
+    def _rows_at(self, outcome: Outcome, function: Any) -> Callable[..., Array]:
+        assert outcome.features is not None
+        return KernelRows(outcome.features, super()._rows_at(outcome, function))
+
     def _likelihood_function(self) -> Any:
         self._require_fitted()
         if self.kernel == "precomputed":

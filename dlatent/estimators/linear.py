@@ -96,6 +96,10 @@ class LinearModel(RowModel):
         self._require_fitted()
         return partial(function, parameters=self._parameters, specification=self._specification)
 
+    def _rows_at(self, outcome: Outcome, function: Any) -> Any:
+        """A function of rows at the parameters of an outcome that the model has not taken yet."""
+        return partial(function, parameters=outcome.parameters, specification=outcome.specification)
+
     def _scores(self, X: Data, targets: Array | None, **options: Any) -> Rows | str:
         """Posterior means of the rows, with encoded targets (N, L') where there are any."""
         function, names = self._rows(self._functions.scores), self.component_names_

@@ -275,7 +275,7 @@ class RelationalSupervisedPPCA(
         ndarray of shape (n_targets,)
             In squared units of the targets.
         """
-        return super().predictive_variance() / self._alone()
+        return super().predictive_variance()
 
     def posterior(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables of samples without edges.

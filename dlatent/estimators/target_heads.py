@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, cast
 
@@ -14,6 +15,9 @@ from sklearn.utils import ClassifierTags
 from dlatent.arrays import Array, AxisLabels, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
+from dlatent.engine.machine import cache_share
+from dlatent.engine.session import Session
+from dlatent.engine.shelf import Shelf
 from dlatent.estimators.available import available_if
 from dlatent.estimators.base import Fitted, Given, LatentVariableModel
 from dlatent.estimators.callbacks import Callback
@@ -26,14 +30,27 @@ from dlatent.estimators.labelled import count_samples, plain_rows
 from dlatent.estimators.linear import LinearModel
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
+from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.complete import ModelFunction
 from dlatent.linear_gaussian.expectation import pattern_projection
+from dlatent.linear_gaussian.head import (
+    MOST_NUMBERS,
+    Head,
+    LabelledRows,
+    RowsRequest,
+    block_labelled,
+    class_head,
+    feature_metric,
+    joined,
+    output_head,
+)
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.passes import Pass
 
 
 def output_rows(
@@ -42,11 +59,10 @@ def output_rows(
     parameters: Parameters,
     specification: Specification,
     scores: ModelFunction,
-    encoding: TargetEncoding,
+    head: Head,
 ) -> Array:
     """Mean of the outputs (n, L) given the features."""
-    own, z = specification.slices[1], scores(x, None, parameters, specification)
-    return encoding.decode(z @ parameters.loadings[own].T + parameters.mean[own])
+    return head.outputs(scores(x, None, parameters, specification))
 
 
 def class_rows(
@@ -55,20 +71,24 @@ def class_rows(
     parameters: Parameters,
     specification: Specification,
     posterior_rows: Any,
-    rule: ClassRule,
+    rule: ClassRule | Head,
     form: Callable[[Array], Array],
 ) -> Array:
     """What is made of the log-probabilities (n, C) of the classes given the features."""
-    return form(posterior_rows(x, parameters, specification, rule.log_probabilities, len(rule.log_shares)))
+    return form(posterior_rows(x, parameters, specification, rule.log_probabilities, rule.width))
 
 
 def variance_rows(
-    x: Features, y: Array | None, parameters: Parameters, specification: Specification, encoding: TargetEncoding
+    x: Features, y: Array | None, parameters: Parameters, specification: Specification, head: Head
 ) -> Array:
     """Variance of the outputs (n, L) given the observed features."""
-    loadings = encoding.rotation @ parameters.loadings[specification.slices[1]]
-    noise = parameters.noise_variance[1] * (encoding.rotation**2).sum(axis=1)
-    return np.asarray(incomplete.linear_variances(x, None, parameters, specification, loadings) + noise)
+    found = incomplete.linear_variances(x, None, parameters, specification, head.coefficients.T)
+    return np.asarray(found + head.noise)
+
+
+def row_covariances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Cov[z | observed features] of each row, (n, K²)."""
+    return incomplete.covariances(x, None, parameters, specification)
 
 
 def may_have_classes(model: Any) -> bool:
@@ -95,6 +115,7 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 
     classes_: npt.NDArray[Any]
     _encoding: TargetEncoding
+    _head: Head | None
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn's tools that there must be targets, and whether they are classes, as far as is known."""
@@ -116,12 +137,49 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
         self._require_fitted()
         return self._encoding.kind == "class"
 
-    def _class_rule(self) -> ClassRule:
+    def _class_rule(self) -> ClassRule | Head:
         """How classes are told apart."""
         self._require_fitted()
+        if self._head is not None:
+            return self._head
         own, p, encoding = self._specification.slices[-1], self._parameters, self._encoding
         noise, precision = float(p.noise_variance[-1]), self._own_precision
         return ClassRule.of(encoding.table(), encoding.centre, p.loadings[own], p.mean[own], noise, precision)
+
+    def _output_head(self) -> Head:
+        """What predicts the means of outputs, those of classes as indicators."""
+        self._require_fitted()
+        if self._head is not None and not self._classifies:
+            return self._head
+        own, encoding = self._specification.slices[-1], self._encoding
+        loadings, rotation = self._parameters.loadings[own], encoding.rotation
+        noise = float(self._parameters.noise_variance[-1]) * (rotation**2).sum(axis=1) / self._own_precision
+        return Head.of_view(rotation @ loadings, self.target_mean_, noise)
+
+    @property
+    def _passes_after(self) -> int:
+        return int(self.head == "auto")
+
+    def _estimated_head(self, session: Session, outcome: Outcome, given: Given) -> Head | None:
+        assert given.targets is not None
+        encoding = given.targets.encoding
+        if self.head == "likelihood":
+            return None
+        numbers = outcome.view_samples[-1] * (outcome.specification.n_components + len(encoding.names))
+        made = self._labelled_pass(session, outcome, given, MOST_NUMBERS / numbers)
+        rows = session.run(replace(made, combine=joined, recorded=False, name="labelled rows"))
+        assert rows is not None
+        metric = feature_metric(outcome.parameters, outcome.specification)
+        if encoding.kind == "class":
+            return class_head(rows, encoding.table(), encoding.centre, metric)
+        alone = rows._replace(covariance=rows.covariance / self._own_precision)
+        return output_head(alone, encoding.decode(rows.targets), metric)
+
+    def _labelled_pass(
+        self, session: Session, outcome: Outcome, given: Given, part: float
+    ) -> Pass[Any, LabelledRows | None]:
+        """The pass that finds what is known of z in a part of the samples with targets."""
+        raise NotImplementedError
 
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         return (*super()._floor_parts(specification)[:-1], float(self.target_noise_floor))
@@ -135,6 +193,7 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         super()._keep(fitted, task, given)
         assert given.targets is not None
+        self._head = fitted.head
         self._publish_targets(given.targets.encoding)
 
     def _publish_targets(self, encoding: TargetEncoding) -> None:
@@ -155,15 +214,29 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
     def _variables(self, *, whole: bool) -> dict[str, Any]:
         own, encoding = self._specification.slices[-1], self._encoding
         names = np.asarray(encoding.names)
-        return super()._variables(whole=whole) | {
-            "target_loadings": self.target_components_.T,
-            "target_mean": self.target_mean_,
-            "target_centre": encoding.centre,
-            "target_rotation": encoding.rotation,
-            "rank_loadings": self._parameters.loadings[own],
-            "rank_mean": self._parameters.mean[own],
-            "target": names.astype(str) if names.dtype == object else names,
-        }
+        return (
+            super()._variables(whole=whole)
+            | {
+                "target_loadings": self.target_components_.T,
+                "target_mean": self.target_mean_,
+                "target_centre": encoding.centre,
+                "target_rotation": encoding.rotation,
+                "rank_loadings": self._parameters.loadings[own],
+                "rank_mean": self._parameters.mean[own],
+                "target": names.astype(str) if names.dtype == object else names,
+            }
+            | self._head_variables()
+        )
+
+    def _head_variables(self) -> dict[str, Any]:
+        """What predicts, where that is not the likelihood."""
+        head = self._head
+        if head is None:
+            return {}
+        found = {"head_coefficients": head.coefficients, "head_offset": head.offsets}
+        if not self._classifies:
+            found["head_noise_variance"] = head.noise
+        return found if head.lengths is None else found | {"head_lengths": head.lengths}
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         return super()._attributes(whole=whole) | ({"target_kind": self._encoding.kind} if whole else {})
@@ -185,6 +258,13 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
+        self._head = None
+        if "head_coefficients" in values:
+            noise = values.get("head_noise_variance", np.zeros(0))
+            lengths = values.get("head_lengths")
+            self._head = Head(values["head_coefficients"], values["head_offset"], noise, lengths)
+        else:
+            self.head = "likelihood"  # also of models that were saved before there were others
         names, kind = values["target"], attributes["target_kind"]
         classes = names if kind == "class" else None
         self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))
@@ -216,10 +296,9 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
         return self.classes_[codes]
 
     def _output_variance(self, views: Iterable[int]) -> Array:
-        """Variance of each output given these views (L,): the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ."""
+        """Variance of each output given these views (L,)."""
         about = pattern_projection(self._parameters, self._specification, tuple(views))
-        explained = np.einsum("kl,kj,jl->l", self.target_components_, about.covariance, self.target_components_)
-        return np.asarray(explained + self.target_noise_variance_ * (self._encoding.rotation**2).sum(axis=1))
+        return self._output_head().variance(about.covariance / self._own_precision)
 
 
 class RowTargets(TargetModel, LinearModel):
@@ -242,6 +321,17 @@ class RowTargets(TargetModel, LinearModel):
         """The data of a fit and their targets."""
         given = self._given(X, dim, weights)
         return Given(given.source, self._encoded(y, labelled, given.source.shape[0], given.source.labels))
+
+    def _labelled_pass(
+        self, session: Session, outcome: Outcome, given: Given, part: float
+    ) -> Pass[Any, LabelledRows | None]:
+        scores = self._rows_at(outcome, self._functions.scores)
+        if hasattr(scores, "keeping"):
+            scores = scores.keeping(Shelf(cache_share(session.resources.worker_memory)))
+        covariance = self._rows_at(outcome, row_covariances)
+        if self._missing == "raise":
+            covariance = pattern_projection(outcome.parameters, outcome.specification, (0,)).covariance
+        return Pass(block_labelled, RowsRequest(scores, covariance, part))
 
     def _encode_new(self, X: Data, y: TargetsLike) -> Array | None:
         """Encoded targets (N, L') of new rows; None without any. Errors: NotFittedError, DataError."""
@@ -482,7 +572,7 @@ class Predicts(RowTargets):
             posterior_rows = self._functions.posterior_rows
             function = partial(class_rows, posterior_rows=posterior_rows, rule=self._class_rule(), form=form)
         else:
-            function, name = partial(output_rows, scores=self._functions.scores, encoding=self._encoding), "outputs"
+            function, name = partial(output_rows, scores=self._functions.scores, head=self._output_head()), "outputs"
         return self._mapped(X, self._rows(function), name, "target", self._encoding.names, **options)
 
     @available_if(may_have_classes)
@@ -496,13 +586,18 @@ class Predicts(RowTargets):
         resume: bool = False,
         client: Where = None,
     ) -> Rows | str:
-        r"""Probabilities of the classes by Bayes' rule.
+        r"""Probabilities of the classes.
 
-        .. math:: p(c \mid x) \propto \pi_c \, p(x \mid y = t_c)
+        .. math:: p(c \mid x) \propto \left[\pi_c \, N(u \mid m_c, V)\right]^\tau, \qquad u = R \, E[z \mid x]
+            \;\text{or}\; R \, E[z \mid x] / \lVert R \, E[z \mid x] \rVert
 
-        t_c is the code of a class, π_c its part of the labelled samples.  The density of the features beside a class is
-        the model's, so that a normal distribution with one covariance stands for each class, as in linear discriminant
-        analysis.
+        With `head="auto"` each class is normal in the space of the scores, all with one covariance V, as in linear
+        discriminant analysis, with priors of m_c and V by evidence; R is the identity or the metric of the features.
+        The space, and τ ≤ 1, are those in which labelled samples that are left out are most probable.  π_c is the part
+        that a class has of the labelled samples.
+
+        With `head="likelihood"` it is Bayes' rule with the densities of the model, p(c | x) ∝ π_c p(x | y = t_c) with
+        t_c the code of a class.
 
         Returns
         -------
@@ -520,7 +615,7 @@ class Predicts(RowTargets):
         return self._target_rows(X, np.exp, "probabilities", **options)
 
     def decision_function(self, X: Data, *, client: Where = None) -> Rows:
-        """For class labels what decides between them; else the mean of the targets, E[y|x] = μ_y + W_y E[z|x].
+        """For class labels what decides between them; else the mean of the targets, E[y|x] = b + A E[z|x].
 
         Returns
         -------
@@ -538,7 +633,11 @@ class Predicts(RowTargets):
     def predict(self, X: Data, *, return_variance: bool = False, client: Where = None) -> Rows | tuple[Rows, Rows]:
         r"""Predict the targets from the features.
 
-        .. math:: y \mid x \sim N\left(\mu_y + W_y E[z \mid x],\; W_y M^{-1} W_y^\top + \sigma_y^2 V V^\top\right)
+        .. math:: y \mid x \sim N\left(b + A E[z \mid x],\; A M^{-1} A^\top + S\right)
+
+        With `head="auto"` each row of A has a normal prior whose variance the evidence chooses, and the diagonal S is
+        such that labelled samples that are left out vary as said.  With `head="likelihood"` A = W_y, b = μ_y and
+        S = σ_y²VVᵀ, as the model of the fit has it.
 
         Returns
         -------
@@ -559,11 +658,13 @@ class Predicts(RowTargets):
             return values
         if self._missing == "raise":
             return values, self.predictive_variance()
-        function = self._rows(partial(variance_rows, encoding=self._encoding))
+        function = self._rows(partial(variance_rows, head=self._output_head()))
         return values, cast(Rows, self._mapped(X, function, "variance", "target", self._encoding.names, client=client))
 
     def predictive_variance(self) -> Array:
-        """Variance of each target given the features: the diagonal of W_y M⁻¹W_yᵀ + σ_y²VVᵀ.
+        """Variance of each target given the features: the diagonal of A M⁻¹Aᵀ + S, see `predict`.
+
+        Of class labels it is that of the indicators, as the likelihood has it.
 
         Returns
         -------

@@ -44,9 +44,14 @@ class TargetEncoding:
         """Columns of the second view."""
         return int(self.rotation.shape[1])
 
+    @property
+    def rotated(self) -> bool:
+        """Whether the second view has other columns than the targets."""
+        return not np.array_equal(self.rotation, np.eye(len(self.centre)))
+
     def decode(self, values: Array) -> Array:
-        """Outputs (n, L) from rows of the second view (n, L')."""
-        return values @ self.rotation.T + self.centre
+        """Outputs (n, L) from rows of the second view (n, L'), NaN where one is missing."""
+        return (values @ self.rotation.T if self.rotated else values) + self.centre
 
     def table(self) -> Array:
         """The second view of each class (C, L')."""
@@ -61,7 +66,7 @@ class TargetEncoding:
                 raise DataError(
                     f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
                 )
-            if holes and np.array_equal(self.rotation, np.eye(len(self.centre))):
+            if holes and not self.rotated:
                 _finite(values)
                 return values - self.centre
             _whole_rows(values)

@@ -127,6 +127,8 @@ class Problem:
         Whether samples have weights.
     adding : bool
         Whether the samples are added to those of before.
+    passes_after : int
+        Passes that follow on those of the solver.
     """
 
     samples: int
@@ -162,6 +164,7 @@ class Problem:
     rule: str | float | None = None
     weighted: bool = False
     adding: bool = False
+    passes_after: int = 0
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -35,12 +35,13 @@ def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", route
         raise PlanError(_refusal(problem, machine, wanted))
     best = min(usable, key=lambda cost: cost.seconds)
     cached = stays(problem, machine, best.cache_bytes, pairs=best.paired)
-    reads = best.reads or (1 if cached else best.passes)
+    passes = best.passes + problem.passes_after
+    reads = best.reads + problem.passes_after if best.reads else 1 if cached else passes
     bytes_total = 0 if problem.in_memory else problem.nbytes * reads
     return Plan(
         solver=best.name,
         reason=_reason(problem, best, costs, fitting, asked=solver != "auto"),
-        passes=best.passes,
+        passes=passes,
         bytes_per_pass=problem.nbytes,
         bytes_total=bytes_total,
         tasks_per_pass=best.tasks or problem.tasks,

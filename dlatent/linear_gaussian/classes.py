@@ -32,6 +32,11 @@ class ClassRule(NamedTuple):
     log_shares: Array
     precision: float = 1.0
 
+    @property
+    def width(self) -> int:
+        """The number of classes."""
+        return len(self.log_shares)
+
     @classmethod
     def of(cls, codes: Array, shares: Array, loadings: Array, mean: Array, noise: float, precision: float) -> ClassRule:
         """The rule for codes t_c (C, L') with shares π_c (C,) and a view of loadings W_y (L', K), mean and noise."""

@@ -168,6 +168,15 @@ _VARIABLES = (
     ("target_centre", "target", REAL, "mean of the labelled samples' targets, taken off before the fit"),
     ("rank_loadings", "target_rank component", REAL, "W of the targets on their rank"),
     ("rank_mean", "target_rank", REAL, "μ of the targets on their rank"),
+    (
+        "head_coefficients",
+        "component target",
+        REAL,
+        "what predicts: coefficients of the scores, of log-odds for classes",
+    ),
+    ("head_offset", "target", REAL, "what is added to these"),
+    ("head_noise_variance", "target", REAL, "variance of the targets beside that which the scores leave open"),
+    ("head_lengths", "component component_2", REAL, "scores times this have the lengths that predictions divide by"),
     ("dual_components", "training component", REAL, "W as combinations of the centred features of the training rows"),
     ("combinations", "training coordinate", REAL, "orthonormal directions as combinations of training features"),
     ("coordinate_loadings", "coordinate component", REAL, "W in these directions"),
@@ -216,6 +225,7 @@ FINITE = frozenset(
     (
         *("loadings", "mean", "feature_scale", "eigenvalues", "smallest_eigenvalues", "embedding", "scores"),
         *("factor_correlation", "target_loadings", "target_mean", "target_rotation", "target_centre"),
+        *("head_coefficients", "head_offset", "head_lengths"),
         *("rank_loadings", "rank_mean", "dual_components", "combinations", "feature_middle", "kernel_shift"),
         *("coordinate_loadings", "coordinate_mean", "coordinate_offset"),
         *("training_rows", "training_values", "reference_values"),
@@ -229,7 +239,7 @@ NOT_NEGATIVE = frozenset(
         *("noise_variance", "noise_floor", "feature_noise_variance", "feature_noise_floor", "total_variance"),
         *("view_samples", "class_counts", "training_columns", "training_pointers", "training_edges"),
         *("reference_columns", "reference_starts"),
-        *("mixture_weight", "mixture_noise_variance", "mixture_feature_noise_variance"),
+        *("mixture_weight", "head_noise_variance", "mixture_noise_variance", "mixture_feature_noise_variance"),
     )
 )
 """Variables of which every value is a finite number of at least 0."""

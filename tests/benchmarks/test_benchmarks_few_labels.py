@@ -68,7 +68,10 @@ def test_the_report_compares_the_heads_of_dlatent_on_the_same_splits() -> None:
         about = {"data": "orl", "each": 2, "n_components": 20, "first": first, "last": first + 2}
         return {"status": "ok", "task": f"orl/{first}", "arguments": about, "measured": found}
 
-    rows = [row(first, {few_labels.TODAY: 0.3, "prior": 0.2}) for first in (0, 2)]
-    text = few_labels.summarise(rows).markdown
-    assert "0.315 ± 0.006" in text
-    assert "0.215 ± 0.006" in text
+    rows = [row(first, {few_labels.TODAY: 0.3, "head auto": 0.2}) for first in (0, 2)]
+    found = few_labels.summarise(rows)
+    assert "0.315 ± 0.006" in found.markdown
+    assert "0.215 ± 0.006" in found.markdown
+    assert [check.passed for check in found.checks] == [True]
+    rows = [row(first, {few_labels.TODAY: 0.2, "head auto": 0.3}) for first in (0, 2)]
+    assert [check.passed for check in few_labels.summarise(rows).checks] == [False]

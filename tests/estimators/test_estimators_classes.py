@@ -42,12 +42,18 @@ def views(some=slice(None)):
     return {"sepals": IRIS[some, :2], "petals": IRIS[some, 2:]}
 
 
+SOME = np.where(np.arange(150) % 3 == 0, KINDS, -1)
+LIKELIHOOD = {"head": "likelihood"}
 MODELS = {
-    "supervised": SupervisedPPCA(3).fit(IRIS, NAMES),
-    "semi-supervised": SupervisedPPCA(3).fit(IRIS, np.where(np.arange(150) % 3 == 0, KINDS, -1)),
-    "missing": SupervisedPPCA(2, missing="nan", solver="em", max_iter=50, tol=1e-4).fit(IRIS, NAMES),
-    "kernel": KernelSupervisedPPCA(3, gamma=0.3).fit(IRIS, NAMES),
-    "graph": RelationalSupervisedPPCA(3, alpha=0.7).fit(IRIS, NAMES, graph=RING),
+    "supervised": SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, NAMES),
+    "semi-supervised": SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, SOME),
+    "missing": SupervisedPPCA(2, missing="nan", solver="em", max_iter=50, tol=1e-4, **LIKELIHOOD).fit(IRIS, NAMES),
+    "kernel": KernelSupervisedPPCA(3, gamma=0.3, **LIKELIHOOD).fit(IRIS, NAMES),
+    "graph": RelationalSupervisedPPCA(3, alpha=0.7, **LIKELIHOOD).fit(IRIS, NAMES, graph=RING),
+    "auto": SupervisedPPCA(3).fit(IRIS, NAMES),
+    "auto, missing": SupervisedPPCA(2, missing="nan", solver="em", max_iter=50, tol=1e-4).fit(IRIS, SOME),
+    "auto, kernel": KernelSupervisedPPCA(3, gamma=0.3).fit(IRIS, NAMES),
+    "auto, graph": RelationalSupervisedPPCA(3, alpha=0.7).fit(IRIS, NAMES, graph=RING),
 }
 
 
@@ -95,9 +101,10 @@ def test_classes_are_as_probable_as_they_are_frequent():
     assert np.mean(model.predict_proba(IRIS[few])[:, 1]) == pytest.approx(5 / 6, abs=0.03)
 
 
-def test_a_linear_kernel_gives_the_probabilities_of_the_features():
-    kernel = KernelSupervisedPPCA(2, kernel="linear").fit(IRIS, NAMES)
-    plain = SupervisedPPCA(2, tol=1e-13).fit(IRIS, NAMES)
+@pytest.mark.parametrize("head", [{}, LIKELIHOOD])
+def test_a_linear_kernel_gives_the_probabilities_of_the_features(head):
+    kernel = KernelSupervisedPPCA(2, kernel="linear", **head).fit(IRIS, NAMES)
+    plain = SupervisedPPCA(2, tol=1e-13, **head).fit(IRIS, NAMES)
     np.testing.assert_allclose(kernel.predict_proba(IRIS[::7] + 0.1), plain.predict_proba(IRIS[::7] + 0.1), atol=1e-5)
 
 
@@ -122,7 +129,8 @@ def test_probabilities_come_in_the_kind_of_the_data(tmp_path):
 
 
 def test_views_that_a_sample_has_tell_its_class():
-    model = CorrespondenceSupervisedPPCA(3).fit(views(slice(100)), NAMES[:100], correspondence=PAIRS)
+    model = CorrespondenceSupervisedPPCA(3, head="likelihood")
+    model.fit(views(slice(100)), NAMES[:100], correspondence=PAIRS)
     one = model.predict_proba({"petals": IRIS[:, 2:]})
     both = model.predict_proba(views(), correspondence=np.column_stack([np.arange(150)] * 2))
     assert one.shape == both.shape == (150, 2)

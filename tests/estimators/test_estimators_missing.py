@@ -185,7 +185,7 @@ def test_a_model_of_complete_data_takes_incomplete_rows_when_told():
 class TestSupervised:
     """Holes in the features and in the targets alike."""
 
-    model = SupervisedPPCA(K, missing="nan", tol=1e-13).fit(X, Y)
+    model = SupervisedPPCA(K, missing="nan", tol=1e-13, head="likelihood").fit(X, Y)
 
     def stacked(self):
         p, centre = self.model._parameters, self.model._encoding.centre

@@ -78,6 +78,7 @@ def test_models_of_format_1_compute_what_they_did(kind, old, tmp_path, capsys):
     assert type(model).__name__ == KINDS[kind]
     found = np.asarray(scores(kind, model, expected["X"]))
     np.testing.assert_allclose(found, expected[kind], rtol=1e-10, atol=1e-10)
+    assert getattr(model, "head", "likelihood") == "likelihood"
     if f"{kind}.log_likelihood" in expected:
         assert model.log_likelihood_ == float(expected[f"{kind}.log_likelihood"])
         assert set(model.plan_) == PLAN

@@ -38,7 +38,8 @@ def model_of(fitted):
 @pytest.fixture(scope="module", params=SOLVERS)
 def fitted(request):
     views, table, y, rows = case()
-    model = CorrespondenceSupervisedPPCA(2, solver=request.param, tol=1e-13).fit(views, y, correspondence=table)
+    model = CorrespondenceSupervisedPPCA(2, solver=request.param, tol=1e-13, head="likelihood")
+    model.fit(views, y, correspondence=table)
     return model, views, table, y, rows
 
 
@@ -108,7 +109,7 @@ def test_textbook_em_ends_at_the_same_maximum_from_below():
 def test_targets_are_one_more_view(solver):
     """The same maximum as that of three views, of which the third are the targets in the model's terms."""
     views, table, y, _ = case(4)
-    own = CorrespondenceSupervisedPPCA(2, tol=1e-13, target_noise_floor=1e-6, solver=solver)
+    own = CorrespondenceSupervisedPPCA(2, tol=1e-13, target_noise_floor=1e-6, solver=solver, head="likelihood")
     own.fit(views, y, correspondence=table)
     labelled = ~np.isnan(y[:, 0])
     three = np.column_stack([table, np.where(labelled, np.cumsum(labelled) - 1, -1)])

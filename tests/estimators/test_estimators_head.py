@@ -1,0 +1,194 @@
+"""What predicts targets: estimated after the fit from the rows that have them, in every model with targets."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits, load_iris
+
+import dlatent.estimators.target_heads as target_heads
+from dlatent import (
+    CorrespondenceSupervisedPPCA,
+    DataError,
+    KernelSupervisedPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+    load,
+)
+from dlatent.linear_gaussian.head import LabelledRows, class_head, feature_metric, output_head
+from dlatent.testing.simulators import simulate
+
+pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
+
+IRIS, KINDS = load_iris(return_X_y=True)
+DIGITS, NUMBERS = load_digits(return_X_y=True)
+SOME = np.where(np.arange(150) % 4 == 0, KINDS, -1)
+LENGTHS = np.where(SOME >= 0, IRIS[:, 3] + 0.01 * np.arange(150) / 150, np.nan)
+RING = sp.csr_array((np.ones(150), (np.arange(150), np.roll(np.arange(150), 1))), shape=(150, 150))
+HOLES = np.where(np.random.default_rng(0).random(IRIS.shape) < 0.1, np.nan, IRIS)
+CASES = {
+    "dense": (SupervisedPPCA(2), IRIS, {}),
+    "sparse": (SupervisedPPCA(2), sp.csr_array(IRIS), {}),
+    "missing": (SupervisedPPCA(2, missing="nan"), HOLES, {}),
+    "kernel": (KernelSupervisedPPCA(2, gamma=0.3), IRIS, {}),
+    "graph": (RelationalSupervisedPPCA(2, alpha=0.7), IRIS, {"graph": RING + RING.T}),
+}
+
+
+def few(each, seed=0, classes=NUMBERS):
+    rng, chosen = np.random.default_rng(seed), np.full(len(classes), -1)
+    for code in np.unique(classes):
+        own = rng.permutation(np.flatnonzero(classes == code))[:each]
+        chosen[own] = code
+    return chosen
+
+
+def by_hand(model, scores, covariance, targets):
+    """The head of a model of the public scores of all rows, of which some have encoded targets."""
+    own = ~np.isnan(targets).all(axis=1)
+    rows = LabelledRows(scores[own], targets[own], covariance[own].sum(axis=0))
+    metric, encoding = feature_metric(model._parameters, model._specification), model._encoding
+    if encoding.kind == "class":
+        return class_head(rows, encoding.table(), encoding.centre, metric)
+    return output_head(rows, encoding.decode(rows.targets), metric)
+
+
+@pytest.mark.parametrize("targets", ["classes", "numbers"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_head_is_that_of_the_scores_of_the_labelled_rows(name, targets):
+    model, x, more = CASES[name]
+    y = SOME if targets == "classes" else LENGTHS
+    model.fit(x, y, **more)
+    found = model.posterior(x)
+    covariance = np.broadcast_to(found["covariance"].values, (150, 2, 2))
+    head = by_hand(model, np.asarray(found["scores"]), covariance, model._encoding.encode(y, 150))
+    for own, expected in zip(model._head[:3], head[:3], strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-9)
+    outputs = head.outputs(np.asarray(model.transform(x)))
+    if targets == "classes":
+        np.testing.assert_array_equal(model.predict(x), outputs.argmax(axis=1))
+        assert np.mean(model.predict(x) == KINDS) > 0.85
+    else:
+        np.testing.assert_allclose(model.predict(x), outputs[:, 0], rtol=1e-6)
+        variance = model.predict(x, return_variance=True)[1]
+        expected = [head.variance(own)[0] for own in covariance]
+        np.testing.assert_allclose(np.broadcast_to(variance.ravel(), 150), expected, rtol=1e-6)
+
+
+def test_views_that_a_labelled_row_has_count():
+    pairs = np.column_stack([np.arange(120), np.arange(120)])
+    views = {"a": IRIS[:, :2], "b": IRIS[:, 2:]}
+    y = np.concatenate([np.where(np.arange(120) % 3 == 0, KINDS[:120], -1), KINDS[120:], np.full(30, -1)])
+    y[120:150:2] = -1
+    model = CorrespondenceSupervisedPPCA(2).fit(views, y, correspondence=pairs)
+    found = model.posterior(views, correspondence=pairs)
+    covariance = found["covariance"].values[found["pattern_of"].values]
+    head = by_hand(model, found["scores"].values, covariance, model._encoding.encode(y, 180))
+    np.testing.assert_allclose(model._head.coefficients, head.coefficients, rtol=1e-6, atol=1e-9)
+    probabilities = model.predict_proba(views, correspondence=pairs)
+    np.testing.assert_allclose(np.log(probabilities), head.log_probabilities(found["scores"].values, None), rtol=1e-6)
+
+
+def test_the_head_does_not_depend_on_blocks_or_on_who_computes():
+    heads = [
+        SupervisedPPCA(2, solver="covariance").fit(x, SOME, client=client)._head
+        for x in (da.from_array(IRIS, chunks=(40, 4)),)
+        for client in ("serial", None)
+    ]
+    whole = SupervisedPPCA(2, solver="covariance").fit(IRIS, SOME)._head
+    for one, other, all_of_it in zip(*(head[:3] for head in heads), whole[:3], strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, all_of_it, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("y", [SOME, LENGTHS], ids=["classes", "numbers"])
+def test_a_saved_model_keeps_its_head(y, tmp_path):
+    model = SupervisedPPCA(2).fit(IRIS, y)
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.decision_function(IRIS), model.decision_function(IRIS))
+    np.testing.assert_array_equal(again.predictive_variance(), model.predictive_variance())
+    assert again.head == "auto"
+    assert "head_coefficients" in again.result_
+
+
+def test_the_likelihood_is_a_head_too():
+    model = SupervisedPPCA(2, head="likelihood").fit(IRIS, LENGTHS)
+    expected = model.transform(IRIS) @ model.target_components_ + model.target_mean_
+    np.testing.assert_allclose(model.predict(IRIS), expected[:, 0], rtol=1e-12)
+    assert "head_coefficients" not in model.result_
+    assert model.plan(IRIS, LENGTHS).passes == SupervisedPPCA(2).plan(IRIS, LENGTHS).passes - 1
+    with pytest.raises(DataError, match="head is 'ridge'"):
+        SupervisedPPCA(2, head="ridge").fit(IRIS, SOME)
+
+
+def test_few_labels_and_many_components_do_not_break_it():
+    """Two labels of each digit: classes by the likelihood are wrong twice as often as need be, and sure of it."""
+    errors, losses = {"auto": [], "likelihood": []}, {"auto": [], "likelihood": []}
+    for seed in range(2):
+        labels = few(2, seed)
+        rest = labels < 0
+        for head in errors:
+            model = SupervisedPPCA(30, head=head).fit(DIGITS, labels)
+            said = model.predict_proba(DIGITS[rest])
+            errors[head].append(np.mean(said.argmax(axis=1) != NUMBERS[rest]))
+            own = said[np.arange(len(said)), NUMBERS[rest]]
+            losses[head].append(-np.log(np.maximum(own, 1e-12)).mean())
+    assert np.mean(errors["auto"]) < np.mean(errors["likelihood"])
+    assert np.mean(losses["auto"]) < 1.2 < 3.0 < np.mean(losses["likelihood"])
+
+
+def test_numbers_from_few_rows_are_not_learnt_by_heart():
+    data = simulate(600, (12, 8), 5, noise=(0.3, 0.3), random_state=0)
+    known = np.where((np.arange(600) < 12)[:, None], data.targets, np.nan)
+    rest = slice(12, None)
+    lost = {}
+    for head in ("auto", "likelihood"):
+        predicted = (
+            SupervisedPPCA(4, head=head, target_type="regression").fit(data.features, known).predict(data.features)
+        )
+        lost[head] = np.mean((predicted - data.targets)[rest] ** 2)
+    assert lost["auto"] < 0.9 * lost["likelihood"]
+
+
+@pytest.mark.parametrize("labelled", [20, 300])
+def test_the_variance_is_that_of_rows_that_are_not_labelled(labelled):
+    ratios = []
+    for seed in range(4):
+        data = simulate(1000, (10, 3), 3, noise=(0.5, 0.5), random_state=seed)
+        known = np.where((np.arange(1000) < labelled)[:, None], data.targets, np.nan)
+        model = SupervisedPPCA(3, target_type="regression").fit(data.features, known)
+        means, variance = model.predict(data.features, return_variance=True)
+        ratios.append(np.mean((means - data.targets)[labelled:] ** 2, axis=0) / variance)
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.35 if labelled == 20 else 0.1)
+
+
+def test_targets_that_miss_outputs_are_fitted_one_by_one():
+    data = simulate(200, (8, 2), 2, noise=(0.2, 0.2), random_state=2)
+    y = data.targets.copy()
+    y[::2, 0], y[1::3, 1] = np.nan, np.nan
+    lost = []
+    for own in (y, data.targets):
+        model = SupervisedPPCA(2, missing="nan", target_type="regression").fit(data.features, own)
+        lost.append(np.mean((model.predict(data.features) - data.targets) ** 2))
+    assert lost[0] < 1.1 * lost[1]
+
+
+def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypatch):
+    y = np.where(np.arange(len(NUMBERS)) % 2 == 0, NUMBERS, -1)
+    whole = SupervisedPPCA(10).fit(DIGITS, y)
+    monkeypatch.setattr(target_heads, "MOST_NUMBERS", 450 * 20)
+    part, again = (SupervisedPPCA(10).fit(DIGITS, y) for _ in range(2))
+    np.testing.assert_array_equal(part._head.coefficients, again._head.coefficients)
+    assert not np.array_equal(part._head.coefficients, whole._head.coefficients)
+    right = [np.mean(model.predict(DIGITS) == NUMBERS) for model in (whole, part)]
+    assert right[1] > right[0] - 0.03
+
+
+def test_rows_without_anything_have_the_shares_of_the_classes_or_the_mean():
+    model = SupervisedPPCA(2).fit(IRIS, KINDS)
+    assert np.isfinite(model.predict_proba(np.repeat(model.mean_[None], 2, axis=0))).all()
+    missing = SupervisedPPCA(2, missing="nan").fit(HOLES, SOME)
+    assert np.isfinite(missing.predict_proba(np.full((2, 4), np.nan))).all()

@@ -1,0 +1,78 @@
+"""Regression with a prior by evidence, against dense normal densities, scikit-learn, and rows really left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg as la
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from sklearn.linear_model import Ridge as PlainRidge
+
+from dlatent.linear_gaussian.ridge import prior_variances, ridge
+
+
+def case(seed, n=14, k=4, noise=0.5):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, k)) * np.linspace(2.0, 0.5, k) + 3.0
+    return x, x @ rng.normal(size=k) + 10.0 + noise * rng.normal(size=n)
+
+
+def best_of_dense(x, y):
+    """The prior variance of the grid with the largest density of the contrasts of y, and the logarithm of that."""
+    n = len(y)
+    contrasts = la.null_space(np.ones((1, n))).T
+    inside = x - x.mean(axis=0)
+    found = []
+    for ratio in prior_variances(inside):
+        shape = np.eye(n - 1) + ratio * contrasts @ x @ x.T @ contrasts.T
+        seen = contrasts @ y
+        noise = seen @ la.solve(shape, seen, assume_a="pos") / (n - 1)
+        found.append((multivariate_normal(None, noise * shape).logpdf(seen), ratio))
+    return max(found)
+
+
+@pytest.mark.parametrize(("seed", "n", "k", "noise"), [(0, 14, 4, 0.5), (1, 6, 9, 0.2), (2, 20, 3, 20.0)])
+def test_the_evidence_is_the_density_of_the_contrasts_and_its_maximum_is_taken(seed, n, k, noise):
+    x, y = case(seed, n, k, noise)
+    evidence, ratio = best_of_dense(x, y)
+    found = ridge(x, y)
+    assert found.evidence == pytest.approx(evidence, abs=1e-7)
+    plain = PlainRidge(alpha=1.0 / ratio).fit(x, y)
+    np.testing.assert_allclose(found.coefficients, plain.coef_, rtol=1e-7, atol=1e-10)
+    assert found.offset == pytest.approx(plain.intercept_, rel=1e-7)
+    for row in range(n):
+        rest = np.arange(n) != row
+        missed = y[row] - PlainRidge(alpha=1.0 / ratio).fit(x[rest], y[rest]).predict(x[row : row + 1])[0]
+        assert found.left_out[row] == pytest.approx(missed, rel=1e-5)
+
+
+def test_noise_alone_is_told_from_a_signal():
+    rng = np.random.default_rng(5)
+    x, parts = rng.normal(size=(60, 5)), []
+    np.testing.assert_allclose(ridge(x, x @ np.arange(5.0)).coefficients, np.arange(5.0), atol=1e-3)
+    for _ in range(20):
+        y = rng.normal(size=60)
+        least_squares = np.linalg.lstsq(x - x.mean(axis=0), y - y.mean(), rcond=None)[0]
+        parts.append(np.linalg.norm(ridge(x, y).coefficients) / np.linalg.norm(least_squares))
+    assert np.median(parts) < 0.5
+    assert max(parts) < 1.0
+
+
+@given(st.integers(0, 50), st.floats(-50, 50), st.floats(0.01, 100))
+def test_units_change_nothing_else(seed, shift, scale):
+    x, y = case(seed)
+    found, other = ridge(x, y), ridge(scale * x, scale * y + shift)
+    np.testing.assert_allclose(other.coefficients, found.coefficients, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(other.left_out, scale * found.left_out, rtol=1e-5, atol=1e-8 * scale)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_what_tells_nothing_gives_the_mean(n):
+    found = ridge(np.ones((n, 3)), np.arange(float(n)))
+    np.testing.assert_array_equal(found.coefficients, 0.0)
+    assert found.offset == pytest.approx((n - 1) / 2)
+    constant = ridge(np.random.default_rng(0).normal(size=(n, 3)), np.full(n, 2.0))
+    np.testing.assert_allclose(constant.coefficients, 0.0, atol=1e-12)
+    assert np.isfinite(constant.left_out).all()
