@@ -94,6 +94,7 @@ def stopped(fit: Fit, place: Path, passes: int, **more: Any) -> int:
 SLOW = {"factor analysis, missing": pytest.mark.slow}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in FITS])
 def test_a_fit_goes_on_to_the_bits_of_one_that_was_not_interrupted(name: str, tmp_path: Path) -> None:
     fit, records = FITS[name], list[Any]()

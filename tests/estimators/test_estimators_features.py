@@ -136,6 +136,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Zarr")
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_come_from_every_kind_of_data_that_has_some(kind, tmp_path):

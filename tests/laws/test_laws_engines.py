@@ -31,6 +31,7 @@ def stored(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ROUTES)
 @pytest.mark.parametrize("case", CASES)
 def test_fits_of_dask_arrays_have_the_same_bits(client, case, solver):
