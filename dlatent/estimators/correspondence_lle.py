@@ -102,8 +102,15 @@ class CorrespondenceLLE(LocalLinearModel):
         ------
         DataError
             For contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
+        PlanError
+            Where neighbours or the embedding do not fit in memory; before data move.
         StoreError
             For a checkpoint of another fit, with what differs.
+
+        Warns
+        -----
+        ConvergenceWarning, DataWarning
+            Where the eigenvectors are not known well, or the graph falls apart.
         """
         self._check_hyperparameters()
         data = named(views)

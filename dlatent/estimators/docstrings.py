@@ -156,6 +156,20 @@ METHODS = {
     -------
     self
         The fitted model.
+
+    Raises
+    ------
+    DataError
+        For data that cannot be fitted, naming row, column and block.
+    PlanError
+        Where no solver fits in memory; before data move.
+    StoreError
+        For a checkpoint of another fit, with what differs.
+
+    Warns
+    -----
+    ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning, MisfitWarning
+        Where the result is not what it seems; the text says what to do.
     """),
     **dict.fromkeys(
         ("transform", "posterior", "score_samples", "score", "predict", "predict_proba", "decision_function"),

@@ -36,20 +36,7 @@ class Fits(RowModel):
         weights: xr.DataArray | None = None,
         client: Where = None,
     ) -> Plan:
-        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory.
-
-        Returns
-        -------
-        Plan
-            `str(plan)` is a page to read.
-
-        Raises
-        ------
-        PlanError
-            Where no solver fits in memory; the text says the way out.
-        DataError
-            For data that cannot be fitted.
-        """
+        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
         return self._plan(self._given(X, dim, weights), client)
 
     def fit(
@@ -64,22 +51,7 @@ class Fits(RowModel):
         checkpoint: PathLike | None = None,
         resume: bool = False,
     ) -> Self:
-        """Fit the model to samples × features.
-
-        Raises
-        ------
-        DataError
-            For data that cannot be fitted, naming row, column and block.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
-
-        Warns
-        -----
-        ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning
-            Where the result is not what it seems; the text says what to do.
-        """
+        """Fit the model to samples × features."""
         return self._fit(self._given(X, dim, weights), client, callbacks, checkpoint, resume)
 
 

@@ -376,6 +376,8 @@ class LocallyLinearEmbedding(LocalLinearModel):
         DataError
             For data that cannot be embedded, naming row, column and block, or the sets into which the graph falls
             apart.
+        PlanError
+            Where neighbours or the embedding do not fit in memory; before data move.
         StoreError
             For a checkpoint of another fit, with what differs.
 

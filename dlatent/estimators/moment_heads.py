@@ -58,20 +58,6 @@ class FitsWeighted(Fits):
         """Fit the model to samples × features.
 
         With weights w what is maximised is Σ w_i log p(x_i).
-
-        Raises
-        ------
-        DataError
-            For data or weights that cannot be fitted, naming row, column and block.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
-
-        Warns
-        -----
-        ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning
-            Where the result is not what it seems; the text says what to do.
         """
         given = self._weighted(self._given(X, dim, weights), sample_weight)
         return self._fit(given, client, callbacks, checkpoint, resume)

@@ -204,11 +204,6 @@ class CorrespondenceModel(ViewResults):
             Where no solver fits in memory; before data move.
         StoreError
             For a checkpoint of another fit, with what differs.
-
-        Warns
-        -----
-        ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, DataWarning, MisfitWarning
-            Where the result is not what it seems; the text says what to do.
         """
         return self._fit(self._given(self._to_fit(views, correspondence, on)), client, callbacks, checkpoint, resume)
 
