@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -212,3 +213,11 @@ def refuse_at(block, index):
 
 def rows_and_targets(block, _parameters):
     return float(block.rows), block.targets.sum(axis=0), block.targets[:1] * block.start
+
+
+def until(met, seconds=60):
+    """Wait for what comes beside a result, such as the last count of progress of a cluster."""
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

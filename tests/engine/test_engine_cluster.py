@@ -36,6 +36,7 @@ from engine_cases import (
     refuse_at,
     rows_and_targets,
     same,
+    until,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -512,9 +513,7 @@ def test_progress_counts_groups(two_processes):
     seen = []
     with connect(drawn([2] * 50), client=two_processes, on_progress=lambda *done: seen.append(done)) as engine:
         engine.run(Pass(gram, parameters()))
-        deadline = time.monotonic() + 5
-        while len(seen) < 16 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(seen) >= 16)
     assert seen == [(done, 16) for done in range(1, 17)]
 
 
@@ -659,13 +658,6 @@ def paused(monkeypatch):
 
         until(lambda: all(worker.status is Status.paused for worker in cluster.workers.values()))
         yield client, resume
-
-
-def until(met, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.slow

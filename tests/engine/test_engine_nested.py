@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster, get_client, worker_client
-from engine_cases import drawn, gram, parameters, refuse_at, same
+from engine_cases import drawn, gram, parameters, refuse_at, same, until
 from sklearn.model_selection import GridSearchCV
 
 from dlatent import PPCA
@@ -173,10 +173,3 @@ def test_workers_go_on_after_a_fit_in_a_task_is_cancelled(client, rows, explicit
     with connect(drawn([3] * 40), client="serial") as engine:
         assert same(futures[2].result(timeout=SOON), engine.run(Pass(gram, parameters())))
     assert np.array_equal(client.submit(loadings, rows, 2).result(timeout=SOON), loadings(rows, 2, "serial"))
-
-
-def until(met, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

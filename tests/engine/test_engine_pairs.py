@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import time
 from collections import Counter, defaultdict
 from functools import reduce
 from itertools import combinations_with_replacement, product
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from engine_cases import COLUMNS, FailingRows, drawn, held, on_worker
+from engine_cases import COLUMNS, FailingRows, drawn, held, on_worker, until
 
 from dlatent.arrays import DataSource, add
 from dlatent.engine.connect import connect
@@ -196,14 +195,6 @@ def test_values_of_many_groups_join_first_among_those_that_meet_together(client,
         assert engine.run(pair_pass(spell_both, None, along=nest, mutual=True)) == tuple(expected)
 
 
-def latest(seen, wanted):
-    """The largest counts that were told; a cluster tells them beside the results, so that the last may come after."""
-    deadline = time.monotonic() + 10
-    while max(seen, default=None) != wanted and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return max(seen)
-
-
 @pytest.mark.parametrize("kind", ["store", "dask", "memory"])
 @pytest.mark.parametrize("cache_bytes", [0, None])
 def test_many_groups_have_the_bits_of_the_serial_engine(client, kind, cache_bytes, mutual, many_groups):
@@ -220,7 +211,8 @@ def test_many_groups_have_the_bits_of_the_serial_engine(client, kind, cache_byte
         whole = engine.run(pair_pass(meet, Request(THIN), finish=energy, combine=add, mutual=mutual))
         np.testing.assert_allclose(whole, np.square(all_rows(plain).T @ THIN).sum(), rtol=1e-4)
         wanted = (21, 21) if mutual else (36, 36)
-        assert latest(seen, wanted) == wanted
+        until(lambda: max(seen) == wanted)
+    assert max(seen) == wanted
 
 
 def test_every_block_sees_the_others_in_one_order_however_many_meet_at_a_time(monkeypatch):
@@ -333,7 +325,8 @@ def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, group
     with connect(drawn(sizes), client=client, on_progress=lambda *counts: seen.append(counts)) as engine:
         engine.run(pair_pass(spell, None, along=nest))
         (record,) = engine.passes
-        assert latest(seen, (groups**2, groups**2)) == (groups**2, groups**2)
+        until(lambda: max(seen) == (groups**2, groups**2))
+    assert max(seen) == (groups**2, groups**2)
     assert record.blocks == groups * len(sizes), "those of the own group once, those of each other group once"
 
 
@@ -345,7 +338,8 @@ def test_a_mutual_pass_visits_each_pair_of_groups_once(client, sizes, groups, fi
         engine.run(pair_pass(spell_both, None, along=nest, finish=finish, mutual=True))
         (record,) = engine.passes
         pairs = groups * (groups + 1) // 2
-        assert latest(seen, (pairs, pairs)) == (pairs, pairs)
+        until(lambda: max(seen) == (pairs, pairs))
+    assert max(seen) == (pairs, pairs)
     assert record.blocks == (groups + (finish is not None)) * len(sizes)
 
 
@@ -414,13 +408,14 @@ def test_a_killed_worker_does_not_change_a_bit_of_a_tile(two_processes, tmp_path
 @pytest.mark.parametrize(("sizes", "groups"), [(SIZES, GROUPS), ([5], 1)])
 def test_a_pass_over_tiles_counts_meetings_visits_and_bytes(client, sizes, groups):
     values = np.random.default_rng(0).normal(size=(sum(sizes), COLUMNS))
+    pairs = groups * (groups + 1) // 2
     for source in (drawn(sizes), held(values, sizes)):
         seen = []
         with connect(source, client=client, on_progress=lambda *counts, seen=seen: seen.append(counts)) as engine:
             engine.run(tile_pass(spell_groups, None))
             (record,) = engine.passes
-            pairs = groups * (groups + 1) // 2
-            assert latest(seen, (pairs, pairs)) == (pairs, pairs)
+            until(lambda seen=seen: max(seen) == (pairs, pairs))
+        assert max(seen) == (pairs, pairs)
         assert record.blocks == groups * len(sizes)
         if source.in_memory:
             assert record.bytes_read == values.nbytes
