@@ -36,6 +36,13 @@ def of_source(source: DataSource) -> Blocks:
     return read
 
 
+def asked(classes: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which rows are asked about: those of a class (not -1) that may not be seen."""
+    found = classes >= 0
+    found[known] = False
+    return found
+
+
 def mistakes(blocks: Blocks, classes: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """For each row that is asked about, whether its nearest neighbour among the rows `known` is of another class.
 
@@ -44,12 +51,11 @@ def mistakes(blocks: Blocks, classes: npt.NDArray[np.int64], known: npt.NDArray[
     Returns: one truth value for each row asked about, in order; their mean is the 1-NN error.
     """
     neighbours = _rows(blocks, known)
-    asked = classes >= 0
-    asked[known] = False
+    rows_asked = asked(classes, known)
     given = np.empty(len(classes), dtype=np.int64)
     for start, rows in blocks():
         given[start : start + rows.shape[0]] = classes[known][_nearest(rows, neighbours)]
-    return np.asarray(given[asked] != classes[asked])
+    return np.asarray(given[rows_asked] != classes[rows_asked])
 
 
 def _rows(blocks: Blocks, wanted: npt.NDArray[np.int64]) -> Array:

@@ -18,7 +18,7 @@ from dlatent.arrays import Array
 from dlatent.demo.corpus import Corpus, build_corpus, write_npz
 from dlatent.demo.findings import FitCost, Line, summary
 from dlatent.demo.footprint import Footprint
-from dlatent.demo.nearest import directions, mistakes, of_array, of_source
+from dlatent.demo.nearest import asked, directions, mistakes, of_array, of_source
 from dlatent.demo.picture import draw, largest
 from dlatent.engine.local import local_workers
 from dlatent.stores.graph import ingest_graph
@@ -93,12 +93,12 @@ def tell(folder: Path, corpus: Corpus, *, say: Say, components: int = COMPONENTS
         # All documents, the labelled ones too, are placed by their words alone: neighbours must be placed by one rule.
         scores = {name: np.asarray(model.transform(store, client=client)) for name, model in models.items()}
         predicted = np.asarray(supervised.predict(store, client=client)) != corpus.groups
-    asked = _asked(task)
+    questions = asked(task.classes, task.known)
     say(
-        f"Guessing the {words.group} of {asked.sum():,} other {words.documents} from the nearest of the "
+        f"Guessing the {words.group} of {questions.sum():,} other {words.documents} from the nearest of the "
         f"{len(task.known)} labelled ones, and by the prediction of S²PPCA."
     )
-    lines = _lines(store, scores, task, {"PPCA": one, "PRPCA": two, "S²PPCA": three}, predicted[asked])
+    lines = _lines(store, scores, task, {"PPCA": one, "PRPCA": two, "S²PPCA": three}, predicted[questions])
     places = [folder / name for name in ("ppca.zarr", "prpca.zarr", "s2ppca.zarr")]
     for place, model in zip(places, models.values(), strict=True):
         model.save(place, overwrite=True)
@@ -182,12 +182,6 @@ def _fit(model: PPCA, store: str, client: Any, workers: list[int], **inputs: Any
 
 def _told(cost: FitCost, say: Say) -> None:
     say(f"  {cost.passes} passes over the data, {cost.seconds:.1f} s.")
-
-
-def _asked(task: Task) -> npt.NDArray[np.bool_]:
-    asked = task.classes >= 0
-    asked[task.known] = False
-    return asked
 
 
 def _lines(

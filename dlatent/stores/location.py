@@ -19,6 +19,12 @@ STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 NETCDF = (".nc", ".nc4", ".cdf")
 """Endings of netCDF files, which xarray reads."""
 
+
+def along(place: str) -> str:
+    """How to fit what has named dimensions."""
+    return f"name the dimension that samples lie along, as in fit({place!r}, dim='time'), and features are all others"
+
+
 _KEYS_OF_BUCKETS = re.compile(r"(?:.*::)?(?:s3a?|gs|gcs)://(?!arn:)[^/]*:.*@")
 
 

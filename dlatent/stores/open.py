@@ -30,7 +30,7 @@ from dlatent.stores.dense import open_zarr_array
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
-from dlatent.stores.location import NETCDF, filesystem_at, local_path, zarr_location
+from dlatent.stores.location import NETCDF, along, filesystem_at, local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
 from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, place_of, strict
 
@@ -234,13 +234,8 @@ def _candidates(group: zarr.Group, *, deep: bool) -> str:
     if not names:
         members = f"its members are {sorted(name for name, _ in group.members())}"
         grids = any(member.ndim > 2 for _, member in group.arrays())
-        return f"{members}; {_along(place_of(group))}" if grids else members
+        return f"{members}; {along(place_of(group))}" if grids else members
     return "open one of " + ", ".join(f"{place_of(group)}/{name}" for name in names)
-
-
-def _along(place: str) -> str:
-    """How to open what has named dimensions."""
-    return f"name the dimension that samples lie along, as in fit({place!r}, dim='time'), and features are all others"
 
 
 def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
@@ -248,7 +243,7 @@ def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
     path = local_path(location)
     if path.is_file() if path is not None else _is_remote_file(place):
         if place.endswith(NETCDF):
-            return f"{place} is a netCDF file; {_along(place)}"
+            return f"{place} is a netCDF file; {along(place)}"
         return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path or place} OUT.zarr"
     if path is None or path.is_dir():
         return f"{place} is no Zarr store: it has no zarr.json, .zgroup or .zarray; give the path of a store"

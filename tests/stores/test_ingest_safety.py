@@ -147,6 +147,7 @@ def test_sources_that_make_no_matrix(rows, tmp_path):
         ([rows, tmp_path / "a.npy"], "different formats"),
         ([tmp_path / "a.npy"] * 2, "several files at once are read for svmlight, csv, parquet only"),
         (tmp_path / "a.what", r"extension '\.what' says nothing about the format; give format="),
+        (tmp_path / "a.nc", r"a\.nc is a netCDF file, which a fit reads as it is; name the dimension .*dim='time'"),
     ):
         with pytest.raises(DataError, match=message):
             ingest(source, destination)

@@ -21,7 +21,7 @@ from dlatent.stores.ingest.qrels import ENDINGS
 from dlatent.stores.ingest.svmlight import IndexBase, SvmlightReader
 from dlatent.stores.ingest.tables import CsvReader, ParquetReader
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import NETCDF, is_node, local_path, zarr_location
+from dlatent.stores.location import NETCDF, along, is_node, local_path, zarr_location
 from dlatent.stores.strict import MissingChunks
 
 FORMATS = ("svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr")
@@ -137,10 +137,7 @@ def _detect_one(location: str) -> str:
         return "zarr"
     suffix = plain_suffix(location)
     if suffix in NETCDF:
-        raise DataError(
-            f"{location} is a netCDF file, which fits read as it is: name the dimension that samples lie along, as in "
-            f"fit({location!r}, dim='time')"
-        )
+        raise DataError(f"{location} is a netCDF file, which a fit reads as it is; {along(location)}")
     if suffix not in BY_SUFFIX:
         raise DataError(
             f"{location}: the extension {suffix!r} says nothing about the format; give format= one of "
