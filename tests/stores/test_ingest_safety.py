@@ -204,9 +204,10 @@ def test_memory_does_not_grow_with_the_matrix(tmp_path, monkeypatch, name, write
         monkeypatch.setattr(f"dlatent.stores.ingest.{module}.PIECE", 1 << 14)
     options = {**options, "block_bytes": 1 << 17}
     sizes = []
-    for rows in (100, 1500, 7000):
+    for rows in (100, 1500, 14000):
         write(tmp_path / name, rows)
         sizes.append(peak_bytes(tmp_path / name, tmp_path / "a.zarr", **options))
+    # The matrix is large beside what threads of earlier tests may allocate meanwhile.
     _, (small, _), (large, matrix_bytes) = sizes
     assert large - small < 0.15 * matrix_bytes
     assert large < 0.7 * matrix_bytes
