@@ -37,12 +37,13 @@ class DlatentError(Exception):
 class DataError(DlatentError, ValueError):
     """The data, labels or a store cannot be used as given; the text names the place and the way out.
 
-    `column` is the number of the feature that the text names, where it names one.
+    `column` is the number of the feature that the text names, where it names one, and `view` the name of the view of
+    several to which it belongs.
     """
 
-    def __init__(self, *args: object, column: int | None = None) -> None:
+    def __init__(self, *args: object, column: int | None = None, view: str | None = None) -> None:
         super().__init__(*args)
-        self.column = column
+        self.column, self.view = column, view
 
 
 class DataTypeError(DataError, TypeError):

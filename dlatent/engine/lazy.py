@@ -54,7 +54,7 @@ def map_chunks(
     function : pure and picklable; gets whole rows, dense or canonical CSR (n, D), and returns (n, columns).
     columns, dtype : of the result.
     check : sees the rows before the function does, with the number of the first of them (None where sizes of chunks are
-        unknown) and of their chunk, and raises where they cannot be used.
+        unknown) and of their chunk, and raises where they cannot be used.  It is one value for all chunks.
     shared : `function` makes the function instead, which keeps something between chunks: a task of its own, whose
         result a process has once, for as long as the chunks need it.
 
@@ -70,9 +70,10 @@ def map_chunks(
     whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
     mapped: Any = da.map_blocks  # has no types
     return mapped(
-        partial(_apply, columns, np.dtype(dtype), check),
+        partial(_apply, columns, np.dtype(dtype)),
         whole,
         function=delayed(function, pure=False)() if shared else function,
+        check=None if check is None else delayed(check, pure=False),
         dtype=dtype,
         chunks=(whole.chunks[0], (columns,)),
         meta=np.empty((0, 0), dtype=dtype),
@@ -83,10 +84,10 @@ def map_chunks(
 def _apply(
     columns: int,
     dtype: np.dtype[Any],
-    check: Check | None,
     chunk: Any,
     *,
     function: Callable[[Features], Dense],
+    check: Check | None,
     block_info: Any = None,
 ) -> npt.NDArray[np.generic]:
     keep()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph, Grid
 from dlatent.blas import pinned
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.exchange import Traffic
@@ -278,6 +278,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _planned(self, task: Task, session: Session) -> Plan:
         return make_plan(task.problem, session.resources, solver="auto" if self.solver == "em" else self.solver)
 
+    def _grids(self, source: DataSource) -> dict[str | None, Grid | None]:
+        """The grids over which the features of each view lie, under None those of a single one."""
+        return {None: source.labels.grid}
+
     def _planned_again(self, plan: Plan, task: Task, session: Session, choices: dict[str, Any]) -> Plan:
         """The plan with the choices that a checkpoint has kept."""
         if {name: getattr(plan, name) for name in CHOICES} == choices:
@@ -301,7 +305,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             ExitStack() as opened,
             pinned(),
             sound_algebra(),
-            cells_named(given.source.labels.grid),
+            cells_named(self._grids(given.source)),
         ):
             task = self._task(session, given)
             if task.start is not None and checkpoint is not None:

@@ -234,17 +234,22 @@ def _spelled(grid: Grid, features: int) -> list[str]:
 
 
 @contextmanager
-def cells_named(grid: Grid | None) -> Iterator[None]:
-    """Name the cell of an entry that cannot be used by its coordinates, where features lie over several dimensions."""
+def cells_named(grids: Mapping[str | None, Grid | None]) -> Iterator[None]:
+    """Name the cell of an entry that cannot be used by its coordinates, where features lie over several dimensions.
+
+    The grids are those of views by name; None is the name where there is one view.
+    """
     try:
         yield
     except DataError as error:
+        grid = grids.get(error.view)
         if grid is None or grid.plain or error.column is None:
             raise
         place = error.column if grid.kept is None else grid.kept[error.column]
         (cell,) = _spelled(replace(grid, kept=np.array([place])), 1)
         said = f"column {error.column}"
-        raise DataError(str(error).replace(said, f"cell {cell}, {said} of the features", 1)) from None
+        text = str(error).replace(said, f"cell {cell}, {said} of the features", 1)
+        raise DataError(text, column=error.column, view=error.view) from None
 
 
 def grid_variables(grid: Grid, prefix: str = GRID) -> dict[str, Variable]:

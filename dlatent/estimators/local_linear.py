@@ -162,7 +162,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
 
         others = approximate if self.neighbors == "approximate" else None
         listeners = Listeners(callbacks, plan)
-        with session.over(source) as own, listeners.told(), cells_named(source.labels.grid):
+        with session.over(source) as own, listeners.told(), cells_named({None: source.labels.grid}):
             shift = initial_mean(own)
             own.on_pass, own.on_progress = listeners.on_pass, listeners.on_task
             return make_graph(own.run, shift, plan, float(self.reg), others), recalls[0]

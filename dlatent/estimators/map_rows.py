@@ -80,6 +80,11 @@ def _written(block: Block, work: RowWork) -> int:
     return work.sink.write(block.start, values if values.ndim == 2 else values[:, None])
 
 
+def _checked(x: Features, start: int | None, chunk: int, features: KnownFeatures) -> None:
+    with cells_named({None: features.grid}):
+        features.check_values(x, start, chunk)
+
+
 def _without_targets(features: Features, function: RowFunction, single: bool) -> Array:
     values = function(features, None)
     return values[:, None] if single else values
@@ -131,7 +136,7 @@ def map_rows(
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
         shared = hasattr(function, "keeping")
         rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)
-        width, check = 1 if names is None else len(names), features.without_labels().check_values
+        width, check = 1 if names is None else len(names), partial(_checked, features=replace(features, labels=None))
         lazy = map_chunks(like.data, rows, width, check=check, shared=shared)
         return wrapped(lazy[:, 0] if names is None else lazy)
     source = source_of(like)
@@ -141,14 +146,14 @@ def map_rows(
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     work = RowWork(function, features.without_labels())
     if out is not None:
-        with cells_named(features.grid):
+        with cells_named({None: features.grid}):
             return _into_store(source, work, targets, out, columns, names, name, overwrite, resume, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with (
         connect(source, targets=targets, client=local, cache_bytes=0) as session,
         shown(session, name),
-        cells_named(features.grid),
+        cells_named({None: features.grid}),
     ):
         session.deliver(Pass(_collected, work.on(session), name=name), partial(_fill, values))
     return wrapped(values)

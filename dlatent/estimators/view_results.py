@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.callbacks import shown
 from dlatent.estimators.correspondence_table import joined_rows, named, without_labels
 from dlatent.estimators.features import KnownFeatures, view_feature_names
-from dlatent.estimators.grid import feature_axis, over_features
+from dlatent.estimators.grid import cells_named, feature_axis, over_features
 from dlatent.estimators.inputs import (
     Data,
     Names,
@@ -164,7 +164,8 @@ class ViewResults(LatentVariableModel):
             for start, piece in pieces:
                 values[source.order[start : start + len(piece)]] = piece
 
-        with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"):
+        grids: dict[str | None, Grid | None] = {name: own.labels.grid for name, own in sources.items()}
+        with connect(source, client=local, cache_bytes=0) as session, shown(session, "joint rows"), cells_named(grids):
             session.deliver(Pass(_placed_results, request, name="joint rows"), take)
         known = enumerate(name for name in sources if name in self.view_names_)
         return Together(values, {f"row_{name}": ("sample", table[:, view]) for view, name in known})

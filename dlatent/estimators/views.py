@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
@@ -89,6 +89,9 @@ class CorrespondenceModel(ViewResults):
         """Samples as the data of a fit."""
         names = self._feature_views(tuple(samples.sources))
         return Given(joint(*samples, refuse_zero_rows=names if self.zero_rows == "raise" else ()), targets)
+
+    def _grids(self, source: DataSource) -> dict[str | None, Grid | None]:
+        return {name: own.labels.grid for name, own in joint_source(source).views.items()}
 
     def _make_specification(self, given: Given) -> Specification:
         source = joint_source(given.source)

@@ -177,7 +177,9 @@ def _check(view: ViewRows, x: Features, *, refuse_zero_rows: bool) -> None:
     if bad is not None:
         raise DataError(
             f"view {view.name!r}, row {view.rows[bad.row]}, column {bad.column} is {bad.value}; a sample may lack a "
-            "view, but no single entries of it: fill or remove them"
+            "view, but no single entries of it: fill or remove them",
+            column=bad.column,
+            view=view.name,
         )
     empty = empty_rows(x) if refuse_zero_rows else np.zeros(0, dtype=np.intp)
     if len(empty):

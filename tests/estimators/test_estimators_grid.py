@@ -365,6 +365,7 @@ BAD_ENTRIES = {
     "fit around NaN": lambda bad: PPCA(2, missing="nan").fit(bad(np.inf), dim="time"),
     "mixture": lambda bad: PPCAMixture(2, 2).fit(bad(np.nan), dim="time"),
     "transform": lambda bad: PPCA(2).fit(X, dim="time").transform(bad(np.nan)),
+    "transform of Dask": lambda bad: PPCA(2).fit(X, dim="time").transform(bad(np.nan).chunk({"time": 5})).compute(),
     "transform to a store": lambda bad: PPCA(2).fit(X, dim="time").transform(bad(np.nan), out="scores.zarr"),
 }
 
@@ -374,6 +375,21 @@ def test_an_entry_that_is_refused_is_named_by_its_cell(case, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"row 7, cell lat=0\.0 lon=30, column 10 of the features .*(nan|infinite)"):
         BAD_ENTRIES[case](with_entry)
+
+
+BAD_VIEWS = {
+    "fit": lambda good, bad: CorrespondencePPCA(2).fit(bad, on="time"),
+    "fit of Dask": lambda good, bad: CorrespondencePPCA(2).fit(bad.chunk({"time": 5}), on="time"),
+    "transform": lambda good, bad: CorrespondencePPCA(2).fit(good, on="time").transform(bad, on="time"),
+    "one view": lambda good, bad: CorrespondencePPCA(2).fit(good, on="time").transform({"sst": bad["sst"]}),
+}
+
+
+@pytest.mark.parametrize("case", BAD_VIEWS)
+def test_an_entry_of_a_view_is_named_by_its_cell(case):
+    good, bad = (xr.Dataset({"sst": own, "flat": (("time", "band"), MATRIX[:, :5])}) for own in (X, with_entry(np.nan)))
+    with pytest.raises(DataError, match=r"view 'sst', row 7, cell lat=0\.0 lon=30, column 10 of the features .*nan"):
+        BAD_VIEWS[case](good, bad)
 
 
 def test_an_entry_of_a_matrix_is_named_by_its_column():
