@@ -34,12 +34,16 @@ class Edges:
 
         R₀ = rows(block, p);   R_k = keep(R_{k−1}, p) + A R_{k−1}, k = 1 … hops;   map(block with R₀ and R_hops, p)
 
-    `keep` makes an array of its own.
+    With `again`, again(R₀, k, p) takes the place of keep(R_{k−1}, p), as in Horner's scheme; each makes an array of its
+    own, of each row by itself and linear in it.  `normalised`: S = D^(−½) A D^(−½) takes the place of A, with the
+    degrees D, the sums of the weights of each row; a row without edges meets nobody.
     """
 
     rows: Callable[[Block, Any], Rows]
-    keep: Callable[[Rows, Any], Rows]
+    keep: Callable[[Rows, Any], Rows] | None
     hops: int
+    again: Callable[[Rows, int, Any], Rows] | None = None
+    normalised: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,14 +118,17 @@ def neighbour_pass(
     fold: Callable[[Block, P], S],
     parameters: P,
     *,
-    keep: Callable[[Rows, P], Rows],
     hops: int,
+    keep: Callable[[Rows, P], Rows] | None = None,
+    again: Callable[[Rows, int, P], Rows] | None = None,
+    normalised: bool = False,
     combine: Callable[[S, S], S] = add,
     cached: bool = True,
     name: str = "neighbour sums",
 ) -> Pass[P, S]:
     """A pass in which rows meet their neighbours in a graph, and then are folded; see `Edges`."""
-    return Pass(fold, parameters, combine=combine, meeting=Edges(rows, keep, hops), cached=cached, name=name)
+    meeting = Edges(rows, keep, hops, again, normalised)
+    return Pass(fold, parameters, combine=combine, meeting=meeting, cached=cached, name=name)
 
 
 def pair_pass(

@@ -4,6 +4,9 @@ Of the adjacency matrix no more is used than the rows of one group at a time.  A
 exchange: its rows travel whole, to the workers that have neighbours of them, and stay on the workers; the driver sees
 the statistic only.
 
+Where the graph is normalised, Q = D^(−½)R travel in the place of the rows R.  As S R = D^½ (D⁻¹A) Q, a hop then needs
+nobody's degrees but those of the rows that it is for.
+
 Law: like every pass, the result depends to the last bit on the blocks alone.
 """
 
@@ -55,7 +58,8 @@ def project(work: Work, part: Part) -> Share:
             found.append(_edges(work).rows(block, work.pass_.parameters))
             tally = tally.plus(cost)
             del block
-    return stacked(found), tally.since(started)
+        rows = _divided(work, part, stacked(found))
+    return rows, tally.since(started)
 
 
 def project_block(work: Work, position: int, part: Part, features: Features) -> Share:
@@ -66,9 +70,10 @@ def project_block(work: Work, position: int, part: Part, features: Features) -> 
     return found, Tally(measured(features), 1).since(started)
 
 
-def stack_blocks(work: Work, *shares: Share) -> Share:
+def stack_blocks(work: Work, part: Part, *shares: Share) -> Share:
     """R₀ of a part from those of its blocks."""
-    return stacked([rows for rows, _ in shares]), reduce(Tally.plus, (tally for _, tally in shares))
+    rows = _divided(work, part, stacked([rows for rows, _ in shares]))
+    return rows, reduce(Tally.plus, (tally for _, tally in shares))
 
 
 def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
@@ -76,14 +81,19 @@ def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
     return Packed({group: rows for group, (rows, _) in zip(groups, shares, strict=True)})
 
 
-def spread(work: Work, part: Part, own: Share, *near: Packed) -> Share:
-    """R_k of a part from its own R_{k−1} and those of the groups that it has edges to."""
+def spread(work: Work, hop: int, part: Part, first: Share, own: Share, *near: Packed) -> Share:
+    """R_k of a part at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
     started = perf_counter()
     pieces, read = pieces_of(work, part)
     rows = {group: found for packed in near for group, found in packed.rows.items()}
+    met, edges = [rows[piece.group] for piece in pieces], _edges(work)
     with pinned():
-        total = _edges(work).keep(own[0], work.pass_.parameters)
-        total = add_neighbours(total, pieces, [rows[piece.group] for piece in pieces])
+        total = _share(edges, first[0], own[0], hop, work.pass_.parameters)
+        if edges.normalised:
+            shares = degrees(pieces, total.shape[0])
+            total = _scaled(add_neighbours(_scaled(total, shares), pieces, met), 1.0 / shares)
+        else:
+            total = add_neighbours(total, pieces, met)
     return total, own[1].plus(Tally(read)).since(started)
 
 
@@ -96,8 +106,11 @@ def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Sha
 
 def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:
     """The last hop of a part, for a fold that follows."""
-    met, tally = spread(work, part, own, *near)
-    return Exchanged(first[0], met), tally
+    met, tally = spread(work, _edges(work).hops, part, first, own, *near)
+    if not _edges(work).normalised:
+        return Exchanged(first[0], met), tally
+    roots = np.sqrt(degrees(pieces_of(work, part)[0], met.shape[0]))
+    return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally
 
 
 def fold_met_block(
@@ -108,8 +121,39 @@ def fold_met_block(
     return statistic, tally if position else tally.plus(met[1])
 
 
+def _share(edges: Edges, first: Rows, own: Rows, hop: int, parameters: Any) -> Rows:
+    """What a hop adds of the rows themselves."""
+    if edges.again is not None:
+        return edges.again(first, hop, parameters)
+    assert edges.keep is not None
+    return edges.keep(own, parameters)
+
+
 def _edges(work: Work) -> Edges:
     return cast(Edges, work.pass_.meeting)
+
+
+def _divided(work: Work, part: Part, rows: Rows) -> Rows:
+    """D^(−½)R of the rows R of a part where the graph is normalised, R where not."""
+    if not _edges(work).normalised:
+        return rows
+    return _scaled(rows, 1.0 / np.sqrt(degrees(pieces_of(work, part)[0], rows.shape[0])))
+
+
+def _scaled(rows: Rows, factors: Array) -> Rows:
+    """Each row times its factor."""
+    if isinstance(rows, sp.csr_array):
+        return sp.csr_array(sp.diags_array(factors) @ rows)
+    return rows * factors[:, None]
+
+
+def degrees(pieces: Sequence[GroupEdges], rows: int) -> Array:
+    """The sums of the weights of each row (n,); 1 of a row without edges, which has nobody to share with."""
+    found = np.zeros(rows)
+    for piece in pieces:
+        found += np.bincount(piece.graph.coords[0], weights=piece.graph.data, minlength=rows)
+    found[found == 0.0] = 1.0
+    return found
 
 
 def add_neighbours(total: Rows, pieces: Sequence[GroupEdges], near: Sequence[Rows]) -> Rows:

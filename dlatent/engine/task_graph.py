@@ -274,14 +274,14 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
             draft.add(TaskNode(exchange.project_block, (position,), (group,), position, home=home))
             for position in range(layout.blocks[group])
         )
-        return draft.add(TaskNode(exchange.stack_blocks, inputs=blocks, home=home))
+        return draft.add(TaskNode(exchange.stack_blocks, groups=(group,), inputs=blocks, home=home))
 
     first = [project(group) for group in range(layout.groups)]
     last, near = first, packed(first)
-    for _ in range(hops - 1):
+    for hop in range(1, hops):
         last = [
-            draft.add(TaskNode(exchange.spread, groups=(group,), inputs=(last[group], *near[home]), home=home))
-            for group, home in enumerate(layout.homes)
+            draft.add(TaskNode(exchange.spread, (hop,), (group,), inputs=(own, rows, *near[home]), home=home))
+            for group, (home, own, rows) in enumerate(zip(layout.homes, first, last, strict=True))
         ]
         near = packed(last)
 

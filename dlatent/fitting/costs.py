@@ -50,8 +50,6 @@ EXCHANGE_BYTES = 2**30
 """What an exchange may hold on a worker whose memory is not known."""
 SPARSE_SLACK = 1.25
 """What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
-HOPS = 2
-"""Exchanges of a pass with neighbour sums: Δ reaches the neighbours of neighbours."""
 
 
 def shares_driver(machine: Machine) -> bool:
@@ -211,15 +209,21 @@ def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[i
     if problem.nnz is None:
         whole = exchange_memory(problem, machine, problem.features)
     else:
-        grown = min(
-            1.0 + (problem.graph_entries or 0) / problem.samples, problem.features * problem.samples / problem.nnz
-        )
+        met = (1.0 + (problem.graph_entries or 0) / problem.samples) ** problem.hops
+        grown = min(met, problem.features * problem.samples / problem.nnz)
         group = grown * problem.nnz / group_number(problem) * machine.threads
         reach = max(problem.reach / problem.samples, 1 / machine.workers)
-        entries = (reach + 1 / machine.workers + machine.threads * reach) * problem.nnz + 3 * group
+        entries = (reach + 1 / machine.workers + machine.threads * reach) * _travelling(problem, grown) + 3 * group
         whole = int(SPARSE_SLACK * 12 * entries)
     column_blocks = max(1, min(-(-whole // room), problem.features))
     return column_blocks, whole // column_blocks
+
+
+def _travelling(problem: Problem, grown: float) -> float:
+    """Entries of sparse rows before their last hop."""
+    assert problem.nnz is not None
+    before = (1.0 + (problem.graph_entries or 0) / problem.samples) ** (problem.hops - 1)
+    return problem.nnz * min(before, grown)
 
 
 def graph_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -> float:

@@ -7,12 +7,13 @@ of all routes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, Block, Rows
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.history import History
@@ -26,6 +27,7 @@ from dlatent.linear_gaussian.graph_statistics import (
     GraphProducts,
     GraphRequest,
     GraphSums,
+    Sharing,
     centred_product,
     energy_rows,
     expect_graph,
@@ -34,8 +36,8 @@ from dlatent.linear_gaussian.graph_statistics import (
     fold_products,
     graph_moments,
     graph_sums,
+    hops_of,
     moment_rows,
-    own_share,
     pattern_products,
     product_rows,
     sums_about,
@@ -53,7 +55,10 @@ from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.graph_precision import Precision
 from dlatent.passes import Pass, Run, neighbour_pass
+
+S = TypeVar("S")
 
 
 class GraphSamples:
@@ -92,11 +97,7 @@ class GraphSamples:
         if self.partly:
             found, self._apart = partly_labelled_moments(self.grams(), self._shift, self._task.specification)
             return found
-        gram: Array = self._run(
-            neighbour_pass(
-                moment_rows, fold_moments, self._request(None, None, True), keep=own_share, hops=1, name="moments"
-            )
-        )
+        gram: Array = self._run(self._exchange(moment_rows, fold_moments, self._request(None, None, True), "moments"))
         return graph_moments(gram, self._shift, self._relation.rank)
 
     @property
@@ -112,10 +113,9 @@ class GraphSamples:
         rows = np.concatenate([part for _, part in sorted(parts, key=operator.itemgetter(0))])
         if targets is not None:
             rows[:, len(self._shift) : -1] -= targets
-        graph = self._relation.graph
-        return partly_labelled_grams(
-            rows, len(self._shift), graph.rows.load(0, graph.samples), self._relation.precision
-        )
+        graph, precision = self._relation.graph, self._relation.precision
+        assert isinstance(precision, Precision)
+        return partly_labelled_grams(rows, len(self._shift), graph.rows.load(0, graph.samples), precision)
 
     def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
         """The log-likelihood of all samples at parameters about the weighted mean, without ½ D log|Δ|."""
@@ -163,7 +163,7 @@ class GraphSamples:
         width = self._plan.columns_at_once or max(directions.shape[1], 1)
         for start in range(0, max(directions.shape[1], 1), width):
             request = self._request(directions[:, start : start + width], None, sums and not start)
-            yield neighbour_pass(product_rows, fold_products, request, keep=own_share, hops=2, name="products")
+            yield self._exchange(product_rows, fold_products, request, "products", twice=True)
 
     def _energy(self) -> float:
         """tr (X−s)ᵀΔ(X−s): rows of features meet, some columns at a time, which no thin product can replace; asked for
@@ -172,12 +172,32 @@ class GraphSamples:
         for first in range(column_blocks):
             # Every block of columns has columns from everywhere: the frequent words of a vocabulary often come first.
             request = self._request(None, slice(first, None, column_blocks), False)
-            total += self._run(
-                neighbour_pass(
-                    energy_rows, fold_energy, request, keep=own_share, hops=1, cached=column_blocks == 1, name="energy"
-                )
-            )
+            total += self._run(self._exchange(energy_rows, fold_energy, request, "energy", cached=column_blocks == 1))
         return total
+
+    def _exchange(
+        self,
+        rows: Callable[[Block, GraphRequest], Rows],
+        fold: Callable[[Block, GraphRequest], S],
+        request: GraphRequest,
+        name: str,
+        *,
+        twice: bool = False,
+        cached: bool = True,
+    ) -> Pass[GraphRequest, S]:
+        """A pass in which rows go the hops of F, or twice as many."""
+        precision, sharing = request.precision, Sharing(twice)
+        return neighbour_pass(
+            rows,
+            fold,
+            request,
+            hops=hops_of(precision, twice=twice),
+            keep=None if precision.again else sharing.last,
+            again=sharing.first if precision.again else None,
+            normalised=precision.normalised,
+            cached=cached,
+            name=name,
+        )
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
         return GraphRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)

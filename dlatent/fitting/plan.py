@@ -97,6 +97,8 @@ class Problem:
         Stored entries of the adjacency matrix, None without a graph.
     graph_in_memory : bool
         Whether the graph lies in the driver's memory.
+    hops : int
+        How far rows go over the edges on the way to F R, where Δ = γI + F² is between the samples.
     travelling : int
         Rows that one neighbour sum moves between workers.
     reach : int
@@ -149,6 +151,7 @@ class Problem:
     em_passes: int | None = None
     graph_entries: int | None = None
     graph_in_memory: bool = False
+    hops: int = 1
     travelling: int = 0
     reach: int = 0
     views: tuple[int, ...] = ()

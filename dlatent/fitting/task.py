@@ -15,8 +15,8 @@ from dlatent.linear_gaussian.kernel_passes import TileWriter
 from dlatent.linear_gaussian.moments import Moments
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement
-from dlatent.operators.graph_precision import Precision
 from dlatent.operators.kernels import Kernel
+from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import Run
 
 MAX_PASSES = 60
@@ -29,7 +29,7 @@ class Relation:
     """How samples depend on each other: Δ, its rank (N for γ > 0), where EM begins ("random" or "pca"), with which
     noise variance (None: the one that comes with the start), and where some samples have no targets the graph."""
 
-    precision: Precision
+    precision: SamplePrecision
     rank: int
     start: str = "random"
     start_noise: float | None = None

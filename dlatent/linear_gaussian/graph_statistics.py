@@ -4,7 +4,8 @@
     log p(T) = −½ [N D log 2π − D log|Δ| + N log|C| + N tr(C⁻¹H)],   H = (T − 1μᵀ)ᵀ Δ (T − 1μᵀ) / N,   μ = TᵀΔ1 / 1ᵀΔ1
 
 so that NH takes the place of the scatter matrix, and all that was written for independent samples holds.  Rows
-send thin rows R to their neighbours, R ← αR + AR, once for (αI + A)R and twice for ΔR; Δ and H are never formed.
+send thin rows R to their neighbours, R ← αR + AR, once for (αI + A)R and twice for ΔR; Δ and H are never formed.  The
+same holds for every Δ = γI + F² that is known by its hops (see `operators.sample_precision`); αI + A is F here.
 Source: PRPCA (15)–(18); rows are samples here, so matrices are the transposes of the paper's.
 """
 
@@ -21,14 +22,14 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments, check_rows
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums, weighted_sums
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.operators.graph_precision import Precision
+from dlatent.operators.sample_precision import SamplePrecision
 
 
 class GraphRequest(NamedTuple):
     """Δ, the shift (D,), directions V (D, b) or None, columns of the features or None, whether sums are wanted too, and
     whether all-zero rows are refused."""
 
-    precision: Precision
+    precision: SamplePrecision
     shift: Array
     directions: Array | None
     columns: slice | None
@@ -47,9 +48,24 @@ class GraphProducts(NamedTuple):
     target_gram: Array
 
 
-def own_share(own: Rows, request: GraphRequest) -> Rows:
-    """αR, what (αI + A)R has of a row itself."""
-    return own * request.precision.alpha
+class Sharing(NamedTuple):
+    """What a hop adds of the rows themselves, on the way to F R or, `twice`, to F²R: of the last rows (the way of
+    `passes.Edges.keep`), or of the first (the way of `again`)."""
+
+    twice: bool
+
+    def last(self, rows: Rows, request: GraphRequest) -> Rows:
+        """Its share of the rows of the hop before."""
+        return request.precision.share(rows, 1, 1)
+
+    def first(self, rows: Rows, hop: int, request: GraphRequest) -> Rows:
+        """Its share of the first rows."""
+        return request.precision.share(rows, hop, hops_of(request.precision, twice=self.twice))
+
+
+def hops_of(precision: SamplePrecision, *, twice: bool) -> int:
+    """Hops of F, or of F²."""
+    return precision.hops * (1 + twice)
 
 
 def _targets(block: Block) -> Array:
@@ -70,7 +86,8 @@ def product_rows(block: Block, request: GraphRequest) -> Array:
 def fold_products(block: Block, request: GraphRequest) -> GraphProducts:
     """The products of a block after two hops; O(nnz b) or O(n D b). Raises DataError where sums find bad values."""
     own, met = _dense(block.exchanged)
-    weighted = request.precision.gamma * own + met
+    precision = request.precision
+    weighted = precision.gamma * own + precision.factor(hops_of(precision, twice=True)) * met
     y = _targets(block)
     if not request.sums:
         moved, _ = weighted_sums(block.features, request.shift, lambda rows, place: weighted[place], energies=False)
@@ -109,12 +126,12 @@ def energy_rows(block: Block, request: GraphRequest) -> Rows:
 
 
 def fold_energy(block: Block, request: GraphRequest) -> float:
-    """Σ γ‖x_i−s‖² + ‖Σ_j (αI + A)_ij (x_j−s)‖² over the rows of a block and the columns asked for, after one hop."""
+    """Σ γ‖x_i−s‖² + ‖Σ_j F_ij (x_j−s)‖² over the rows of a block and the columns asked for, after the hops of F."""
     assert block.exchanged is not None
     assert request.columns is not None
     own, met = block.exchanged
-    shift = request.shift[request.columns]
-    return request.precision.gamma * _square(own, shift) + _square(met, shift)
+    shift, precision = request.shift[request.columns], request.precision
+    return precision.gamma * _square(own, shift) + precision.factor(precision.hops) ** 2 * _square(met, shift)
 
 
 def _square(rows: Rows, shift: Array) -> float:
@@ -140,9 +157,10 @@ def moment_rows(block: Block, request: GraphRequest) -> Array:
 
 
 def fold_moments(block: Block, request: GraphRequest) -> Array:
-    """RᵀΔR (D + L + 1)² of the rows of a block after one hop: the Gram matrix of [√γ R ; (αI + A)R]."""
+    """RᵀΔR (D + L + 1)² of the rows of a block after the hops of F: the Gram matrix of [√γ R ; FR]."""
     own, met = _dense(block.exchanged)
-    gram: Array = request.precision.gamma * (own.T @ own) + met.T @ met
+    precision = request.precision
+    gram: Array = precision.gamma * (own.T @ own) + precision.factor(precision.hops) ** 2 * (met.T @ met)
     return gram
 
 

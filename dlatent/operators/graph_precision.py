@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, Rows
 from dlatent.errors import DataError
 
 EXACT_SAMPLES = 20_000
@@ -48,6 +48,29 @@ class Precision(NamedTuple):
 
     alpha: float
     gamma: float
+
+    @property
+    def hops(self) -> int:
+        """1: F is αI + A."""
+        return 1
+
+    @property
+    def again(self) -> bool:
+        """False: a hop adds αR_{k−1}."""
+        return False
+
+    @property
+    def normalised(self) -> bool:
+        """False."""
+        return False
+
+    def share(self, rows: Rows, hop: int, hops: int) -> Rows:
+        """αR, what (αI + A)R has of a row itself."""
+        return rows * self.alpha
+
+    def factor(self, hops: int) -> float:
+        """1."""
+        return 1.0
 
 
 class Estimate(NamedTuple):

@@ -230,3 +230,50 @@ def test_what_travels_is_known_to_the_engine(two_processes, seven_workers):
         far = engine.traffic()
     assert 0 < near.rows < far.rows == ROWS
     assert near.reach < far.reach == ROWS
+
+
+def again(first, hop, parameters):
+    return first * (parameters + hop)
+
+
+def smoothed(engine, rows=send, hops=3):
+    return engine.run(neighbour_pass(rows, gathered_dense, 0.5, again=again, hops=hops, normalised=True))
+
+
+def gathered_dense(block, _parameters):
+    own, met = (rows.toarray() if sp.issparse(rows) else rows for rows in block.exchanged)
+    return np.asarray(block.features.T @ met), met.T @ met, own.sum(axis=0)
+
+
+def with_lone_samples():
+    """The graph without the edges of every seventh sample."""
+    keep = np.arange(ROWS) % 7 > 0
+    return sp.csr_array(sp.diags_array(keep * 1.0) @ GRAPH @ sp.diags_array(keep * 1.0))
+
+
+@pytest.mark.parametrize("rows", [send, send_sparse], ids=["dense", "sparse"])
+def test_first_rows_are_added_at_each_hop_over_a_normalised_graph(rows):
+    source, graph = drawn(SIZES, sparse=rows is send_sparse), with_lone_samples()
+    x = [block.load() for block in source.blocks]
+    x = (sp.vstack(x).toarray() if rows is send_sparse else np.vstack(x)).astype(np.float64)
+    first = x if rows is send_sparse else x @ WEIGHTS
+    dense = graph.toarray()
+    degrees = dense.sum(axis=1)
+    s = np.divide(dense, np.sqrt(np.outer(degrees, degrees)), out=np.zeros_like(dense), where=dense > 0)
+    met = first
+    for hop in (1, 2, 3):
+        met = (0.5 + hop) * first + s @ met
+    with connect(source, client="serial", graph=open_graph(graph)) as engine:
+        found = smoothed(engine, rows=rows)
+    for one, expected in zip(found, (x.T @ met, met.T @ met, first.sum(axis=0)), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
+
+
+@pytest.mark.parametrize("delayed", [False, True], ids=["blocks", "dask chunks"])
+def test_a_normalised_graph_has_the_same_bits_on_every_engine(client, delayed):
+    graph = open_graph(with_lone_samples())
+    with connect(drawn(SIZES), client="serial", graph=graph) as engine:
+        expected = smoothed(engine)
+    with connect(drawn(SIZES, delayed=delayed), client=client, graph=graph) as engine:
+        for _ in range(2):
+            assert same(smoothed(engine), expected)

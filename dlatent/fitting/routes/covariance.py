@@ -63,7 +63,7 @@ class CovarianceRoute(Route):
         if problem.graph_entries is not None and problem.nnz is not None:
             flops, rate = 2.0 * problem.samples * width**2, GEMM_RATE  # rows that meet their neighbours become dense
         seconds = pass_seconds(problem, machine, flops, rate, decode=True) + driver
-        seconds += graph_seconds(problem, machine, width, 1)
+        seconds += graph_seconds(problem, machine, width, problem.hops)
         worker = worker_memory(problem, machine, statistic, 8 * width) + gathered_memory(problem)
         if problem.graph_entries is not None:
             worker += graph_memory(problem, machine) + exchange_memory(problem, machine, width + 1)

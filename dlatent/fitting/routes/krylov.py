@@ -10,7 +10,6 @@ from dlatent.fitting.costs import (
     DECODE_RATE,
     EXPECTED_PASSES,
     GEMM_RATE,
-    HOPS,
     SPARSE_RATE,
     cache_room,
     column_block_count,
@@ -74,7 +73,7 @@ class KrylovRoute(Route):
         # New directions are made orthogonal to all before them, on the driver.
         seconds += 2.0 * own * (columns * EXPECTED_PASSES) ** 2 / GEMM_RATE
         if problem.graph_entries is not None:
-            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, HOPS)
+            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, 2 * problem.hops)
             seconds += column_blocks * pass_seconds(problem, machine, flops, rate, decode=True)
             # Rows are read once to be exchanged, and once to be multiplied by what came.
             products = EXPECTED_PASSES * 2 * -(-exchanged // at_once)
@@ -83,7 +82,7 @@ class KrylovRoute(Route):
             reads = (1 if kept_all else products) + (2 * column_blocks if column_blocks > 1 or not kept_all else 0)
         passes = problem.em_passes or EXPECTED_PASSES
         cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine, moved)
-        met = 8 * problem.travelling * min(fresh, problem.features) * HOPS
+        met = 8 * problem.travelling * min(fresh, problem.features) * 2 * problem.hops
         return replace(
             cost,
             columns_at_once=at_once,

@@ -1,0 +1,108 @@
+"""What stands between samples, hop by hop, against dense matrices that are formed."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlatent.engine.connect import connect
+from dlatent.fitting.graph_samples import GraphSamples
+from dlatent.fitting.task import Relation
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.operators.graph_precision import Precision
+from dlatent.operators.smooth_filter import SmoothFilter
+from dlatent.stores.graph import open_graph
+from dlatent.stores.open import open as open_source
+from dlatent.testing.graphs import power_law_graph
+
+SAMPLES, FEATURES = 60, 7
+DRAWN = np.random.default_rng(2).uniform(0.5, 2.0, (SAMPLES - 3, SAMPLES - 3))
+EDGES = power_law_graph(SAMPLES - 3, 120, random_state=1).toarray() * (DRAWN + DRAWN.T)
+GRAPH = sp.csr_array(np.pad(EDGES, (0, 3)))  # three samples without edges
+X = np.random.default_rng(0).normal(size=(SAMPLES, FEATURES)) + 3.0
+SPARSE = sp.random_array((SAMPLES, FEATURES), density=0.4, rng=np.random.default_rng(3), format="csr")
+
+PRECISIONS = {
+    "of the paper": Precision(0.7, 0.3),
+    "one hop": SmoothFilter(2.0, 1),
+    "two hops": SmoothFilter(0.3, 2),
+    "weak": SmoothFilter(1e-6, 3),
+    "strong": SmoothFilter(30.0, 3),
+}
+
+
+def normalised(graph):
+    """S, by the definition."""
+    dense = graph.toarray()
+    degrees = dense.sum(axis=1)
+    found = np.zeros_like(dense)
+    for i, j in zip(*dense.nonzero(), strict=True):
+        found[i, j] = dense[i, j] / np.sqrt(degrees[i] * degrees[j])
+    return found
+
+
+def formed(graph, precision):
+    """Δ."""
+    if isinstance(precision, Precision):
+        inner = precision.alpha * np.eye(graph.shape[0]) + graph.toarray()
+        return precision.gamma * np.eye(len(inner)) + inner @ inner
+    s, ratio = normalised(graph), precision.smoothing / (1 + precision.smoothing)
+    f = sum(ratio**k * np.linalg.matrix_power(s, k) for k in range(precision.hops + 1))
+    return f @ f
+
+
+def samples_of(session, precision, shift, columns):
+    task = SimpleNamespace(
+        relation=Relation(precision, SAMPLES),
+        options=SimpleNamespace(refuse_zero_rows=False),
+        specification=Specification((View("features", FEATURES),), ((0,),), 2),
+    )
+    plan = SimpleNamespace(columns_at_once=columns, column_blocks=columns)
+    return GraphSamples(task, plan, shift, session.run)
+
+
+def weighted(x, delta):
+    """The mean weighted by Δ1, and the scatter about it."""
+    mean = delta.sum(axis=0) @ x / delta.sum()
+    return mean, (x - mean).T @ delta @ (x - mean)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("x", [X, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, x, shifted):
+    precision, directions = PRECISIONS[name], np.random.default_rng(5).normal(size=(FEATURES, 5))
+    dense = x.toarray() if sp.issparse(x) else x
+    mean, scatter = weighted(dense, formed(GRAPH, precision))
+    shift = dense[:10].mean(axis=0) if shifted else np.zeros(FEATURES)
+    with connect(open_source(x), client="serial", graph=open_graph(GRAPH)) as session:
+        data = samples_of(session, precision, shift, columns=2)
+        (found,) = data.products((directions,), True)
+        np.testing.assert_allclose(found.product[0], scatter @ directions, rtol=1e-9, atol=1e-10 * abs(scatter).max())
+        np.testing.assert_allclose(shift + data.known.offset, mean, rtol=1e-9)
+        assert data.known.sums.energy == pytest.approx(np.trace(scatter), rel=1e-9)
+        moments = data.moments()
+    np.testing.assert_allclose(moments.patterns[0].gram, scatter, rtol=1e-9, atol=1e-10 * abs(scatter).max())
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.1, 50), st.integers(1, 4), st.integers(0, 50))
+def test_the_filter_is_positive_and_leaves_samples_without_edges_alone(smoothing, hops, seed):
+    graph = sp.csr_array(sp.block_diag([power_law_graph(20, 40, random_state=seed), sp.csr_array((2, 2))]))
+    delta = formed(graph, SmoothFilter(smoothing, hops))
+    assert np.linalg.eigvalsh(delta).min() > 0
+    np.testing.assert_array_equal(delta[-2:], np.eye(22)[-2:])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS.values(), ids=PRECISIONS)
+def test_a_precision_is_an_immutable_value(precision):
+    assert pickle.loads(pickle.dumps(precision)) == precision
+    assert hash(precision) == hash(pickle.loads(pickle.dumps(precision)))
+    with pytest.raises(AttributeError):
+        precision.hops = 3
