@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         CorrespondenceSupervisedPPCA as CorrespondenceSupervisedPPCA,
     )
     from dlatent.estimators.factor_analysis import FactorAnalysis as FactorAnalysis
+    from dlatent.estimators.graph_ppca import GraphPPCA as GraphPPCA
     from dlatent.estimators.joint_views import JointViews as JointViews
     from dlatent.estimators.kernel import KernelPPCA as KernelPPCA
     from dlatent.estimators.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA

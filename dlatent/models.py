@@ -71,6 +71,7 @@ MODELS = (
         labels=True,
         graph=True,
     ),
+    Model("GraphPPCA", "graph_ppca", "graph-ppca", "PPCA of rows smoothed over a graph", "GraphPPCA", graph=True),
     Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes", "Kernel"),
     Model(
         "KernelSupervisedPPCA",

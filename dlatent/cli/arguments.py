@@ -137,11 +137,11 @@ def add_direction(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_graph(parser: argparse.ArgumentParser) -> None:
+def add_graph(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """`--graph` and `--direction`."""
     parser.add_argument(
         "--graph",
-        required=True,
+        required=required,
         metavar="GRAPH",
         help="edges between the rows of DATA: a store (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet "
         ".npz)",

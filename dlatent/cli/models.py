@@ -19,6 +19,7 @@ from dlatent.errors import DataError, cause
 
 if TYPE_CHECKING:
     from dlatent import PPCA
+    from dlatent.arrays import Graph
 
 
 def add_models(
@@ -62,6 +63,22 @@ def data_of(arguments: argparse.Namespace) -> Any:
     return opened(views, arguments.missing_chunks)
 
 
+def graph_of(arguments: argparse.Namespace) -> Graph:
+    """The edges between the rows of the data."""
+    from dlatent.stores.graph import open_graph
+    from dlatent.stores.open import open as open_source
+
+    data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
+    return open_graph(
+        arguments.graph,
+        samples=data.shape[0],
+        ids=data.labels.samples,
+        direction=arguments.direction,
+        missing_chunks=arguments.missing_chunks,
+        origin=data.labels.origin,
+    )
+
+
 def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `graph`, which are open,
     so that the two need not read them twice; `correspondence` or `on`."""
@@ -71,18 +88,7 @@ def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
         found["y"] = _view_labels(arguments) if taken.views else labels_of(arguments)
     if taken.graph:
-        from dlatent.stores.graph import open_graph
-        from dlatent.stores.open import open as open_source
-
-        data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
-        found["graph"] = open_graph(
-            arguments.graph,
-            samples=data.shape[0],
-            ids=data.labels.samples,
-            direction=arguments.direction,
-            missing_chunks=arguments.missing_chunks,
-            origin=data.labels.origin,
-        )
+        found["graph"] = graph_of(arguments)
     if taken.views:
         found["on"] = arguments.on
         found["correspondence"] = None if arguments.on else _rows_of(arguments.correspondence)

@@ -11,6 +11,7 @@ from typing import Any
 from dlatent.cli import show
 from dlatent.cli.arguments import (
     add_cluster,
+    add_graph,
     add_json,
     add_labels,
     add_missing_chunks,
@@ -39,6 +40,7 @@ def register(commands: Any) -> None:
     )
     parser.add_argument("--view", metavar="NAME", help="which view of the model DATA is, where it has several")
     add_labels(parser, "default: from the features alone")
+    add_graph(parser, required=False)
     parser = _command(
         commands,
         "impute",
@@ -107,6 +109,12 @@ def _transform(arguments: argparse.Namespace, model: Any, data: Any, options: di
         from dlatent.cli.labels import labels_of
 
         options["y"] = labels_of(arguments)
+    if arguments.graph is not None:
+        if not hasattr(model, "smoothing_"):
+            raise DataError(f"{_kind(arguments, model)}, whose scores need no graph; omit --graph")
+        from dlatent.cli.models import graph_of
+
+        options["graph"] = graph_of(arguments)
     model.transform(data if names is None else {arguments.view: data}, **options)
     return "scores"
 

@@ -21,6 +21,7 @@ from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.hyperparameters import GraphHyperparameters
 from dlatent.estimators.inputs import GraphLike, Seed
 from dlatent.estimators.linear import LinearModel
+from dlatent.estimators.map_rows import open_edges
 from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.complete import log_likelihoods
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
@@ -64,9 +65,7 @@ class GraphModel(GraphHyperparameters, LinearModel):
         return replace(given, graph=self._open_graph(graph, given.source))
 
     def _open_graph(self, graph: GraphLike, source: DataSource) -> Graph:
-        if graph is None:
-            raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
-        found = open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+        found = open_edges(graph, source)
         if not found.entries and not self.alpha and not self.gamma:
             raise DataError("alpha and gamma are 0 and there is no edge, so that Δ is zero; give alpha > 0")
         return found
@@ -138,14 +137,14 @@ class GraphModel(GraphHyperparameters, LinearModel):
         """
         if method not in ("auto", "exact", "lanczos"):
             raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
-        opened = open_graph(graph)
-        exact = method == "exact" or (method == "auto" and opened.samples <= EXACT_SAMPLES)
+        own = open_graph(graph)
+        exact = method == "exact" or (method == "auto" and own.samples <= EXACT_SAMPLES)
         if exact or self.gamma == 0:
-            return Estimate(graph_precision.log_determinant(whole(opened), self.precision), 0.0)
+            return Estimate(graph_precision.log_determinant(whole(own), self.precision), 0.0)
         if probes < 2 or steps < 2:
             raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
-        request = ProbeRequest(opened.rows, _row_edges(opened), opened.entries <= HELD_ENTRIES, self.precision, steps)
-        with connect(_probes(opened.samples, probes), client=client, cache_bytes=0) as session:
+        request = ProbeRequest(own.rows, _row_edges(own), own.entries <= HELD_ENTRIES, self.precision, steps)
+        with connect(_probes(own.samples, probes), client=client, cache_bytes=0) as session:
             values, changes = session.run(Pass(probe_block, request, combine=joined_probes, name="log determinant"))
         return graph_precision.estimated(values, changes)
 
@@ -167,13 +166,13 @@ class GraphModel(GraphHyperparameters, LinearModel):
         DataError
             For γ = 0, or for a graph of more than 20,000 samples.
         """
-        opened = open_graph(graph)
-        if opened.samples > EXACT_SAMPLES:
+        own = open_graph(graph)
+        if own.samples > EXACT_SAMPLES:
             raise DataError(
-                f"the graph has {opened.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
+                f"the graph has {own.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
             )
-        chosen = np.arange(opened.samples) if rows is None else np.asarray(rows)
-        return graph_precision.inverse_diagonal(whole(opened), self.precision, chosen)
+        chosen = np.arange(own.samples) if rows is None else np.asarray(rows)
+        return graph_precision.inverse_diagonal(whole(own), self.precision, chosen)
 
     def _drawn(self, n_samples: int, random_state: Seed) -> Array:
         """Samples without edges: x ~ N(μ, C / (γ + α²))."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
-from math import inf
+from math import inf, log10
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args
 
@@ -273,6 +273,34 @@ class GraphHyperparameters(LatentVariableHyperparameters):
         super()._check_hyperparameters()
         if self.start_noise is not None and self.start != "pca":
             raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
+
+
+@hyperparameters
+class GraphPPCAHyperparameters(LatentVariableHyperparameters):
+    """Those of PPCA of rows that are smoothed over a graph.
+
+    Parameters
+    ----------
+    smoothing : float, default 3.0
+        λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.
+    hops : int, default 2
+        h, how far neighbours reach.
+    solver : {"auto", "covariance", "krylov", "em"}, default "auto"
+        "auto" takes the cheaper of two that find the global maximum from eigenvectors: "covariance" (one pass, D²
+        numbers) and "krylov" (about ten passes); "em" iterates.
+    """
+
+    smoothing: float = parameter("weight of the neighbours beside a row", NOT_NEGATIVE, default=3.0, short="L")
+    hops: int = parameter("how far neighbours reach", COUNT, default=2, short="N")
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.smoothing and 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
+            raise DataError(
+                f"smoothing={self.smoothing:g} over {self.hops} hops is no more in double precision; take a larger "
+                "smoothing, 0, or fewer hops"
+            )
 
 
 @hyperparameters

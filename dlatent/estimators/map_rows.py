@@ -3,16 +3,17 @@ store."""
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dlatent.arrays import Array, Block, DataSource, Features, Grid
+from dlatent.arrays import Array, Block, DataSource, Features, Graph, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
@@ -23,16 +24,20 @@ from dlatent.estimators.callbacks import shown
 from dlatent.estimators.checkpoints import rows_checkpoint
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.grid import cells_named
-from dlatent.estimators.inputs import Data, PathLike, Rows
+from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
-from dlatent.passes import Pass
+from dlatent.linear_gaussian.graph_statistics import way_of
+from dlatent.operators.sample_precision import SamplePrecision
+from dlatent.passes import Alone, Pass
 from dlatent.stores.atomic import require_writable
+from dlatent.stores.graph import open_graph
 from dlatent.stores.lazy import has_sparse_chunks
 from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
 
 RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their targets (n, L') or None → (n, width)."""
+S = TypeVar("S")
 
 
 def open_input(
@@ -49,12 +54,32 @@ def source_of(like: Unwrapped) -> DataSource:
     return source if like.labels is None else replace(source, labels=like.labels)
 
 
+def open_edges(graph: GraphLike, source: DataSource) -> Graph:
+    """The graph between the samples of a source. Errors: DataError where there is none, or one of other samples."""
+    if graph is None:
+        raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
+    return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+
+
 class RowWork(NamedTuple):
-    """What is asked of every block: a function of its rows, once these are seen to be finite, and a sink, if any."""
+    """What is asked of every block: a function of its rows, once these are seen to be finite, a sink, if any, and where
+    its values go over the edges of a graph, what is between the samples."""
 
     function: RowFunction
     features: KnownFeatures
     sink: RowSink | None = None
+    smooth: SamplePrecision | None = None
+
+    @property
+    def precision(self) -> SamplePrecision:
+        """What is between the samples of a graph."""
+        assert self.smooth is not None
+        return self.smooth
+
+    def over(self, map: Callable[[Block, RowWork], S], combine: Callable[[S, S], S], name: str) -> Pass[RowWork, S]:
+        """The pass over all blocks."""
+        meeting = Alone() if self.smooth is None else way_of(_own, self.smooth)
+        return Pass(map, self, combine=combine, meeting=meeting, name=name)
 
     def on(self, session: Session) -> RowWork:
         """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
@@ -66,6 +91,13 @@ class RowWork(NamedTuple):
 
 
 def _of_block(block: Block, work: RowWork) -> Array:
+    if block.exchanged is None:
+        return _own(block, work)
+    precision = work.precision
+    return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
+
+
+def _own(block: Block, work: RowWork) -> Array:
     work.features.check_values(block.features, block.start)
     return work.function(block.features, block.targets)
 
@@ -114,13 +146,16 @@ def map_rows(
     overwrite: bool = False,
     resume: bool = False,
     client: Where = None,
+    graph: GraphLike = None,
+    precision: SamplePrecision | None = None,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
     their units; `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory; `resume`, whether an
-    interrupted call leaves what it has written to the next, which goes on from there.
+    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `precision` Δ = F²,
+    where F times the values is wanted.
     Returns: an array of the input's kind, or the path of the written store.
     """
     if out is not None:
@@ -131,7 +166,7 @@ def map_rows(
     if grid is not None and grid.scale is not None:
         function = partial(_in_own_units, function=function, scale=grid.scale**power)
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
-    if is_dask(like.data) and out is None and targets is None:
+    if is_dask(like.data) and out is None and targets is None and graph is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
         shared = hasattr(function, "keeping")
@@ -144,18 +179,23 @@ def map_rows(
     features.check_kind(source.sparse, source.description)
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
-    work = RowWork(function, features.without_labels())
+    edges = None if graph is None else open_edges(graph, source)
+    work = RowWork(function, features.without_labels(), smooth=precision if edges else None)
     if out is not None:
         with cells_named({None: features.grid}):
-            return _into_store(source, work, targets, out, columns, names, name, overwrite, resume, client)
+            return _into_store(source, work, targets, edges, out, columns, names, name, overwrite, resume, client)
     local = "serial" if source.in_memory else client
     values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
     with (
-        connect(source, targets=targets, client=local, cache_bytes=0) as session,
+        connect(source, targets=targets, client=local, graph=edges, cache_bytes=0) as session,
         shown(session, name),
         cells_named({None: features.grid}),
     ):
-        session.deliver(Pass(_collected, work.on(session), name=name), partial(_fill, values))
+        made = work.on(session).over(_collected, operator.add, name)
+        if edges is None:
+            session.deliver(made, partial(_fill, values))
+        else:
+            _fill(values, session.run(made))
     return wrapped(values)
 
 
@@ -173,6 +213,7 @@ def _into_store(
     source: DataSource,
     work: RowWork,
     targets: Array | None,
+    graph: Graph | None,
     out: PathLike,
     columns: str,
     names: npt.NDArray[Any] | None,
@@ -191,16 +232,17 @@ def _into_store(
     create = partial(
         RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
     )
-    data = {"data": source, "targets": targets}
+    data = {"data": source, "targets": targets, "graph": graph}
+    made = work.function if graph is None else (work.function, work.smooth)
     with (
-        connect(source, targets=targets, client=client, cache_bytes=0) as session,
-        rows_checkpoint(out if resume else None, name, work.function, data, session) as session.journal,
+        connect(source, targets=targets, client=client, graph=graph, cache_bytes=0) as session,
+        rows_checkpoint(out if resume else None, name, made, data, session) as session.journal,
         shown(session, name),
     ):
         journal = session.journal
         sink = create() if journal is None else journal.sink(create)
         try:
-            session.run(Pass(_written, work._replace(sink=sink).on(session), name=name))
+            session.run(work._replace(sink=sink).on(session).over(_written, operator.add, name))
             if journal is None:
                 sink.join()
             else:

@@ -27,7 +27,6 @@ from dlatent.linear_gaussian.graph_statistics import (
     GraphProducts,
     GraphRequest,
     GraphSums,
-    Sharing,
     centred_product,
     energy_rows,
     expect_graph,
@@ -36,11 +35,11 @@ from dlatent.linear_gaussian.graph_statistics import (
     fold_products,
     graph_moments,
     graph_sums,
-    hops_of,
     moment_rows,
     pattern_products,
     product_rows,
     sums_about,
+    way_of,
 )
 from dlatent.linear_gaussian.graph_targets import (
     PartlyLabelledGrams,
@@ -56,7 +55,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.graph_precision import Precision
-from dlatent.passes import Pass, Run, neighbour_pass
+from dlatent.passes import Pass, Run
 
 S = TypeVar("S")
 
@@ -186,18 +185,8 @@ class GraphSamples:
         cached: bool = True,
     ) -> Pass[GraphRequest, S]:
         """A pass in which rows go the hops of F, or twice as many."""
-        precision, sharing = request.precision, Sharing(twice)
-        return neighbour_pass(
-            rows,
-            fold,
-            request,
-            hops=hops_of(precision, twice=twice),
-            keep=None if precision.again else sharing.last,
-            again=sharing.first if precision.again else None,
-            normalised=precision.normalised,
-            cached=cached,
-            name=name,
-        )
+        meeting = way_of(rows, request.precision, twice=twice)
+        return Pass(fold, request, meeting=meeting, cached=cached, name=name)
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
         return GraphRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)

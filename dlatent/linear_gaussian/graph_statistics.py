@@ -11,7 +11,8 @@ Source: PRPCA (15)–(18); rows are samples here, so matrices are the transposes
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +24,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, PatternSums, weighted_sums
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.sample_precision import SamplePrecision
+from dlatent.passes import Edges
 
 
 class GraphRequest(NamedTuple):
@@ -48,19 +50,36 @@ class GraphProducts(NamedTuple):
     target_gram: Array
 
 
+class Between(Protocol):
+    """Parameters of a pass that know what is between the samples."""
+
+    @property
+    def precision(self) -> SamplePrecision:
+        """Δ."""
+        ...
+
+
 class Sharing(NamedTuple):
     """What a hop adds of the rows themselves, on the way to F R or, `twice`, to F²R: of the last rows (the way of
     `passes.Edges.keep`), or of the first (the way of `again`)."""
 
     twice: bool
 
-    def last(self, rows: Rows, request: GraphRequest) -> Rows:
+    def last(self, rows: Rows, request: Between) -> Rows:
         """Its share of the rows of the hop before."""
         return request.precision.share(rows, 1, 1)
 
-    def first(self, rows: Rows, hop: int, request: GraphRequest) -> Rows:
+    def first(self, rows: Rows, hop: int, request: Between) -> Rows:
         """Its share of the first rows."""
         return request.precision.share(rows, hop, hops_of(request.precision, twice=self.twice))
+
+
+def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
+    """The way of rows R over the edges to F R, or `twice`, to F²R, in a pass whose parameters are `Between`."""
+    hops, sharing = hops_of(precision, twice=twice), Sharing(twice)
+    if precision.again:
+        return Edges(rows, None, hops, sharing.first, precision.normalised)
+    return Edges(rows, sharing.last, hops, None, precision.normalised)
 
 
 def hops_of(precision: SamplePrecision, *, twice: bool) -> int:

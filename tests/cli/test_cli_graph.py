@@ -107,6 +107,25 @@ def test_fit_of_graph_rows_saves_what_the_library_fits(run, store: Path, graph: 
     np.testing.assert_array_equal(dlatent.load(tmp_path / "l.zarr").components_, fitted.components_)
 
 
+def test_smoothed_rows_have_scores_with_their_edges(run, store: Path, graph: Path, tmp_path: Path) -> None:
+    said = run("fit", "graph-ppca", store, "--graph", graph, "-k", "2", "--smoothing", "3", "-o", tmp_path / "m.zarr")
+    assert said.status == 0, said.err
+    assert "115 edges, with λ = 3 and 2 hops; 4 samples have no edge" in said.out
+    model = dlatent.load(tmp_path / "m.zarr")
+    words = ["transform", tmp_path / "m.zarr", store, "-o"]
+    for more, expected in (
+        (["--graph", graph], model.transform(store, graph=graph)),
+        (["--graph", tmp_path / "ring.csv", "--direction", "undirected"], model.transform(store, graph=graph)),
+        ([], model.transform(store)),
+    ):
+        assert run(*words, tmp_path / "s.zarr", "--overwrite", *more).status == 0
+        np.testing.assert_array_equal(zarr.open_group(tmp_path / "s.zarr", mode="r")["scores"][:], expected)
+    dlatent.PPCA(2).fit(store).save(tmp_path / "p.zarr")
+    said = run("transform", tmp_path / "p.zarr", store, "-o", tmp_path / "p_scores.zarr", "--graph", graph)
+    assert said.status == 3
+    assert "PPCA, whose scores need no graph; omit --graph" in said.err
+
+
 def test_fit_as_in_the_paper(run, store: Path, graph: Path, tmp_path: Path) -> None:
     words = ["fit", "relational", store, "--graph", graph, "-k", "2", "-o", tmp_path / "m.zarr"]
     said = run(*words, "--solver", "em", "--start", "pca", "--start-noise", "1e-6", "--max-iter", "5")

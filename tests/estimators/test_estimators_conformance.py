@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dlatent import (
     PPCA,
@@ -13,6 +14,7 @@ from dlatent import (
     CorrespondencePPCA,
     CorrespondenceSupervisedPPCA,
     FactorAnalysis,
+    GraphPPCA,
     PPCAMixture,
     RelationalPPCA,
     RelationalSupervisedPPCA,
@@ -28,6 +30,7 @@ X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0
 OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((len(X), 2))
 GRAPH = power_law_graph(len(X), 2 * len(X), random_state=2)
+WEIGHTED = GRAPH.toarray() * np.add.outer(np.arange(len(X)), np.arange(len(X))) / len(X)
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
 HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
@@ -49,6 +52,22 @@ MIXED, FACTORS = (
 SUMS = PAIRS[:, :2] + PAIRS[:, 6:8] + np.random.default_rng(9).standard_normal((70, 2))
 PARTLY = np.arange(70) % 3 < 2
 SIGNS = np.where(PARTLY, np.where(SUMS[:, 0] > np.median(SUMS[:, 0]), "high", "low"), None)
+
+
+class SmoothedPreset(Preset):
+    """Rows smoothed over a graph: their log-likelihood is that of f(S)(X − 1μᵀ) + 1μᵀ, rows without edges."""
+
+    def log_likelihood(self, model):
+        rows = smoothed(self.graph.toarray(), model.smoothing, model.hops) @ (self.features - model.mean_) + model.mean_
+        return float(model.score_samples(rows).sum())
+
+
+def smoothed(graph, smoothing, hops):
+    """f(S), by its definition, of a graph in which every sample has an edge or none."""
+    degrees = graph.sum(axis=1)
+    s = graph / np.sqrt(np.outer(degrees, degrees) + (graph == 0))
+    return sum((smoothing / (1 + smoothing)) ** k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
+
 
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
@@ -75,6 +94,10 @@ PRESETS = [
     Preset("relational", partial(RelationalPPCA, n_components=3), X, graph=GRAPH),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, graph=0.3 * GRAPH),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], graph=GRAPH),
+    SmoothedPreset("smoothed", partial(GraphPPCA, n_components=3, smoothing=3.0), X, graph=GRAPH),
+    SmoothedPreset(
+        "smoothed, weights", partial(GraphPPCA, n_components=2, smoothing=0.5, hops=3), X, graph=sp.csr_array(WEIGHTED)
+    ),
     ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
     ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),
     ViewsPreset("complete views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=ALL),

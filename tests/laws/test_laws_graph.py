@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law_cases import ROUTES, as_dask, assert_same_maximum, numbers, same_bits, texts
 
-from dlatent import RelationalPPCA, RelationalSupervisedPPCA
+from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA
 from dlatent.stores.graph import ingest_graph
 from dlatent.testing.graphs import power_law_graph
 from tests.routes import only_route
@@ -51,6 +51,21 @@ def test_stores_and_memory_have_the_same_bits_on_every_engine(client, stored, ki
     for x, graph in ((data, place), (X, GRAPH), (as_dask(X, (50, 1, 40, 29)), place)):
         expected = fit(kind, x, graph, client="serial", solver=solver)
         assert same_bits(fit(kind, x, graph, client=client, solver=solver), expected)
+
+
+def test_smoothed_rows_have_the_same_bits_on_every_engine(client, stored, tmp_path):
+    data, place = stored
+    for x, graph in ((data, place), (as_dask(X, (50, 1, 40, 29)), place)):
+        for solver in ROUTES:
+            one, other = (
+                GraphPPCA(2, smoothing=3.0, solver=solver, tol=1e-11).fit(x, graph=graph, client=c)
+                for c in ("serial", client)
+            )
+            assert same_bits(one, other)
+    scores = one.transform(data, graph=place, client="serial")
+    np.testing.assert_array_equal(one.transform(data, graph=place, client=client), scores)
+    path = one.transform(data, graph=place, client=client, out=tmp_path / "scores.zarr")
+    np.testing.assert_array_equal(zarr.open_group(path, mode="r")["scores"][:], scores)
 
 
 def test_samples_without_targets_have_the_same_bits_on_every_engine(client, stored):

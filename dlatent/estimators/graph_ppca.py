@@ -1,0 +1,203 @@
+"""PPCA of rows that are smoothed over a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import xarray as xr
+
+from dlatent.engine.connect import Where
+from dlatent.engine.session import Session
+from dlatent.estimators.base import Fitted, Given
+from dlatent.estimators.callbacks import Callback
+from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
+from dlatent.estimators.hyperparameters import GraphPPCAHyperparameters
+from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
+from dlatent.estimators.map_rows import open_edges
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.task import Relation, Task
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.smooth_filter import SmoothFilter
+
+
+class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstructs, Draws):
+    r"""PPCA of samples in a graph, whose rows are smoothed over it.
+
+    .. math:: f(S) (T - 1 \mu^\top) = Z W^\top + E, \qquad
+        f(S) = \sum_{k=0}^h \left(\frac{\lambda}{1 + \lambda}\right)^k S^k, \qquad S = D^{-1/2} A D^{-1/2}
+
+    T are the samples × features, A the adjacency matrix of the graph with degrees D, and the rows of Z and E are as in
+    PPCA.  A sample without edges keeps its own row; with λ = 0 it is PPCA.
+
+    Attributes
+    ----------
+    smoothing_ : float
+        λ.
+    log_likelihood_ : float
+        Of the smoothed rows, in nats; likelihoods of different λ are those of different data, and do not compare.
+    mean_ : ndarray of shape (n_features,)
+        μ, weighted by f(S)²1.
+
+    See Also
+    --------
+    RelationalPPCA : PRPCA, a precision between samples, without degrees.
+
+    References
+    ----------
+    The filter is that of Zhou, Bousquet, Lal, Weston and Schölkopf (2004), "Learning with local and global
+    consistency", cut after h terms.  Read more in :doc:`/models/graph_ppca`.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from dlatent import GraphPPCA
+    >>> X = np.random.default_rng(0).normal(size=(30, 4))
+    >>> ring = sp.csr_array(np.roll(np.eye(30), 1, axis=0) + np.roll(np.eye(30), -1, axis=0))
+    >>> model = GraphPPCA(2, smoothing=3.0).fit(X, graph=ring)
+    >>> model.transform(X, graph=ring).shape
+    (30, 2)
+    """
+
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
+        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+        return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
+
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Fit the model to samples × features and the graph between the samples.
+
+        Raises
+        ------
+        DataError
+            For data or a graph that cannot be fitted, naming row, column and block, or the edge.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
+        """
+        given = self._in_graph(self._given(X, dim, weights), graph)
+        return self._fit(given, client, callbacks, checkpoint, resume)
+
+    def transform(
+        self,
+        X: Data,
+        *,
+        graph: GraphLike = None,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        r"""Scores: the mean of the latent variables of each sample, given its smoothed row.
+
+        .. math:: M^{-1} W^\top [f(S) (X - 1 \mu^\top)]_i / \sigma^2, \qquad M = I + W^\top W / \sigma^2
+
+        Parameters
+        ----------
+        graph : sparse matrix, networkx graph, path or URL, optional
+            Edges between these samples; by default there are none, so that each row is its own smoothed row.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components), or str
+            In the kind of the input (of a Dask array with a graph in memory), or the path `out`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features or another order of them, for NaN or infinity, and for a graph of other samples.
+        """
+        options = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
+        return self._scores(X, None, **options, **self._smoothed(graph))
+
+    def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
+        """The distribution of the latent variables of each sample, given its smoothed row.
+
+        Parameters
+        ----------
+        graph : sparse matrix, networkx graph, path or URL, optional
+            As in `transform`.
+
+        Returns
+        -------
+        xarray.Dataset
+            `scores` (sample, component) and `covariance` M⁻¹ (component, component_2), shared by all samples.
+
+        Raises
+        ------
+        NotFittedError, DataError
+            As in `transform`.
+        """
+        found = self._posterior(X, None, client)
+        if graph is None:
+            return found
+        scores = self.transform(X, graph=graph, client=client)
+        return found.assign(scores=found["scores"].copy(data=scores))
+
+    def _smoothed(self, graph: GraphLike) -> dict[str, Any]:
+        """How scores of rows meet those of their neighbours."""
+        self._require_fitted()
+        if graph is None or not self.smoothing_:
+            return {}
+        return {"graph": graph, "precision": SmoothFilter(self.smoothing_, self._hops)}
+
+    def _in_graph(self, given: Given, graph: GraphLike) -> Given:
+        """What a fit is given, with the graph between the samples, where rows are smoothed over it."""
+        return replace(given, graph=open_edges(graph, given.source)) if self.smoothing else given
+
+    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        return super()._more_of_problem(given, specification) | {"hops": int(self.hops)}
+
+    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
+        if given.graph is None:
+            return {}
+        return {"relation": Relation(SmoothFilter(float(self.smoothing), int(self.hops)), given.graph.samples)}
+
+    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
+        super()._keep(fitted, task, given)
+        self.smoothing_, self._hops = float(self.smoothing), int(self.hops)
+        self._edges = 0 if given.graph is None else given.graph.entries // 2
+
+    def _attributes(self, *, whole: bool) -> dict[str, Any]:
+        graph = {"smoothing": self.smoothing_, "hops": self._hops, "edges": self._edges}
+        return super()._attributes(whole=whole) | (graph if whole else {})
+
+    def _facts(self) -> dict[str, Any]:
+        graph = {"edges": self._edges, "smoothing": self.smoothing_, "hops": self._hops}
+        return super()._facts() | {"graph": graph}
+
+    def _words(self) -> dict[str, str]:
+        found = super()._words()
+        if not self.smoothing_:
+            return found | {"graph": "not used, as λ = 0"}
+        found["log-likelihood"] += " of the smoothed rows"
+        hops = f"{self._hops} hop{'s' if self._hops > 1 else ''}"
+        return found | {"graph": f"{self._edges:,} edges, with λ = {self.smoothing_:g} and {hops}"}
+
+    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
+        super()._restore(values, attributes)
+        self.smoothing_, self._hops, self._edges = (attributes[name] for name in ("smoothing", "hops", "edges"))
