@@ -28,6 +28,7 @@ def register(commands: Any) -> None:
         kinds, "explained-variance", "the part of the variance that components explain", _of_model("explained_variance")
     )
     _kind(kinds, "history", "the log-likelihood and the passes of the fit", _of_model("history"))
+    _kind(kinds, "smoothing", "how strengths of smoothing over a graph were compared", _of_model("smoothing"))
     made = _kind(
         kinds, "loadings", "the features with the largest loadings of a component", _of_model("loadings", "top")
     )

@@ -57,7 +57,7 @@ from dlatent.linear_gaussian.moments import Moments, block_mean, count_empty_row
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.order import group_count, task_count
-from dlatent.passes import Pass
+from dlatent.passes import Pass, Run
 
 NOT_FINITE = "array must not contain infs or NaNs"
 """What scipy says of them, in a plain ValueError."""
@@ -222,6 +222,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         )
         return replace(found, **self._more_of_problem(given, specification))
 
+    def _settled(self, task: Task, plan: Plan, given: Given, run: Run) -> Task:
+        """The task, with what is chosen from the data before the fit."""
+        return task
+
     @property
     def _passes_after(self) -> int:
         """How many passes a fit makes when the outcome is known."""
@@ -325,6 +329,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 earlier = given.earlier
                 shift = self._initial_mean(session, observed=route.observed) if earlier is None else earlier.shift
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
+                task = self._settled(task, plan, given, session.run)
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
                 require_sound(outcome)
                 head = self._estimated_head(session, outcome, given)

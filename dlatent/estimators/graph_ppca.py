@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
+from dlatent.arrays import Array, Graph
 from dlatent.engine.connect import Where
 from dlatent.engine.session import Session
 from dlatent.estimators.base import Fitted, Given
@@ -17,9 +20,14 @@ from dlatent.estimators.hyperparameters import GraphPPCAHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
 from dlatent.estimators.map_rows import open_edges
 from dlatent.fitting.plan import Plan
+from dlatent.fitting.smoothing import CANDIDATES, chosen_smoothing
 from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.smooth_filter import SmoothFilter
+from dlatent.passes import Run
+
+SMOOTHING_SCORES = ("smoothing_correlation", "smoothing_error")
+"""What is known of each candidate."""
 
 
 class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstructs, Draws):
@@ -34,7 +42,10 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
     Attributes
     ----------
     smoothing_ : float
-        λ.
+        λ, given or chosen.
+    smoothing_scores_ : xarray.Dataset or None
+        Over the candidates `smoothing` of "auto": `smoothing_correlation` with the hidden cells, and `smoothing_error`,
+        the standard error of its difference to the largest.  None where λ was given.
     log_likelihood_ : float
         Of the smoothed rows, in nats; likelihoods of different λ are those of different data, and do not compare.
     mean_ : ndarray of shape (n_features,)
@@ -55,9 +66,11 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
     >>> from dlatent import GraphPPCA
     >>> X = np.random.default_rng(0).normal(size=(30, 4))
     >>> ring = sp.csr_array(np.roll(np.eye(30), 1, axis=0) + np.roll(np.eye(30), -1, axis=0))
-    >>> model = GraphPPCA(2, smoothing=3.0).fit(X, graph=ring)
+    >>> model = GraphPPCA(2).fit(X, graph=ring)
     >>> model.transform(X, graph=ring).shape
     (30, 2)
+    >>> model.smoothing_  # these rows are noise
+    0.0
     """
 
     def plan(
@@ -170,28 +183,57 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         return replace(given, graph=open_edges(graph, given.source)) if self.smoothing else given
 
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
-        return super()._more_of_problem(given, specification) | {"hops": int(self.hops)}
+        candidates = len(CANDIDATES) if self.smoothing == "auto" else 0
+        return super()._more_of_problem(given, specification) | {"hops": int(self.hops), "candidates": candidates}
 
     def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
         if given.graph is None:
             return {}
-        return {"relation": Relation(SmoothFilter(float(self.smoothing), int(self.hops)), given.graph.samples)}
+        if self.smoothing == "auto":
+            return {}
+        return {"relation": self._relation(float(self.smoothing), given.graph)}
+
+    def _relation(self, smoothing: float, graph: Graph) -> Relation | None:
+        return Relation(SmoothFilter(smoothing, int(self.hops)), graph.samples) if smoothing else None
+
+    def _settled(self, task: Task, plan: Plan, given: Given, run: Run) -> Task:
+        if self.smoothing != "auto":
+            return task
+        assert given.graph is not None
+        found = chosen_smoothing(task, plan, int(self.hops), run, sparse=given.source.sparse)
+        return replace(task, compared=found, relation=self._relation(CANDIDATES[found.chosen], given.graph))
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         super()._keep(fitted, task, given)
-        self.smoothing_, self._hops = float(self.smoothing), int(self.hops)
+        between = None if task.relation is None else task.relation.precision
+        self.smoothing_ = between.smoothing if isinstance(between, SmoothFilter) else 0.0
+        self._hops, self.smoothing_scores_ = int(self.hops), None
+        if task.compared is not None:
+            self.smoothing_scores_ = _scores_of(CANDIDATES, task.compared.correlation, task.compared.standard_error)
         self._edges = 0 if given.graph is None else given.graph.entries // 2
+
+    def _variables(self, *, whole: bool) -> dict[str, Any]:
+        found, scores = super()._variables(whole=whole), self.smoothing_scores_
+        if scores is None:
+            return found
+        return found | {name: scores[name].values for name in ("smoothing", *SMOOTHING_SCORES)}
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         graph = {"smoothing": self.smoothing_, "hops": self._hops, "edges": self._edges}
         return super()._attributes(whole=whole) | (graph if whole else {})
 
     def _facts(self) -> dict[str, Any]:
-        graph = {"edges": self._edges, "smoothing": self.smoothing_, "hops": self._hops}
+        graph: dict[str, Any] = {"edges": self._edges, "smoothing": self.smoothing_, "hops": self._hops}
+        if self.smoothing_scores_ is not None:
+            scores = self.smoothing_scores_
+            graph["compared"] = {name: scores[name].values.tolist() for name in ("smoothing", *SMOOTHING_SCORES)}
         return super()._facts() | {"graph": graph}
 
     def _words(self) -> dict[str, str]:
-        found = super()._words()
+        found, scores = super()._words(), self.smoothing_scores_
+        if scores is not None:
+            pairs = zip(scores["smoothing"].values, scores["smoothing_correlation"].values, strict=True)
+            found["smoothing"] = "correlation with hidden cells " + ", ".join(f"{c:.4f} (λ = {s:g})" for s, c in pairs)
         if not self.smoothing_:
             return found | {"graph": "not used, as λ = 0"}
         found["log-likelihood"] += " of the smoothed rows"
@@ -201,3 +243,11 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
         self.smoothing_, self._hops, self._edges = (attributes[name] for name in ("smoothing", "hops", "edges"))
+        known = "smoothing" in values
+        self.smoothing_scores_ = _scores_of(*(values[n] for n in ("smoothing", *SMOOTHING_SCORES))) if known else None
+
+
+def _scores_of(smoothings: npt.ArrayLike, correlation: Array, error: Array) -> xr.Dataset:
+    """What is known of each candidate."""
+    scores = zip(SMOOTHING_SCORES, (correlation, error), strict=True)
+    return xr.Dataset({name: ("smoothing", values) for name, values in scores}, {"smoothing": np.asarray(smoothings)})

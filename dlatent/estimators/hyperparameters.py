@@ -125,6 +125,11 @@ PART = Allowed(
 BANDWIDTH = Allowed(
     "a positive number, or 'median'", lambda value: value == "median" or POSITIVE.test(value), _number_or_median
 )
+SMOOTHING = Allowed(
+    "a finite number, not negative, or 'auto'",
+    lambda value: value == "auto" or NOT_NEGATIVE.test(value),
+    lambda text: text if text == "auto" else float(text),
+)
 TRUTH = Allowed("True or False", lambda value: isinstance(value, bool))
 NUMBER = Allowed("a number", _is_number, float)
 PLACE = Allowed("a path", lambda value: isinstance(value, (str, os.PathLike)))
@@ -281,8 +286,9 @@ class GraphPPCAHyperparameters(LatentVariableHyperparameters):
 
     Parameters
     ----------
-    smoothing : float, default 3.0
-        λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.
+    smoothing : float or "auto", default "auto"
+        λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, 0.3, 1, 3,
+        10 and 30 with which rows predict cells best that they have not seen.
     hops : int, default 2
         h, how far neighbours reach.
     solver : {"auto", "covariance", "krylov", "em"}, default "auto"
@@ -290,13 +296,17 @@ class GraphPPCAHyperparameters(LatentVariableHyperparameters):
         numbers) and "krylov" (about ten passes); "em" iterates.
     """
 
-    smoothing: float = parameter("weight of the neighbours beside a row", NOT_NEGATIVE, default=3.0, short="L")
+    smoothing: float | Literal["auto"] = parameter(
+        "weight of the neighbours beside a row; auto: by held-out cells", SMOOTHING, default="auto", short="L"
+    )
     hops: int = parameter("how far neighbours reach", COUNT, default=2, short="N")
     solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
-        if self.smoothing and 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
+        if isinstance(self.smoothing, str) or not self.smoothing:
+            return
+        if 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
             raise DataError(
                 f"smoothing={self.smoothing:g} over {self.hops} hops is no more in double precision; take a larger "
                 "smoothing, 0, or fewer hops"

@@ -33,6 +33,12 @@ EXPECTED_PASSES = 12
 EXPECTED_ROW_PASSES = 20
 """Accelerated EM over rows with missing entries takes 10 to 30 passes (benchmarks)."""
 DUAL_PASSES = 2
+COMPARED_ITERATIONS = 3
+"""Subspace iterations for each strength of smoothing that is compared: with fewer, stronger ones look better."""
+OVERSAMPLING = 10
+"""Their directions beyond K."""
+COMPARED_NUMBERS = 2**24
+"""Numbers of the statistics of a pass that compares several of them."""
 SKEWNESS = 10.0
 """Meetings of entries in products of sparse rows, as a multiple of those of evenly filled columns (text measured)."""
 EXPECTED_VIEW_PASSES = 40
@@ -217,6 +223,24 @@ def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[i
         whole = int(SPARSE_SLACK * 12 * entries)
     column_blocks = max(1, min(-(-whole // room), problem.features))
     return column_blocks, whole // column_blocks
+
+
+def compared_columns(problem: Problem) -> int:
+    """Columns for the strengths of smoothing that are compared in one pass, at least two; 0 where none are."""
+    each = min(problem.n_components + OVERSAMPLING, problem.features) + 1
+    return each * min(problem.candidates, max(2, COMPARED_NUMBERS // (each * problem.features)))
+
+
+def compared_seconds(problem: Problem, machine: Machine) -> float:
+    """What that takes: some passes for f², and one for f."""
+    if not problem.candidates:
+        return 0.0
+    columns = problem.candidates * (min(problem.n_components + OVERSAMPLING, problem.features) + 1)
+    flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.samples * problem.features)
+    rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
+    each = pass_seconds(problem, machine, flops, rate, decode=True)
+    half = graph_seconds(problem, machine, columns, problem.hops)
+    return (COMPARED_ITERATIONS + 1) * each + (2 * COMPARED_ITERATIONS + 1) * half
 
 
 def _travelling(problem: Problem, grown: float) -> float:

@@ -97,6 +97,8 @@ class Problem:
         Stored entries of the adjacency matrix, None without a graph.
     graph_in_memory : bool
         Whether the graph lies in the driver's memory.
+    candidates : int
+        Strengths of smoothing over a graph that are compared before the fit.
     hops : int
         How far rows go over the edges on the way to F R, where Δ = γI + F² is between the samples.
     travelling : int
@@ -151,6 +153,7 @@ class Problem:
     em_passes: int | None = None
     graph_entries: int | None = None
     graph_in_memory: bool = False
+    candidates: int = 0
     hops: int = 1
     travelling: int = 0
     reach: int = 0
@@ -364,6 +367,7 @@ class Plan:
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
             *self._neighbours(),
             *([f"choice    n_components by {p.rule!r}, from all eigenvalues after the first pass"] if p.rule else []),
+            *([f"choice    λ of {p.candidates} by hidden cells, in passes before these"] if p.candidates else []),
             f"reads     about {size(self.bytes_total)} in all",
             f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),

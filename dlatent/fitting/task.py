@@ -13,6 +13,7 @@ from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.linear_gaussian.kernel_passes import TileWriter
 from dlatent.linear_gaussian.moments import Moments
+from dlatent.linear_gaussian.smoothing import Comparison
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement
 from dlatent.operators.kernels import Kernel
@@ -72,6 +73,7 @@ class Task:
     kernel : what makes the features; None where they are the data.
     starts : from how many starts a mixture is fitted.
     start : what a fit to like data came to, from which iterations over the data go on; None where they look for starts.
+    compared : how strengths of smoothing were compared, where one was chosen.
     earlier : the moments of the rows that were seen before these, about the same shift.
     """
 
@@ -85,6 +87,7 @@ class Task:
     kernel: KernelFeatures | None = None
     starts: int = 1
     start: Outcome | None = None
+    compared: Comparison | None = None
     earlier: Moments | None = None
 
     @property

@@ -54,7 +54,7 @@ def chosen(rows: npt.NDArray[np.uint64], columns: npt.NDArray[np.uint64], hiding
     return np.asarray((state >> np.uint64(11)).astype(np.float64) * 2.0**-53 < hiding.part)
 
 
-def _places(features: Features, start: int, hiding: Hiding) -> npt.NDArray[np.bool_]:
+def hidden_cells(features: Features, start: int, hiding: Hiding) -> npt.NDArray[np.bool_]:
     """The held-out cells of rows that begin at `start`: (n, D), or for each stored entry of sparse rows."""
     rows = np.arange(start, start + features.shape[0], dtype=np.uint64)
     if isinstance(features, sp.csr_array):
@@ -64,7 +64,7 @@ def _places(features: Features, start: int, hiding: Hiding) -> npt.NDArray[np.bo
 
 def hidden(features: Features, start: int, hiding: Hiding) -> Features:
     """The rows without their held-out cells: NaN there, or of sparse rows not stored."""
-    places = _places(features, start, hiding)
+    places = hidden_cells(features, start, hiding)
     if not isinstance(features, sp.csr_array):
         return np.where(places, features.dtype.type(np.nan), features)
     ends = np.concatenate([[0], np.cumsum(~places)])[features.indptr].astype(features.indptr.dtype)
@@ -84,7 +84,7 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     found = np.zeros(3)
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
-        places = _places(x, block.start + at.start, hiding)
+        places = hidden_cells(x, block.start + at.start, hiding)
         if isinstance(x, sp.csr_array):
             rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))[places]
             columns: npt.NDArray[np.integer[Any]] = x.indices[places]

@@ -1,7 +1,7 @@
 """Pictures of results: every function takes a result and returns the matplotlib axes that it drew on."""
 
 from dlatent.plot.filled import imputation, reconstruction
-from dlatent.plot.fits import explained_variance, history, selection, spectrum
+from dlatent.plot.fits import explained_variance, history, selection, smoothing, spectrum
 from dlatent.plot.maps import biplot, loadings, loadings_map, scores
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "reconstruction",
     "scores",
     "selection",
+    "smoothing",
     "spectrum",
 ]

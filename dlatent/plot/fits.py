@@ -155,3 +155,39 @@ def selection(found: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     whole_ticks(axes)
     axes.legend(frameon=False)
     return axes
+
+
+def smoothing(result: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw how well each strength of smoothing over a graph predicts hidden cells.
+
+    Parameters
+    ----------
+    result : fitted GraphPPCA
+        Whose `smoothing` was "auto".
+    ax : Axes, optional
+        Axes to draw on; new ones by default.
+
+    Returns
+    -------
+    Axes
+        Upwards the correlation of reconstructions with hidden cells, with the standard error of its difference to the
+        largest; a vertical line at the one that was chosen.
+
+    Raises
+    ------
+    ValueError
+        Where the smoothing was given.
+    """
+    scores = result.smoothing_scores_
+    if scores is None:
+        raise ValueError("the smoothing was given, so that nothing was compared; fit with smoothing='auto'")
+    axes, places = axes_or_new(ax), np.arange(scores.sizes["smoothing"])
+    labels = [f"{value:g}" for value in scores["smoothing"].values]
+    axes.errorbar(places, scores["smoothing_correlation"], scores["smoothing_error"], marker="o", markersize=4)
+    at = int(np.flatnonzero(scores["smoothing"].values == result.smoothing_)[0])
+    axes.axvline(at, color="tab:red", linewidth=1, label=f"λ = {result.smoothing_:g} chosen")
+    axes.set_xticks(places, labels)
+    axes.set_xlabel("smoothing λ")
+    axes.set_ylabel("correlation with hidden cells")
+    axes.legend(frameon=False)
+    return axes

@@ -51,7 +51,7 @@ FITS: dict[str, Fit] = {
     "mixture": lambda **more: PPCAMixture(2, n_mixtures=2).fit(X, **more),
     "supervised": lambda **more: SupervisedPPCA(3, solver="krylov").fit(X, LABELS, **more),
     "relational": lambda **more: RelationalPPCA(3, solver="krylov").fit(X, graph=PATH, **more),
-    "smoothed": lambda **more: GraphPPCA(3, smoothing=3.0, solver="krylov").fit(X, graph=PATH, **more),
+    "smoothed": lambda **more: GraphPPCA(3, solver="krylov").fit(X, graph=PATH, **more),
     "relational, labels": lambda **more: RelationalSupervisedPPCA(3).fit(X, LABELS, graph=PATH, **more),
     "views": lambda **more: CorrespondencePPCA(3).fit(VIEWS, correspondence=PAIRS, **more),
     "views, labels": lambda **more: CorrespondenceSupervisedPPCA(3).fit(

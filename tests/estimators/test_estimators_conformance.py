@@ -58,7 +58,9 @@ class SmoothedPreset(Preset):
     """Rows smoothed over a graph: their log-likelihood is that of f(S)(X − 1μᵀ) + 1μᵀ, rows without edges."""
 
     def log_likelihood(self, model):
-        rows = smoothed(self.graph.toarray(), model.smoothing, model.hops) @ (self.features - model.mean_) + model.mean_
+        rows = (
+            smoothed(self.graph.toarray(), model.smoothing_, model.hops) @ (self.features - model.mean_) + model.mean_
+        )
         return float(model.score_samples(rows).sum())
 
 
@@ -95,6 +97,7 @@ PRESETS = [
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, graph=0.3 * GRAPH),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], graph=GRAPH),
     SmoothedPreset("smoothed", partial(GraphPPCA, n_components=3, smoothing=3.0), X, graph=GRAPH),
+    SmoothedPreset("smoothed, λ chosen", partial(GraphPPCA, n_components=2), X, graph=GRAPH),
     SmoothedPreset(
         "smoothed, weights", partial(GraphPPCA, n_components=2, smoothing=0.5, hops=3), X, graph=sp.csr_array(WEIGHTED)
     ),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dask.array as da
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import xarray as xr
 
-from dlatent import PPCA, GraphPPCA, NotFittedError, load
+from dlatent import PPCA, GraphPPCA, NotFittedError, load, plot
 from dlatent.errors import DataError
+from dlatent.fitting import costs
 from dlatent.testing.conformance import plain_features
 from dlatent.testing.graphs import power_law_graph
 
+mpl.use("Agg")
 X = plain_features(60, 6)
 GRAPH = sp.csr_array(np.pad(power_law_graph(58, 150, random_state=4).toarray(), (0, 2)))  # two samples without edges
 S = GRAPH.toarray() / np.sqrt(np.outer(GRAPH.sum(axis=1), GRAPH.sum(axis=1)) + (GRAPH.toarray() == 0))
@@ -101,3 +106,84 @@ def test_scores_need_a_fit_and_a_graph_of_their_samples():
     model = GraphPPCA(2, smoothing=1.0).fit(X, graph=GRAPH)
     with pytest.raises(DataError, match="60 samples"):
         model.transform(X[:50], graph=GRAPH)
+
+
+def topics(samples=400, features=30, seed=0):
+    """Rows about two topics, mostly noise, and edges inside the topics."""
+    rng = np.random.default_rng(seed)
+    topic = np.arange(samples) % 2
+    rows = np.outer(2 * topic - 1, rng.normal(size=features)) * 0.5 + rng.normal(size=(samples, features))
+    ends = rng.integers(0, samples // 2, (4 * samples, 2)) * 2 + rng.integers(0, 2, (4 * samples, 1))
+    return rows, of_edges(ends, samples)
+
+
+def of_edges(ends, samples):
+    half = sp.csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(samples, samples))
+    both = (half + half.T).toarray() > 0
+    np.fill_diagonal(both, False)
+    return sp.csr_array(both.astype(float))
+
+
+def rewired(graph, seed=0):
+    """The same degrees, near enough, and edges that say nothing."""
+    ends = np.array(sp.triu(graph).nonzero()).T.ravel()
+    return of_edges(np.random.default_rng(seed).permutation(ends).reshape(-1, 2), graph.shape[0])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+def test_smoothing_is_chosen_where_edges_help_and_left_out_where_they_mislead(form, solver):
+    rows, graph = topics()
+    model = GraphPPCA(2, solver=solver).fit(form(rows), graph=graph)
+    assert model.smoothing_ >= 1.0
+    scores = model.smoothing_scores_
+    assert scores["smoothing"].values.tolist() == [0.0, 0.3, 1.0, 3.0, 10.0, 30.0]
+    gained = scores["smoothing_correlation"].max() - scores["smoothing_correlation"][0]
+    assert gained > 3 * scores["smoothing_error"][0]
+    given = GraphPPCA(2, smoothing=model.smoothing_, solver=solver).fit(form(rows), graph=graph)
+    np.testing.assert_array_equal(model.components_, given.components_)
+    assert given.smoothing_scores_ is None
+    misled, plain = GraphPPCA(2, solver=solver).fit(form(rows), graph=rewired(graph)), PPCA(2, solver=solver)
+    assert misled.smoothing_ == 0.0
+    np.testing.assert_array_equal(misled.components_, plain.fit(form(rows)).components_)
+    np.testing.assert_array_equal(misled.transform(form(rows), graph=graph), plain.transform(form(rows)))
+
+
+def test_how_rows_are_cut_does_not_matter_to_the_choice(monkeypatch):
+    rows, graph = topics()
+    whole, cut = (
+        GraphPPCA(2).fit(da.from_array(rows, chunks=(size, -1)), graph=graph).smoothing_scores_ for size in (400, 37)
+    )
+    xr.testing.assert_allclose(whole, cut, rtol=1e-9)
+    monkeypatch.setattr(costs, "COMPARED_NUMBERS", 0)  # two candidates in a pass
+    few = GraphPPCA(2).fit(rows, graph=graph)
+    xr.testing.assert_allclose(few.smoothing_scores_, whole, rtol=1e-9)
+    assert few.n_passes_ == 1 + 5 * 4 + 1
+
+
+def test_a_chosen_smoothing_is_saved_told_and_drawn(tmp_path):
+    rows, graph = topics()
+    model = GraphPPCA(2).fit(rows, graph=graph)
+    assert "λ of 6 by hidden cells" in str(GraphPPCA(2).plan(rows, graph=graph))
+    assert "choice" not in str(GraphPPCA(2, smoothing=1.0).plan(rows, graph=graph))
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    xr.testing.assert_identical(again.smoothing_scores_, model.smoothing_scores_)
+    assert again.smoothing_ == model.smoothing_
+    assert f"(λ = {model.smoothing_:g})" in again._words()["smoothing"]
+    assert again._facts()["graph"]["compared"]["smoothing"] == [0.0, 0.3, 1.0, 3.0, 10.0, 30.0]
+    (line, *_), axes = plot.smoothing(again).lines, plt.gca()
+    np.testing.assert_array_equal(line.get_ydata(), model.smoothing_scores_["smoothing_correlation"].values)
+    assert f"λ = {model.smoothing_:g} chosen" in [text.get_text() for text in axes.get_legend().texts]
+    plt.close()
+    with pytest.raises(ValueError, match="was given"):
+        plot.smoothing(GraphPPCA(2, smoothing=1.0).fit(rows, graph=graph))
+
+
+def test_the_choice_finds_bad_values_where_they_are():
+    bad = X.copy()
+    bad[7, 3] = np.inf
+    with pytest.raises(DataError, match="row 7, column 3"):
+        GraphPPCA(2).fit(bad, graph=GRAPH)
+    with pytest.raises(DataError, match="constant"):
+        GraphPPCA(2).fit(np.ones_like(X), graph=GRAPH)

@@ -10,6 +10,8 @@ from dlatent.fitting.costs import (
     GEMM_RATE,
     SPARSE_GRAM_RATE,
     VIEW_STEPS,
+    compared_columns,
+    compared_seconds,
     completion_memory,
     driver_base,
     exchange_memory,
@@ -64,9 +66,12 @@ class CovarianceRoute(Route):
             flops, rate = 2.0 * problem.samples * width**2, GEMM_RATE  # rows that meet their neighbours become dense
         seconds = pass_seconds(problem, machine, flops, rate, decode=True) + driver
         seconds += graph_seconds(problem, machine, width, problem.hops)
+        statistic = max(statistic, 8 * width * compared_columns(problem))
         worker = worker_memory(problem, machine, statistic, 8 * width) + gathered_memory(problem)
         if problem.graph_entries is not None:
-            worker += graph_memory(problem, machine) + exchange_memory(problem, machine, width + 1)
+            seconds += compared_seconds(problem, machine)
+            at_once = max(width + 1, compared_columns(problem))
+            worker += graph_memory(problem, machine) + exchange_memory(problem, machine, at_once)
         # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
         own = (
             driver_base(problem, machine)
@@ -78,7 +83,7 @@ class CovarianceRoute(Route):
         cost = placed("covariance", 1, seconds, 0, worker, own, machine, statistic)
         if problem.graph_entries is None:
             return cost
-        return replace(cost, columns_at_once=width + 1, neighbour_bytes=8 * problem.travelling * (width + 1))
+        return replace(cost, columns_at_once=at_once, neighbour_bytes=8 * problem.travelling * (width + 1))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum from moments; with textbook EM the iterations do not touch the data either."""

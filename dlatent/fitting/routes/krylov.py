@@ -13,6 +13,8 @@ from dlatent.fitting.costs import (
     SPARSE_RATE,
     cache_room,
     column_block_count,
+    compared_columns,
+    compared_seconds,
     driver_base,
     exchange_columns,
     exchange_memory,
@@ -52,7 +54,7 @@ class KrylovRoute(Route):
         fresh = fresh_directions(problem)
         columns = min(fresh + problem.targets, problem.features)
         own = sum(size * spans for size, spans in zip(problem.widths, problem.spans, strict=True))
-        statistic = 8 * (own * columns + 2 * sum(problem.widths))
+        statistic = 8 * (own * max(columns, compared_columns(problem)) + 2 * sum(problem.widths))
         flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.samples * problem.features)
         rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
         parameters = 16 * problem.features * columns
@@ -62,7 +64,7 @@ class KrylovRoute(Route):
         if problem.graph_entries is not None:
             held += graph_memory(problem, machine)
             room = exchange_room(machine, held)
-            at_once = exchange_columns(problem, machine, exchanged, room)
+            at_once = exchange_columns(problem, machine, max(exchanged, compared_columns(problem)), room)
             kept = min(graph_bytes(problem) // machine.workers, room // 2)
             column_blocks, one = column_block_count(problem, machine, room - kept)
             summing = held + kept + one
@@ -74,6 +76,7 @@ class KrylovRoute(Route):
         seconds += 2.0 * own * (columns * EXPECTED_PASSES) ** 2 / GEMM_RATE
         if problem.graph_entries is not None:
             seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, 2 * problem.hops)
+            seconds += compared_seconds(problem, machine)
             seconds += column_blocks * pass_seconds(problem, machine, flops, rate, decode=True)
             # Rows are read once to be exchanged, and once to be multiplied by what came.
             products = EXPECTED_PASSES * 2 * -(-exchanged // at_once)

@@ -1,0 +1,107 @@
+"""How well smoothed rows predict hidden cells: block functions against dense matrices that are formed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dlatent.engine.connect import connect
+from dlatent.fitting.smoothing import _pass
+from dlatent.linear_gaussian.held_out import Hiding, hidden_cells
+from dlatent.linear_gaussian.smoothing import FOLDS, SmoothingRequest, compared, fold_predicted, fold_smoothed
+from dlatent.stores.graph import open_graph
+from dlatent.stores.open import open as open_source
+from dlatent.testing.graphs import power_law_graph
+
+SAMPLES, FEATURES, HIDING = 50, 9, Hiding(0.2, 0)
+GRAPH = sp.csr_array(np.pad(power_law_graph(SAMPLES - 2, 90, random_state=1).toarray(), (0, 2)))
+SMOOTHINGS = (0.0, 0.5, 4.0)
+RNG = np.random.default_rng(0)
+DENSE = RNG.normal(size=(SAMPLES, FEATURES)) + 2.0
+SPARSE = sp.random_array((SAMPLES, FEATURES), density=0.4, rng=np.random.default_rng(3), format="csr")
+CASES = {"dense": (DENSE, DENSE.mean(axis=0)), "sparse": (SPARSE, np.zeros(FEATURES))}
+DIRECTIONS = tuple(RNG.normal(size=(FEATURES, 4)) for _ in SMOOTHINGS)
+
+
+def smooth(smoothing, hops=2):
+    degrees = GRAPH.sum(axis=1)
+    s = GRAPH.toarray() / np.sqrt(np.outer(degrees, degrees) + (GRAPH.toarray() == 0))
+    return sum((smoothing / (1 + smoothing)) ** k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
+
+
+def places():
+    return hidden_cells(np.zeros((SAMPLES, FEATURES)), 0, HIDING)
+
+
+def with_hidden(x, shift):
+    dense = x.toarray() if sp.issparse(x) else x
+    return shift + np.where(places(), 0.0, (dense - shift) / 0.8)
+
+
+def run(fold, request, x):
+    with connect(open_source(x), client="serial", graph=open_graph(GRAPH)) as session:
+        return session.run(_pass(fold, request, "smoothing"))
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_products_are_those_of_the_formed_filter(kind):
+    x, shift = CASES[kind]
+    found = run(fold_smoothed, SmoothingRequest(SMOOTHINGS, 2, True, HIDING, shift, DIRECTIONS), x)
+    rows = with_hidden(x, shift) - shift
+    for at, smoothing in enumerate(SMOOTHINGS):
+        weighted = smooth(smoothing) @ smooth(smoothing)
+        expected = rows.T @ weighted @ rows @ DIRECTIONS[at]
+        np.testing.assert_allclose(found.product[at], expected, rtol=1e-9, atol=1e-10 * abs(expected).max())
+        np.testing.assert_allclose(found.total[at], rows.T @ weighted.sum(axis=1), rtol=1e-9, atol=1e-9)
+        assert found.weight[at] == pytest.approx(weighted.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_hidden_cells_are_compared_with_what_is_reconstructed_of_them(kind):
+    """Of sparse rows, hidden entries that are stored count once and each zero as the part that is hidden."""
+    x, shift = CASES[kind]
+    means = tuple(shift + RNG.normal(size=FEATURES) for _ in SMOOTHINGS)
+    found = run(fold_predicted, SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means), x)
+    dense = x.toarray() if sp.issparse(x) else x
+    weights = np.where(dense == 0, 0.2, places()) if sp.issparse(x) else places()
+    for at, smoothing in enumerate(SMOOTHINGS):
+        v, mean = DIRECTIONS[at], means[at]
+        predicted = smooth(smoothing) @ (with_hidden(x, shift) - mean) @ v @ v.T + mean - shift
+        values = dense - shift
+        for terms in range(FOLDS):
+            own = (slice(terms, None, FOLDS),)
+            w, a, b = weights[own], values[own], predicted[own]
+            expected = [(w * t).sum() for t in (np.ones_like(a), a, a**2, b, b**2, a * b)]
+            np.testing.assert_allclose(found[at, terms], expected, rtol=1e-9, atol=1e-9)
+
+
+def sums_of(*pairs):
+    """Sums of candidates, from values and what each predicts, a row each."""
+    found = np.zeros((len(pairs), FOLDS, 6))
+    for at, (x, p) in enumerate(pairs):
+        for fold in range(FOLDS):
+            a, b = x[fold::FOLDS], p[fold::FOLDS]
+            found[at, fold] = [(t).sum() for t in (np.ones_like(a), a, a**2, b, b**2, a * b)]
+    return found
+
+
+def test_the_smallest_candidate_within_a_standard_error_is_chosen():
+    x, noise = RNG.normal(size=500), RNG.normal(size=(3, 500))
+    bad, good, hardly_better = x + 3 * noise[0], x + noise[1], x + noise[1] + 0.02 * noise[2]
+    found = compared(sums_of((x, bad), (x, good), (x, hardly_better)))
+    expected = [np.corrcoef(x, p)[0, 1] for p in (bad, good, hardly_better)]
+    np.testing.assert_allclose(found.correlation, expected, rtol=1e-9)
+    assert found.chosen == 1
+    best = int(np.argmax(expected))
+    without = [np.delete(np.arange(500), np.arange(fold, 500, FOLDS)) for fold in range(FOLDS)]
+    each = np.array([[np.corrcoef(x[i], p[i])[0, 1] for p in (bad, good, hardly_better)] for i in without])
+    apart = each[:, [best]] - each
+    np.testing.assert_allclose(found.standard_error, np.sqrt(9 * apart.var(axis=0)), rtol=1e-6, atol=1e-12)
+    assert compared(sums_of((x, good), (x, good))).chosen == 0
+
+
+def test_without_variation_nothing_is_smoothed():
+    found = compared(sums_of((np.ones(50), np.ones(50)), (np.ones(50), np.arange(50.0))))
+    np.testing.assert_array_equal(found.correlation, 0.0)
+    assert found.chosen == 0
