@@ -12,6 +12,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.docstrings import described
+from dlatent.estimators.graph_ppca import GraphPPCA
 from dlatent.estimators.inputs import Annotated, TargetsLike
 from dlatent.stores.annotated import annotated_matrix, is_annotated
 from dlatent.stores.open import open as open_source
@@ -82,7 +83,8 @@ def annotate(
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
     fitted.fit(source, **targets, client=client, **options)
     key = type(model).__name__.lower() if key is None else key
-    data.obsm[f"X_{key}"] = fitted.transform(source, client=client)
+    edges = {"graph": options["graph"]} if isinstance(model, GraphPPCA) and "graph" in options else {}
+    data.obsm[f"X_{key}"] = fitted.transform(source, client=client, **edges)
     result = model.result_
     if "loadings" in result:
         loadings = np.full((len(data.var_names), result.sizes["component"]), np.nan)

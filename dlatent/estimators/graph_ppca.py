@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +146,26 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         """
         options = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
         return self._scores(X, None, **options, **self._smoothed(graph))
+
+    def fit_transform(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Rows:
+        """`fit`, then `transform` of the same samples with their edges.
+
+        Returns
+        -------
+        array of shape (n_samples, n_components)
+            As `transform`.
+        """
+        self.fit(X, graph=graph, dim=dim, weights=weights, client=client)
+        return cast(Rows, self.transform(X, graph=graph, client=client))
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables of each sample, given its smoothed row.

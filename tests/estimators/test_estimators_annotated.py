@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from anndata.experimental import read_lazy
 
-from dlatent import PPCA, KernelPPCA, PPCAMixture, RelationalPPCA, SupervisedPPCA, annotate
+from dlatent import PPCA, GraphPPCA, KernelPPCA, PPCAMixture, RelationalPPCA, SupervisedPPCA, annotate
 from dlatent.errors import DataError
 
 N, D = 60, 9
@@ -89,6 +89,10 @@ def test_targets_graphs_and_models_without_loadings():
     assert adata.varm["supervisedppca_loadings"].shape == (D, 2)
     adata.obsp["connectivities"] = sp.csr_matrix(np.eye(N, k=1) + np.eye(N, k=-1))
     annotate(adata, RelationalPPCA(2), graph=adata.obsp["connectivities"])
+    model = annotate(adata, GraphPPCA(2, smoothing=1.0), graph=adata.obsp["connectivities"])
+    np.testing.assert_array_equal(
+        adata.obsm["X_graphppca"], model.transform(adata.X, graph=adata.obsp["connectivities"])
+    )
     annotate(adata, KernelPPCA(2))
     annotate(adata, PPCAMixture(1, 2))
     assert {"X_relationalppca", "X_kernelppca", "X_ppcamixture"} <= set(adata.obsm)

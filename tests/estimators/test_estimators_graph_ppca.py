@@ -58,6 +58,11 @@ def test_samples_without_edges_have_the_scores_of_their_rows():
     assert np.abs(scores[:-2] - alone[:-2]).max() > 0.1
 
 
+def test_fit_transform_gives_the_scores_with_the_edges_of_the_fit():
+    model = GraphPPCA(2, smoothing=3.0)
+    np.testing.assert_array_equal(model.fit_transform(X, graph=GRAPH), model.transform(X, graph=GRAPH))
+
+
 def test_new_samples_come_with_their_edges():
     some = np.arange(40)
     model = GraphPPCA(2, smoothing=3.0).fit(X[some], graph=GRAPH[some][:, some])

@@ -16,6 +16,7 @@ from dlatent import (
     PPCA,
     CorrespondencePPCA,
     FactorAnalysis,
+    GraphPPCA,
     KernelPPCA,
     LocallyLinearEmbedding,
     PPCAMixture,
@@ -65,6 +66,7 @@ MODELS = {
     "mixture": (PPCAMixture(2, 1), {}),
     "supervised": (SupervisedPPCA(2), {"y": LABELS}),
     "relational": (RelationalPPCA(2), {"graph": CHAIN}),
+    "smoothed": (GraphPPCA(2, smoothing=1.0), {"graph": CHAIN}),
 }
 INPUTS = {
     "as it is": X,
