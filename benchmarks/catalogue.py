@@ -29,6 +29,7 @@ from benchmarks.cases import (
     profile,
     ratings,
     scaling,
+    smoothing,
     yeast,
 )
 from benchmarks.task import Case
@@ -42,6 +43,7 @@ CASES: dict[str, Case] = {
         yeast.CASE,
         few_labels.CASE,
         citations.CASE,
+        smoothing.CASE,
         exactness.CASE,
         beyond_memory.CASE,
         beyond_memory.BIG,

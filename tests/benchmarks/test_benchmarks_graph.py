@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from benchmarks.cases import citations
+from benchmarks.cases import citations, smoothing
 from benchmarks.cases import graph as graph_case
 from benchmarks.cases.citations_spaces import GraphData, accuracies, averaging, both, graph_data, unit_rows, unit_scale
 from benchmarks.stored import load
@@ -142,6 +142,43 @@ def test_the_whole_case_on_small_data(folder: Path, tmp_path: Path) -> None:
         "citations-cora.png", "citations-cora-iterations.png", "citations-cora-two-dimensions.png",
     ]  # fmt: skip
     assert all(path.stat().st_size > 1000 for path in drawn)
+
+
+def smoothing_rows(folder: Path, data: str) -> list[dict[str, Any]]:
+    """Each method with the edges as they are, and with others."""
+    found = []
+    for edges in ("as they are", "rewired"):
+        for method in smoothing.METHODS:
+            arguments = {"data": data, "edges": edges, "method": method}
+            values = smoothing.measure(folder, 0.4, **arguments)
+            found.append({**row_of(f"{data}/{edges}/{method}", arguments, **values), "case": "smoothing"})
+    return found
+
+
+def test_smoothing_gains_where_edges_help_and_is_ppca_where_they_do_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoothing, "COMPONENTS", 3)
+    rows = smoothing_rows(folder, "texas")
+    by = {(row["arguments"]["edges"], row["arguments"]["method"]): row for row in rows}
+    assert np.mean(by["as they are", "fixed"]["accuracies"]) > np.mean(by["as they are", "ppca"]["accuracies"]) + 0.03
+    assert by["rewired", "auto"]["smoothing"] == 0.0
+    assert by["rewired", "auto"]["accuracies"] == by["rewired", "ppca"]["accuracies"]
+    found = smoothing.summarise(rows)
+    assert found.checks[-1].passed, found.checks[-1]
+    assert "| texas | rewired |" in found.markdown
+
+
+def test_other_edges_are_symmetric_and_about_as_many() -> None:
+    graph = power_law_graph(200, 600, random_state=0)
+    for name, change in smoothing.EDGES.items():
+        other = change(graph)
+        assert abs(other - other.T).nnz == 0
+        assert other.diagonal().sum() == 0
+        assert 0.8 * graph.nnz < other.nnz <= graph.nnz
+        kept = other.multiply(graph).nnz / graph.nnz
+        low, high = {"as they are": (1.0, 1.0), "half rewired": (0.4, 0.7)}.get(name, (0.0, 0.3))
+        assert low <= kept <= high, name
 
 
 @pytest.fixture(scope="module")
