@@ -36,7 +36,8 @@ class Edges:
 
     With `again`, again(R₀, k, p) takes the place of keep(R_{k−1}, p), as in Horner's scheme; each makes an array of its
     own, of each row by itself and linear in it.  `normalised`: S = D^(−½) A D^(−½) takes the place of A, with the
-    degrees D, the sums of the weights of each row; a row without edges meets nobody.
+    degrees D, the sums of the weights of each row; a row without edges meets nobody.  Without `features` the map gets
+    blocks of no columns, which are not read again.
     """
 
     rows: Callable[[Block, Any], Rows]
@@ -44,6 +45,7 @@ class Edges:
     hops: int
     again: Callable[[Rows, int, Any], Rows] | None = None
     normalised: bool = False
+    features: bool = True
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,13 @@ def neighbour_pass(
     keep: Callable[[Rows, P], Rows] | None = None,
     again: Callable[[Rows, int, P], Rows] | None = None,
     normalised: bool = False,
+    features: bool = True,
     combine: Callable[[S, S], S] = add,
     cached: bool = True,
     name: str = "neighbour sums",
 ) -> Pass[P, S]:
     """A pass in which rows meet their neighbours in a graph, and then are folded; see `Edges`."""
-    meeting = Edges(rows, keep, hops, again, normalised)
+    meeting = Edges(rows, keep, hops, again, normalised, features)
     return Pass(fold, parameters, combine=combine, meeting=meeting, cached=cached, name=name)
 
 

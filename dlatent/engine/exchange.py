@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
-from dlatent.engine.part import Part, Share, Tally, Work, block_of, fold_block, read_ahead, run_part
+from dlatent.engine.part import Part, Share, Tally, Work, block_of, fold_block, folded, read_ahead, run_part
 from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import Edges
 
@@ -102,6 +102,17 @@ def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Sha
     exchanged, tally = meet(work, part, first, own, *near)
     statistic, cost = run_part(work, part, exchanged)
     return statistic, tally.plus(cost)
+
+
+def fold_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
+    """The same where the fold needs no features: nothing is read."""
+    exchanged, tally = meet(work, part, first, own, *near)
+    started, total = perf_counter(), None
+    with pinned():
+        for position, source in enumerate(part.blocks):
+            block = block_of(part, position, np.empty((source.stop - source.start, 0)), exchanged)
+            total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
+    return total, tally.since(started)
 
 
 def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:

@@ -146,8 +146,8 @@ def pass_graph(
     if stage is not None:
         return _joined(layout.only(stage)).shifted(stage.start)
     match pass_.meeting:
-        case Edges(hops=hops):
-            return _over_edges(layout, needs, hops)
+        case Edges(hops=hops, features=features):
+            return _over_edges(layout, needs, hops, features)
         case Pairs(mutual=True):
             return _over_pairs_once(layout)
         case Pairs():
@@ -247,7 +247,7 @@ def _bundles(layout: Layout) -> list[tuple[str, list[int]]]:
     return found
 
 
-def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> TaskGraph:
+def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int, features: bool) -> TaskGraph:
     """Every group sends rows to the workers whose groups have edges to them, once or several times, and is folded."""
     draft = _Draft(layout)
     members = defaultdict[str, list[int]](list)
@@ -288,6 +288,8 @@ def _over_edges(layout: Layout, needs: Sequence[Sequence[int]], hops: int) -> Ta
     def leaf(group: int) -> Ref:
         home = layout.homes[group]
         inputs = (first[group], last[group], *near[home])
+        if not features:
+            return draft.add(TaskNode(exchange.fold_rows, groups=(group,), inputs=inputs, home=home, steps=1))
         if not layout.computed:
             return draft.add(TaskNode(exchange.fold, groups=(group,), inputs=inputs, home=home, steps=1))
         met = draft.add(TaskNode(exchange.meet, groups=(group,), inputs=inputs, home=home))

@@ -184,7 +184,7 @@ class GraphSamples:
         twice: bool = False,
         cached: bool = True,
     ) -> Pass[GraphRequest, S]:
-        """A pass in which rows go the hops of F, or twice as many."""
+        """A pass in which rows go the hops of F, or twice as many to be multiplied by the features."""
         meeting = way_of(rows, request.precision, twice=twice)
         return Pass(fold, request, meeting=meeting, cached=cached, name=name)
 

@@ -75,11 +75,12 @@ class Sharing(NamedTuple):
 
 
 def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
-    """The way of rows R over the edges to F R, or `twice`, to F²R, in a pass whose parameters are `Between`."""
+    """The way of rows R over the edges to F R, and no features are needed any more, or `twice`, to F²R beside features;
+    in a pass whose parameters are `Between`."""
     hops, sharing = hops_of(precision, twice=twice), Sharing(twice)
     if precision.again:
-        return Edges(rows, None, hops, sharing.first, precision.normalised)
-    return Edges(rows, sharing.last, hops, None, precision.normalised)
+        return Edges(rows, None, hops, sharing.first, precision.normalised, features=twice)
+    return Edges(rows, sharing.last, hops, None, precision.normalised, features=twice)
 
 
 def hops_of(precision: SamplePrecision, *, twice: bool) -> int:

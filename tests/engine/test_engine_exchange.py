@@ -109,6 +109,22 @@ def test_same_bits_as_serial_for_arrays_in_memory(client):
         assert [record.bytes_read >= values.nbytes for record in engine.passes] == [True]
 
 
+def squares(block, _parameters):
+    return block.rows * (block.exchanged.own.T @ block.exchanged.met)
+
+
+@pytest.mark.parametrize("delayed", [False, True], ids=["store", "Dask"])
+def test_what_needs_no_features_reads_them_once_for_the_same_bits(client, delayed):
+    source = drawn(SIZES, delayed=delayed)
+    once, twice = (
+        neighbour_pass(send, squares, 0.5, keep=keep, hops=2, features=features) for features in (False, True)
+    )
+    with connect(source, client=client, graph=open_graph(GRAPH), cache_bytes=0) as engine:
+        assert engine.run(once).tobytes() == engine.run(twice).tobytes()
+        read = [record.bytes_read for record in engine.passes]
+    assert read[1] - read[0] == source.nbytes
+
+
 def test_sparse_rows_are_exchanged_without_becoming_dense(client):
     source = drawn(SIZES, sparse=True)
     with connect(source, client=client, graph=open_graph(GRAPH)) as engine:

@@ -82,7 +82,7 @@ class KrylovRoute(Route):
             products = EXPECTED_PASSES * 2 * -(-exchanged // at_once)
             seconds += (products - EXPECTED_PASSES) * problem.nbytes / DECODE_RATE
             kept_all = stays(problem, machine, cache)
-            reads = (1 if kept_all else products) + (2 * column_blocks if column_blocks > 1 or not kept_all else 0)
+            reads = (1 if kept_all else products) + (column_blocks if column_blocks > 1 or not kept_all else 0)
         passes = problem.em_passes or EXPECTED_PASSES
         cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine, moved)
         met = 8 * problem.travelling * min(fresh, problem.features) * 2 * problem.hops
