@@ -125,10 +125,10 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         return self._given(found, replace(encoded, rows=None))
 
     def _labelled_pass(
-        self, session: Session, outcome: Outcome, given: Given, part: float
+        self, session: Session, outcome: Outcome, given: Given, part: float, sums: Any
     ) -> Pass[Any, LabelledRows | None]:
         arrangement = self._arrangement(given.source)
-        request = JointRowsRequest(outcome.parameters, outcome.specification, arrangement, part)
+        request = JointRowsRequest(outcome.parameters, outcome.specification, arrangement, part, sums)
         return Pass(block_labelled_joint, request)
 
     def plan(

@@ -37,7 +37,9 @@ from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.complete import ModelFunction
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.head import (
+    FEW_NUMBERS,
     MOST_NUMBERS,
+    ClassSpaces,
     Head,
     LabelledRows,
     RowsRequest,
@@ -46,6 +48,7 @@ from dlatent.linear_gaussian.head import (
     feature_metric,
     joined,
     output_head,
+    output_sums,
 )
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
@@ -166,19 +169,27 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
         if self.head == "likelihood":
             return None
         numbers = outcome.view_samples[-1] * (outcome.specification.n_components + len(encoding.names))
-        made = self._labelled_pass(session, outcome, given, MOST_NUMBERS / numbers)
+        metric = feature_metric(outcome.parameters, outcome.specification)
+        spaces = ClassSpaces(encoding.table(), metric) if encoding.kind == "class" else None
+        sums = self._labelled_sums if spaces is None else spaces.sums
+        most = MOST_NUMBERS if sums is None else FEW_NUMBERS
+        made = self._labelled_pass(session, outcome, given, most / numbers, sums)
         rows = session.run(replace(made, combine=joined, recorded=False, name="labelled rows"))
         assert rows is not None
-        metric = feature_metric(outcome.parameters, outcome.specification)
-        if encoding.kind == "class":
-            return class_head(rows, encoding.table(), encoding.centre, metric)
+        if spaces is not None:
+            return class_head(rows, spaces, encoding.centre)
         alone = rows._replace(covariance=rows.covariance / self._own_precision)
-        return output_head(alone, encoding.decode(rows.targets), metric)
+        return output_head(alone, encoding.rotation, encoding.centre, metric)
+
+    @property
+    def _labelled_sums(self) -> Callable[[Array, Array], Array] | None:
+        """What regressions on scores follow from, where each row has all targets or none."""
+        return output_sums
 
     def _labelled_pass(
-        self, session: Session, outcome: Outcome, given: Given, part: float
+        self, session: Session, outcome: Outcome, given: Given, part: float, sums: Any
     ) -> Pass[Any, LabelledRows | None]:
-        """The pass that finds what is known of z in a part of the samples with targets."""
+        """The pass that finds what is known of z in a part of the samples with targets, and sums over all of them."""
         raise NotImplementedError
 
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
@@ -322,8 +333,12 @@ class RowTargets(TargetModel, LinearModel):
         given = self._given(X, dim, weights)
         return Given(given.source, self._encoded(y, labelled, given.source.shape[0], given.source.labels))
 
+    @property
+    def _labelled_sums(self) -> Callable[[Array, Array], Array] | None:
+        return output_sums if self._missing == "raise" else None
+
     def _labelled_pass(
-        self, session: Session, outcome: Outcome, given: Given, part: float
+        self, session: Session, outcome: Outcome, given: Given, part: float, sums: Any
     ) -> Pass[Any, LabelledRows | None]:
         scores = self._rows_at(outcome, self._functions.scores)
         if hasattr(scores, "keeping"):
@@ -331,7 +346,7 @@ class RowTargets(TargetModel, LinearModel):
         covariance = self._rows_at(outcome, row_covariances)
         if self._missing == "raise":
             covariance = pattern_projection(outcome.parameters, outcome.specification, (0,)).covariance
-        return Pass(block_labelled, RowsRequest(scores, covariance, part))
+        return Pass(block_labelled, RowsRequest(scores, covariance, part, sums))
 
     def _encode_new(self, X: Data, y: TargetsLike) -> Array | None:
         """Encoded targets (N, L') of new rows; None without any. Errors: NotFittedError, DataError."""

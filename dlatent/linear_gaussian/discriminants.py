@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as la
+import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, multigammaln
 
@@ -26,6 +27,21 @@ COOLEST = -7.0
 """Logarithm of the smallest factor of the log-odds."""
 
 
+class ClassSums(NamedTuple):
+    """What the classes of rows x (n, K) follow from, additive over rows: XᵀX (K, K), the sums of the rows of each class
+    (C, K), and their numbers (C,)."""
+
+    gram: Array
+    totals: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, x: Array, codes: Integers, classes: int) -> ClassSums:
+        """The sums of rows of classes (n,); O(nK²)."""
+        members = sp.csr_array((np.ones(len(x)), (codes, np.arange(len(x)))), shape=(classes, len(x)))
+        return cls(x.T @ x, np.asarray(members @ x), np.bincount(codes, minlength=classes).astype(np.float64))
+
+
 class Prior(NamedTuple):
     """κ, ν and a of the largest evidence, and that, in nats."""
 
@@ -36,8 +52,8 @@ class Prior(NamedTuple):
 
 
 class Discriminants(NamedTuple):
-    """Log-odds x A + b up to a number for each row, with A (K, C) and b (C,), and those of each training row (n, C) by
-    the other rows."""
+    """Log-odds x A + b up to a number for each row, with A (K, C) and b (C,), and those of some training rows (n, C),
+    each by all rows but itself."""
 
     coefficients: Array
     offsets: Array
@@ -48,23 +64,16 @@ class Discriminants(NamedTuple):
         return float(log_softmax(self.left_out, axis=1)[np.arange(len(codes)), codes].mean())
 
 
-def sums(x: Array, codes: Integers, classes: int) -> tuple[Array, Array]:
-    """Sums of the rows of each class (C, K), and their numbers (C,)."""
-    members = np.zeros((classes, len(x)))
-    members[codes, np.arange(len(x))] = 1.0
-    return members @ x, members.sum(axis=1)
-
-
-def prior(x: Array, codes: Integers, classes: int) -> Prior:
-    """The prior of the largest evidence on a grid; O(nK² + K³).
+def prior(rows: ClassSums) -> Prior:
+    """The prior of the largest evidence on a grid; O(K³).
 
     With n_c rows of sum t_c in class c, and the eigenvalues e of S = XᵀX − Σ t_c t_cᵀ / (κ + n_c),
 
         log p(X) = −½ nK log π + log Γ_K((ν + n)/2) − log Γ_K(ν/2) + ½ νK log a − ½ (ν + n) Σ log(e + a)
                    + ½ K Σ_c log(κ / (κ + n_c))
     """
-    (n, k), (totals, counts) = x.shape, sums(x, codes, classes)
-    gram, found = x.T @ x, []
+    (gram, totals, counts), found = rows, list[Prior]()
+    n, k = float(counts.sum()), len(gram)
     scales, degrees = SCALES * max(float(np.trace(gram)) / (n * k), np.finfo(float).tiny), COVARIANCE_ROWS + k + 1.0
     constant = multigammaln((degrees + n) / 2.0, k) - multigammaln(degrees / 2.0, k) - 0.5 * n * k * np.log(np.pi)
     for mean_rows in MEAN_ROWS:
@@ -77,8 +86,9 @@ def prior(x: Array, codes: Integers, classes: int) -> Prior:
     return max(found, key=lambda one: one.evidence)
 
 
-def discriminants(x: Array, codes: Integers, shares: Array) -> Discriminants:
-    """Classes of rows x (n, K) with the prior of the largest evidence, and log-odds that are as sure as they are right.
+def discriminants(rows: ClassSums, x: Array, codes: Integers, shares: Array) -> Discriminants:
+    """Classes of rows with the prior of the largest evidence, and log-odds that are as sure as they are right, as some
+    of the rows x (n, K) and their classes (n,) tell.
 
     With the means m_c = t_c / (κ + n_c), the covariance V = (aI + S) / (ν − K − 1 + n) and shares π_c (C,),
 
@@ -86,11 +96,10 @@ def discriminants(x: Array, codes: Integers, shares: Array) -> Discriminants:
 
     where τ ≤ 1 makes the classes of rows that are left out most probable.
     """
-    (n, k), classes = x.shape, len(shares)
-    found, (totals, counts) = prior(x, codes, classes), sums(x, codes, classes)
-    weights, degrees = found.mean_rows + counts, found.degrees - k - 1.0 + n
+    found, (gram, totals, counts), k = prior(rows), rows, len(rows.gram)
+    weights, degrees = found.mean_rows + counts, found.degrees - k - 1.0 + float(counts.sum())
     means = totals / weights[:, None]
-    scatter = x.T @ x - (means * weights[:, None]).T @ means + found.scale * np.eye(k)
+    scatter = gram - (means * weights[:, None]).T @ means + found.scale * np.eye(k)
     inverse, log_shares = la.inv(scatter), np.log(shares)
     coefficients = degrees * (inverse @ means.T)
     offsets = log_shares - 0.5 * (means * coefficients.T).sum(axis=1)

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as la
 from scipy.special import log_softmax
 
-from dlatent.arrays import Array, Block, Features, Integers
-from dlatent.linear_gaussian.discriminants import discriminants
+from dlatent.arrays import Array, Block, Features, Integers, add
+from dlatent.linear_gaussian.discriminants import ClassSums, discriminants
 from dlatent.linear_gaussian.expectation import posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.ridge import ridge
+from dlatent.linear_gaussian.ridge import RidgeSums, ridge
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement, observed, take
 
 MOST_NUMBERS = 2**20
-"""Of scores and targets that a head is estimated from: of more rows a random part, which tells as much."""
+"""Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
+FEW_NUMBERS = 2**18
+"""The same elsewhere: sums over all rows are learned from, and the part tells how sure that is."""
 ROWS = 1024
 """Rows whose covariances are made at a time."""
 
@@ -70,12 +73,47 @@ class Head(NamedTuple):
         return np.asarray(log_softmax(self.outputs(means), axis=1))
 
 
+class ClassSpaces(NamedTuple):
+    """Where classes of a table of codes (C, L') may be normal: scores z, or zR in the metric R (K, K) of the features,
+    as they are or scaled to length 1."""
+
+    table: Array
+    metric: Array
+
+    def each(self, scores: Array) -> list[tuple[Array, bool, Array]]:
+        """The root of each space (K, K), whether lengths are 1, and the rows there (n, K)."""
+        found = []
+        for root in (self.metric, np.eye(scores.shape[1])):
+            rows = scores @ root
+            found += [(root, False, rows), (root, True, rows / _lengths(rows))]
+        return found
+
+    def codes(self, targets: Array) -> Integers:
+        """The numbers of the classes (n,) of encoded targets (n, L')."""
+        square = (self.table**2).sum(axis=1)
+        pieces = (targets[at : at + ROWS] for at in range(0, len(targets), ROWS))
+        return np.concatenate([(square - 2.0 * piece @ self.table.T).argmin(axis=1) for piece in pieces])
+
+    def sums(self, scores: Array, targets: Array) -> tuple[ClassSums, ...]:
+        """The sums of the classes of rows (n, K) in each space."""
+        codes = self.codes(targets)
+        return tuple(ClassSums.of(rows, codes, len(self.table)) for _, _, rows in self.each(scores))
+
+
+def output_sums(scores: Array, targets: Array) -> Array:
+    """The Gram matrix of [1, scores, targets] (1 + K + L')²."""
+    joint = np.hstack([np.ones((len(scores), 1)), scores, targets])
+    return joint.T @ joint
+
+
 class LabelledRows(NamedTuple):
-    """Rows with targets: scores (n, K), encoded targets (n, L'), and the sum of their posterior covariances (K, K)."""
+    """Rows with targets, or some of them: scores (n, K), encoded targets (n, L'), and the sum of their posterior
+    covariances (K, K); and the sums over all rows, where these are wanted."""
 
     scores: Array
     targets: Array
     covariance: Array
+    sums: Any = None
 
 
 def joined(left: LabelledRows | None, right: LabelledRows | None) -> LabelledRows | None:
@@ -83,61 +121,69 @@ def joined(left: LabelledRows | None, right: LabelledRows | None) -> LabelledRow
     if left is None or right is None:
         return left if right is None else right
     scores, targets = np.concatenate([left.scores, right.scores]), np.concatenate([left.targets, right.targets])
-    return LabelledRows(scores, targets, left.covariance + right.covariance)
+    return LabelledRows(scores, targets, left.covariance + right.covariance, add(left.sums, right.sums))
 
 
 class RowsRequest(NamedTuple):
-    """E[z|x] (n, K) and, where each row has its own, the covariances (n, K²) of rows x; that of all rows elsewhere; and
-    the part of the labelled rows that is wanted."""
+    """E[z|x] (n, K) and, where each row has its own, the covariances (n, K²) of rows x; that of all rows elsewhere; the
+    part of the labelled rows that is wanted; and what is summed over all of them, of their scores and targets."""
 
     scores: Callable[[Features, Array | None], Array]
     covariance: Array | Callable[[Features, Array | None], Array]
     part: float
+    sums: Callable[[Array, Array], Any] | None
 
 
 def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
     """The labelled rows of a block, or a random part of them; None where it has none."""
     assert block.targets is not None
-    rows = _chosen(np.flatnonzero(~np.isnan(block.targets).all(axis=1)), block, request.part)
-    if not len(rows):
+    known = np.flatnonzero(~np.isnan(block.targets).all(axis=1))
+    some, covariance = _some(len(known), block, request.part), request.covariance
+    x, targets, sums = take(block.features, known[some]), block.targets[known], None
+    if request.sums is None:
+        scores = request.scores(x, None)
+    elif len(known):
+        scores = request.scores(take(block.features, known), None)
+        sums, scores = request.sums(scores, targets), scores[some]
+    if not len(known):
         return None
-    x, covariance = take(block.features, rows), request.covariance
-    scores = request.scores(x, None)
+    k = scores.shape[1]
     if callable(covariance):
-        k, pieces = scores.shape[1], range(0, len(rows), ROWS)
-        total = sum(covariance(x[at : at + ROWS], None).sum(axis=0).reshape(k, k) for at in pieces)
+        pieces = (covariance(x[at : at + ROWS], None) for at in range(0, x.shape[0], ROWS))
+        total = sum((each.sum(axis=0).reshape(k, k) for each in pieces), np.zeros((k, k)))
     else:
-        total = len(rows) * covariance
-    return LabelledRows(scores, block.targets[rows], np.asarray(total))
+        total = len(scores) * covariance
+    return LabelledRows(scores, targets[some], total, sums)
 
 
 class JointRowsRequest(NamedTuple):
-    """The model, of which the last view are the targets, how samples are arranged, and the part that is wanted."""
+    """The model, of which the last view are the targets, how samples are arranged, and as in `RowsRequest`."""
 
     parameters: Parameters
     specification: Specification
     arrangement: Arrangement
     part: float
+    sums: Callable[[Array, Array], Any]
 
 
 def block_labelled_joint(block: Block, request: JointRowsRequest) -> LabelledRows | None:
     """The same of joint samples, given the views that they have."""
-    parameters, specification, arrangement, part = request
-    patterns, targets = specification.patterns, len(specification.views) - 1
+    parameters, specification, arrangement, part, sums = request
+    patterns, last = specification.patterns, len(specification.views) - 1
     for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
-        if parts is None or targets not in pattern or len(pattern) == 1:
+        if parts is None or last not in pattern or len(pattern) == 1:
             continue
-        rows = _chosen(np.arange(block.rows), block, part)
-        if len(rows):
-            views = tuple(take(x, rows) for x in parts[:-1])
-            scores, about = posterior_scores(views, pattern[:-1], parameters, specification)
-            return LabelledRows(scores, np.asarray(take(parts[-1], rows)), len(rows) * about.covariance)
+        some, targets = _some(block.rows, block, part), np.asarray(parts[-1])
+        scores, about = posterior_scores(parts[:-1], pattern[:-1], parameters, specification)
+        return LabelledRows(scores[some], targets[some], some.sum() * about.covariance, sums(scores, targets))
     return None
 
 
-def _chosen(rows: Integers, block: Block, part: float) -> Integers:
-    """A random part of some rows of a block, the same in every pass."""
-    return rows if part >= 1.0 else rows[np.random.default_rng(block.start).random(len(rows)) < part]
+def _some(rows: int, block: Block, part: float) -> npt.NDArray[np.bool_]:
+    """Which rows of a block are of a random part, the same in every pass."""
+    if part >= 1.0:
+        return np.ones(rows, dtype=bool)
+    return np.random.default_rng(block.start).random(rows) < part
 
 
 def _lengths(rows: Array) -> Array:
@@ -155,35 +201,32 @@ def feature_metric(parameters: Parameters, specification: Specification) -> Arra
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
 
 
-def class_head(rows: LabelledRows, table: Array, shares: Array, metric: Array) -> Head:
-    """Normal classes with one covariance, for rows with codes of a table (C, L').
-
-    Of four spaces that is taken in which labels that are left out are most probable: scores z, or zR in the metric R of
-    the features, as they are or scaled to length 1.
-    """
-    distances = (table**2).sum(axis=1) - 2.0 * rows.targets @ table.T
-    codes, k, found = distances.argmin(axis=1), rows.scores.shape[1], []
-    for root in (metric, np.eye(k)):
-        space = rows.scores @ root
-        for unit in (False, True):
-            own = discriminants(space / _lengths(space) if unit else space, codes, shares)
-            made = Head(root @ own.coefficients, own.offsets, np.zeros(0), root if unit else None)
-            found.append((own.score(codes), made))
+def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
+    """Normal classes with one covariance, in the space in which labels that are left out are most probable."""
+    codes, found = spaces.codes(rows.targets), []
+    for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
+        own = discriminants(sums, space, codes, shares)
+        made = Head(root @ own.coefficients, own.offsets, np.zeros(0), root if unit else None)
+        found.append((own.score(codes), made))
     return max(found, key=operator.itemgetter(0))[1]
 
 
-def output_head(rows: LabelledRows, outputs: Array, metric: Array) -> Head:
-    """Regression of each output (n, L), NaN where missing, by ridge; in scores or in the metric of the features, as the
-    evidence says.
+def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Array) -> Head:
+    """Regression of each output, T·`rotation`ᵀ + centre (n, L) of encoded targets T (n, L'), NaN where missing, by
+    ridge; in scores or in the metric of the features, as the evidence says.
 
     The noise is the mean square of what outputs that are left out miss, without what z leaves open.
     """
-    covariance, columns = rows.covariance / max(len(rows.scores), 1), []
-    for y in outputs.T:
+    covariance, k, columns = rows.covariance / max(len(rows.scores), 1), len(metric), []
+    for weights, middle in zip(rotation, centre, strict=True):
+        y = rows.targets[:, weights != 0.0] @ weights[weights != 0.0]
         seen = ~np.isnan(y)
-        tried = [(root, ridge(rows.scores[seen] @ root, y[seen])) for root in (metric, np.eye(len(metric)))]
+        x, y = rows.scores[seen], y[seen]
+        sums = RidgeSums.of(x, y) if rows.sums is None else RidgeSums.within(rows.sums, k, weights)
+        tried = [(root, ridge(sums.turned(root), x @ root, y)) for root in (metric, np.eye(k))]
         root, best = max(tried, key=lambda one: one[1].evidence)
         w = root @ best.coefficients
-        columns.append((w, best.offset, max(float(np.mean(best.left_out**2) - w @ covariance @ w), 0.0)))
-    coefficients, offsets, noise = zip(*columns, strict=True)
-    return Head(np.column_stack(coefficients), np.array(offsets), np.array(noise))
+        noise = max(float(np.mean(best.left_out**2) - w @ covariance @ w), 0.0)
+        columns.append((w, best.offset + middle, noise))
+    coefficients, offsets, noises = zip(*columns, strict=True)
+    return Head(np.column_stack(coefficients), np.array(offsets), np.array(noises))

@@ -21,14 +21,53 @@ explains thousands of times what the noise does.  The evidence may have several 
 TINY = 1e-300
 
 
-def prior_variances(x: Array) -> Array:
-    """The prior variances r that are compared for rows x (n, K) about their mean."""
-    found = np.exp(np.arange(LEAST, MOST + np.log(len(x)), STEP))
-    return np.asarray(found / max(float((x**2).sum()) / x.shape[1], TINY))
+class RidgeSums(NamedTuple):
+    """What the regression of y on rows x (K) follows from: their number, their means (K,) and ȳ, and about these XᵀX
+    (K, K), Xᵀy (K,) and yᵀy."""
+
+    samples: float
+    middle: Array
+    offset: float
+    gram: Array
+    cross: Array
+    energy: float
+
+    @classmethod
+    def of(cls, x: Array, y: Array) -> RidgeSums:
+        """Those of rows x (n, K) and y (n,)."""
+        middle, offset = x.mean(axis=0), float(y.mean())
+        inside, rest = x - middle, y - offset
+        return cls(float(len(y)), middle, offset, inside.T @ inside, inside.T @ rest, float(rest @ rest))
+
+    @classmethod
+    def within(cls, gram: Array, k: int, output: Array) -> RidgeSums:
+        """Those of y = Ta, with `output` a (L,), from the Gram matrix of [1, X, T] (1 + K + L)²."""
+        count, first = float(gram[0, 0]), gram[1 : k + 1]
+        middle, offset = first[:, 0] / count, float(gram[0, k + 1 :] @ output) / count
+        cross, energy = first[:, k + 1 :] @ output, float(output @ gram[k + 1 :, k + 1 :] @ output)
+        return cls(
+            count,
+            middle,
+            offset,
+            first[:, 1 : k + 1] - count * np.outer(middle, middle),
+            cross - count * offset * middle,
+            max(energy - count * offset**2, 0.0),
+        )
+
+    def turned(self, root: Array) -> RidgeSums:
+        """Those of rows xR, R (K, K')."""
+        return self._replace(middle=self.middle @ root, gram=root.T @ self.gram @ root, cross=root.T @ self.cross)
+
+
+def prior_variances(rows: RidgeSums) -> Array:
+    """The prior variances r that are compared."""
+    found = np.exp(np.arange(LEAST, MOST + np.log(rows.samples), STEP))
+    return np.asarray(found / max(float(np.trace(rows.gram)) / len(rows.gram), TINY))
 
 
 class Ridge(NamedTuple):
-    """Coefficients (K,), offset, log evidence in nats, and y − ŷ of each row (n,) with ŷ fitted to the other rows."""
+    """Coefficients (K,), offset, log evidence in nats, and y − ŷ of some rows (n,), each with ŷ fitted to all rows but
+    itself."""
 
     coefficients: Array
     offset: float
@@ -36,8 +75,9 @@ class Ridge(NamedTuple):
     left_out: Array
 
 
-def ridge(x: Array, y: Array) -> Ridge:
-    """The regression of y (n,) on x (n, K) with the prior variance of the largest evidence; O(nK² + K³).
+def ridge(rows: RidgeSums, x: Array, y: Array) -> Ridge:
+    """The regression with the prior variance of the largest evidence, and what it says of some of the rows, x (n, K)
+    and y (n,); O(nK² + K³).
 
     With s the eigenvalues of XᵀX and q = UᵀXᵀy about the means, and σ² at its maximum, the evidence of the n − 1
     contrasts of y is
@@ -46,18 +86,17 @@ def ridge(x: Array, y: Array) -> Ridge:
 
     What a row that is left out misses is (y − ŷ) / (1 − h), with its leverage h at the same r.
     """
-    n, middle, offset = len(y), x.mean(axis=0), float(y.mean())
-    inside, rest = x - middle, y - offset
-    s, u = la.eigh(inside.T @ inside)
-    s, q, energy = np.maximum(s, 0.0), u.T @ (inside.T @ rest), float(rest @ rest)
-    ratios = prior_variances(inside)
+    n, middle, offset, gram, cross, energy = rows
+    s, u = la.eigh(gram)
+    s, q = np.maximum(s, 0.0), u.T @ cross
+    ratios = prior_variances(rows)
     spread = 1.0 + ratios[:, None] * s
     left = np.maximum(energy - (ratios[:, None] * q**2 / spread).sum(axis=1), np.finfo(float).eps * energy + TINY)
     noise = left / max(n - 1, 1)
     evidence = -0.5 * ((n - 1) * (LOG_2PI + np.log(noise) + 1.0) + np.log(spread).sum(axis=1))
     best = int(evidence.argmax())
     gain = (u * (ratios[best] / spread[best])) @ u.T
-    w = gain @ (inside.T @ rest)
+    w, inside, rest = gain @ cross, x - middle, y - offset
     leverage = ((inside @ gain) * inside).sum(axis=1) + 1.0 / n
     missed = (rest - inside @ w) / np.maximum(1.0 - leverage, np.finfo(float).eps)
     return Ridge(w, offset - float(middle @ w), float(evidence[best]), missed)

@@ -17,7 +17,7 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
-from dlatent.linear_gaussian.head import LabelledRows, class_head, feature_metric, output_head
+from dlatent.linear_gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
 from dlatent.testing.simulators import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
@@ -51,8 +51,9 @@ def by_hand(model, scores, covariance, targets):
     rows = LabelledRows(scores[own], targets[own], covariance[own].sum(axis=0))
     metric, encoding = feature_metric(model._parameters, model._specification), model._encoding
     if encoding.kind == "class":
-        return class_head(rows, encoding.table(), encoding.centre, metric)
-    return output_head(rows, encoding.decode(rows.targets), metric)
+        spaces = ClassSpaces(encoding.table(), metric)
+        return class_head(rows._replace(sums=spaces.sums(*rows[:2])), spaces, encoding.centre)
+    return output_head(rows, encoding.rotation, encoding.centre, metric)
 
 
 @pytest.mark.parametrize("targets", ["classes", "numbers"])
@@ -179,12 +180,39 @@ def test_targets_that_miss_outputs_are_fitted_one_by_one():
 def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypatch):
     y = np.where(np.arange(len(NUMBERS)) % 2 == 0, NUMBERS, -1)
     whole = SupervisedPPCA(10).fit(DIGITS, y)
-    monkeypatch.setattr(target_heads, "MOST_NUMBERS", 450 * 20)
+    monkeypatch.setattr(target_heads, "FEW_NUMBERS", 100 * 20)
     part, again = (SupervisedPPCA(10).fit(DIGITS, y) for _ in range(2))
     np.testing.assert_array_equal(part._head.coefficients, again._head.coefficients)
     assert not np.array_equal(part._head.coefficients, whole._head.coefficients)
     right = [np.mean(model.predict(DIGITS) == NUMBERS) for model in (whole, part)]
-    assert right[1] > right[0] - 0.03
+    assert right[1] > right[0] - 0.005
+
+
+def test_many_classes_of_few_rows_each_are_learned_from_all_rows(monkeypatch):
+    """A part of the rows, which is all that the driver takes, has some of each class only."""
+    monkeypatch.setattr(target_heads, "FEW_NUMBERS", 100 * 210)
+    rng = np.random.default_rng(1)
+    codes = np.arange(3000) % 200
+    rows = rng.normal(size=(200, 30))[codes] * np.geomspace(1.0, 0.3, 30) + 0.4 * rng.normal(size=(3000, 30))
+    wrong = {}
+    for head in ("auto", "likelihood"):
+        model = SupervisedPPCA(10, head=head).fit(rows[:2000], codes[:2000])
+        wrong[head] = np.mean(model.predict(rows[2000:]) != codes[2000:])
+    assert wrong["auto"] < wrong["likelihood"]
+
+
+def test_rare_labels_are_learned_from_all_rows(monkeypatch):
+    rng = np.random.default_rng(2)
+    z = rng.normal(size=(4000, 3))
+    rows = z @ rng.normal(size=(3, 20)) + 0.3 * rng.normal(size=(4000, 20))
+    labels = np.column_stack([z[:, 0] > 0.0, z[:, 1] > 2.6]).astype(float)
+    assert labels[:, 1].sum() < 30
+    whole = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
+    monkeypatch.setattr(target_heads, "FEW_NUMBERS", 200 * 12)
+    part = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
+    np.testing.assert_array_equal(part._head.coefficients, whole._head.coefficients)
+    np.testing.assert_allclose(part._head.noise, whole._head.noise, rtol=0.5)
+    assert not np.array_equal(part._head.noise, whole._head.noise)
 
 
 def test_rows_without_anything_have_the_shares_of_the_classes_or_the_mean():

@@ -16,6 +16,7 @@ from dlatent.linear_gaussian.discriminants import (
     COVARIANCE_ROWS,
     MEAN_ROWS,
     SCALES,
+    ClassSums,
     Prior,
     discriminants,
     prior,
@@ -56,7 +57,7 @@ def evidence_row_by_row(x, codes, classes, found):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_evidence_is_the_density_of_the_rows_and_no_other_prior_has_more(seed):
     x, codes = case(seed)
-    found = prior(x, codes, 3)
+    found = prior(ClassSums.of(x, codes, 3))
     assert found.evidence == pytest.approx(evidence_row_by_row(x, codes, 3, found), abs=1e-8)
     rng, scales = np.random.default_rng(seed), SCALES * (x**2).mean()
     for _ in range(10):
@@ -68,7 +69,8 @@ def test_the_evidence_is_the_density_of_the_rows_and_no_other_prior_has_more(see
 def test_rows_that_are_left_out_are_as_if_they_had_not_been_there(seed, each):
     x, codes = case(seed, n=3 * each)
     shares = np.array([0.5, 0.3, 0.2])
-    known, found = prior(x, codes, 3), discriminants(x, codes, shares)
+    sums = ClassSums.of(x, codes, 3)
+    known, found = prior(sums), discriminants(sums, x, codes, shares)
 
     def log_odds(rows, own, new):
         means, _, scatter = fitted(rows, own, 3, known)
@@ -90,7 +92,7 @@ def test_rows_that_are_left_out_are_as_if_they_had_not_been_there(seed, each):
 
 def test_with_many_rows_it_is_discriminant_analysis():
     x, codes = case(3, n=3000, spread=0.7)
-    found = discriminants(x, codes, np.full(3, 1 / 3))
+    found = discriminants(ClassSums.of(x, codes, 3), x, codes, np.full(3, 1 / 3))
     plain = LinearDiscriminantAnalysis().fit(x, codes)
     odds = x @ found.coefficients + found.offsets
     np.testing.assert_allclose(softmax(odds, axis=1), plain.predict_proba(x), atol=0.01)
@@ -102,7 +104,7 @@ def test_units_and_rotations_change_nothing(seed, scale):
     x, codes = case(seed)
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
     shares = np.full(3, 1 / 3)
-    found, other = discriminants(x, codes, shares), discriminants(scale * x @ turn, codes, shares)
+    found, other = (discriminants(ClassSums.of(rows, codes, 3), rows, codes, shares) for rows in (x, scale * x @ turn))
     np.testing.assert_allclose(
         scale * x @ turn @ other.coefficients + other.offsets, x @ found.coefficients + found.offsets, atol=1e-4
     )

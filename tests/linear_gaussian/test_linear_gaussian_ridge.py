@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge as PlainRidge
 
-from dlatent.linear_gaussian.ridge import prior_variances, ridge
+from dlatent.linear_gaussian.ridge import RidgeSums, prior_variances
+from dlatent.linear_gaussian.ridge import ridge as of_sums
+
+
+def ridge(x, y):
+    return of_sums(RidgeSums.of(x, y), x, y)
 
 
 def case(seed, n=14, k=4, noise=0.5):
@@ -23,9 +28,8 @@ def best_of_dense(x, y):
     """The prior variance of the grid with the largest density of the contrasts of y, and the logarithm of that."""
     n = len(y)
     contrasts = la.null_space(np.ones((1, n))).T
-    inside = x - x.mean(axis=0)
     found = []
-    for ratio in prior_variances(inside):
+    for ratio in prior_variances(RidgeSums.of(x, y)):
         shape = np.eye(n - 1) + ratio * contrasts @ x @ x.T @ contrasts.T
         seen = contrasts @ y
         noise = seen @ la.solve(shape, seen, assume_a="pos") / (n - 1)
@@ -46,6 +50,20 @@ def test_the_evidence_is_the_density_of_the_contrasts_and_its_maximum_is_taken(s
         rest = np.arange(n) != row
         missed = y[row] - PlainRidge(alpha=1.0 / ratio).fit(x[rest], y[rest]).predict(x[row : row + 1])[0]
         assert found.left_out[row] == pytest.approx(missed, rel=1e-5)
+
+
+@given(st.integers(0, 50), st.floats(-10, 10))
+def test_sums_of_outputs_are_those_of_the_rows(seed, weight):
+    x, y = case(seed)
+    targets = np.column_stack([y, np.random.default_rng(seed + 1).normal(size=len(y))])
+    joint, output, root = (
+        np.column_stack([np.ones(len(y)), x, targets]),
+        np.array([1.0, weight]),
+        np.eye(4)[:, :2] * 3.0,
+    )
+    found = RidgeSums.within(joint.T @ joint, 4, output).turned(root)
+    for one, other in zip(found, RidgeSums.of(x @ root, targets @ output), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 def test_noise_alone_is_told_from_a_signal():
