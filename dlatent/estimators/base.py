@@ -43,7 +43,7 @@ from dlatent.estimators.history import history_dataset, history_variables, resto
 from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
 from dlatent.estimators.inputs import PathLike, ScoresLike, Seed
 from dlatent.estimators.labelled import unwrap
-from dlatent.estimators.restored import noise_name, restored_outcome, restored_specification
+from dlatent.estimators.restored import noise_name, restored_covariance, restored_outcome, restored_specification
 from dlatent.estimators.saved import Estimator
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.diagnostics import require_sound
@@ -148,6 +148,11 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         """How entries may be missing; "raise" in models that take none."""
         return getattr(self, "missing", "raise")
 
+    @property
+    def _prior(self) -> str:
+        """The prior of the loadings; "ml" in models that have none."""
+        return getattr(self, "prior", "ml")
+
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         """The floor of the noise of each view, as a part of its mean variance."""
         return (float(self.noise_floor),) * len(specification.views)
@@ -219,6 +224,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             weighted=source.weights is not None,
             adding=given.adding,
             passes_after=self._passes_after,
+            prior=self._prior != "ml",
         )
         return replace(found, **self._more_of_problem(given, specification))
 
@@ -249,6 +255,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             floor_parts=self._floor_parts(specification),
             refuse_zero_rows=self.zero_rows == "raise",
             refuse_missing=self._missing == "raise",
+            prior=self._prior,
         )
         task = Task(
             self._problem(session, given, specification),
@@ -459,7 +466,9 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _parameter_variables(self) -> dict[str, Any]:
         """Loadings, mean and noise."""
-        return {
+        spread = self._parameters.loadings_covariance
+        uncertain = {} if spread is None else {"loadings_covariance": spread}
+        return uncertain | {
             f"{self._space}loadings": self._own_loadings,
             f"{self._space}mean": self._parameters.mean[self._own],
             noise_name(self._shared, "noise_variance"): self._parameters.noise_variance,
@@ -550,7 +559,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
         loadings, mean = values[f"{self._space}loadings"], values[f"{self._space}mean"]
-        return Parameters(loadings, mean, values[noise_name(self._shared, "noise_variance")])
+        noise = values[noise_name(self._shared, "noise_variance")]
+        return Parameters(loadings, mean, noise, restored_covariance(values, loadings))
 
 
 def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:

@@ -30,6 +30,7 @@ KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "prec
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Head = Literal["auto", "likelihood"]
 Missing = Literal["raise", "nan", "unstored"]
+Prior = Literal["ml", "ard"]
 ZeroRows = Literal["keep", "raise"]
 Rotation = Literal["varimax", "quartimax", "promax", "oblimin"]
 Disconnected = Literal["raise", "keep"]
@@ -436,6 +437,11 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         data it can be chosen from the eigenvalues of their covariance: a part of the variance above 0 and below 1 takes
         the fewest components that explain more; with more samples than features "mle" takes the largest evidence
         (Minka), "bic" the smallest criterion (as `bic`).
+    prior : {"ml", "ard"}, default "ml"
+        Of the loadings, with missing entries.  "ml" is none: maximum likelihood, in which every component costs
+        likelihood elsewhere that few entries cannot pay.  "ard" (automatic relevance determination) gives the loadings
+        of each component a normal prior whose variance the evidence chooses, and switches off components that the data
+        do not support, so that `n_components` may be generous; what is maximised is a lower bound of the likelihood.
     """
 
     n_components: int | float | Rule = parameter(  # type: ignore[assignment]
@@ -448,6 +454,12 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         kw_only=False,
     )
 
+    prior: Prior = choice(
+        "of the loadings, with missing entries; ard: its variances, and which components are on, by evidence",
+        Prior,
+        default="ml",
+    )
+
     @property
     def _rule(self) -> str | float | None:
         """How the number of components is chosen; None where it is given."""
@@ -455,6 +467,11 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
+        if self.prior != "ml" and self.missing == "raise":
+            raise DataError(
+                f"prior={self.prior!r} is for data with missing entries: say missing='nan', for complete ones, "
+                "too, or leave prior='ml'"
+            )
         if self._rule is not None and self.missing != "raise":
             raise DataError(
                 f"n_components={self.n_components!r} is chosen from the covariance of complete data; with missing "

@@ -99,13 +99,13 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         outcome = fitted.outcome
         if outcome.weights is None:
             # Of one component, which another route has fitted.
-            first = Parameters(*(part[None] for part in outcome.parameters))
+            first = Parameters(*(part[None] for part in outcome.parameters[:3]))
             outcome = replace(outcome, parameters=first, weights=np.ones(1))
         super()._keep(replace(fitted, outcome=outcome), task, given)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         assert outcome.weights is not None
-        self._mixture = mixture.Mixture(outcome.weights, *outcome.parameters)
+        self._mixture = mixture.Mixture(outcome.weights, *outcome.parameters[:3])
         self.weights_ = self._mixture.weights
         self.means_ = self._mixture.mean
         self.components_: Array = np.ascontiguousarray(self._mixture.loadings.transpose(0, 2, 1))

@@ -23,6 +23,11 @@ class PPCA(
     Fitted to complete data it finds the subspace of PCA, and the noise beside it: so it also says how likely data are,
     how sure its scores are, and what missing entries were.
 
+    Attributes
+    ----------
+    n_components_effective_ : int
+        How many components are not zero: with `prior="ard"` those that the data support.
+
     See Also
     --------
     FactorAnalysis : A noise variance for each feature.
@@ -54,6 +59,17 @@ class PPCA(
     >>> bool(np.isnan(filled).any())
     False
     """
+
+    @property
+    def _each_its_own(self) -> bool:
+        # The functions of complete rows know no covariance of the loadings.
+        return super()._each_its_own or self._require_fitted().outcome.parameters.loadings_covariance is not None
+
+    @property
+    def n_components_effective_(self) -> int:
+        """How many components are not zero."""
+        self._require_fitted()
+        return int(self.components_.any(axis=1).sum())
 
     def _most_components(self, source: DataSource) -> int:
         rows, features = source.shape

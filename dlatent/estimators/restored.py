@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dlatent.arrays import Array
 from dlatent.errors import StoreError
 from dlatent.estimators.history import restored_history
 from dlatent.fitting.outcome import Outcome
@@ -16,6 +17,15 @@ from dlatent.linear_gaussian.specification import Specification, View
 def noise_name(shared: bool, name: str) -> str:
     """The name of a variable of the noise: of views, or of features where each has its own."""
     return name if shared else f"feature_{name}"
+
+
+def restored_covariance(values: dict[str, Any], loadings: Array) -> Array | None:
+    """The packed covariances of the loadings (D, K), where these have a prior. Errors: StoreError for another shape."""
+    found: Array | None = values.get("loadings_covariance")
+    k = loadings.shape[1]
+    if found is not None and found.shape != (len(loadings), k * (k + 1) // 2):
+        raise StoreError(f"covariances of the loadings have shape {found.shape}, and these {loadings.shape}")
+    return found
 
 
 def restored_specification(

@@ -106,7 +106,7 @@ def accelerate(
         points, images = points[-window:], images[-window:]
         if len(points) > 1:
             mixed = _mixture(points, images, ridge)
-            candidate = project(point.unflatten(mixed)) if np.isfinite(mixed).all() else image
+            candidate = project(image.unflatten(mixed)) if np.isfinite(mixed).all() else image
         else:
             candidate = image
         chosen = steer(point, candidate, image, value)

@@ -80,7 +80,7 @@ def require_sound(outcome: Outcome) -> None:
     The mean of a feature without an observed entry is not known, and NaN: its loadings are zero.
     Errors: DataError.
     """
-    loadings, mean, noise = outcome.parameters
+    loadings, mean, noise, _ = outcome.parameters
     known = mean[~np.isnan(mean) | loadings.any(axis=-1)]
     numbers = {"loadings": loadings, "mean": known, "noise variance": noise}
     heights = np.array([line.log_likelihood for line in outcome.history])
@@ -129,7 +129,8 @@ def advise(
             "they say nothing: drop them"
         )
     size = np.linalg.norm(canonical(parameters, specification).loadings, axis=0)
-    if zero := int((size <= NOTHING * size.max()).sum()):
+    # A prior switches components off; that is no advice.
+    if parameters.loadings_covariance is None and (zero := int((size <= NOTHING * size.max()).sum())):
         said.append(
             f"data: {zero} of {len(size)} components are zero, because the data have rank {len(size) - zero}, noise "
             "aside; use fewer components"

@@ -64,7 +64,7 @@ class Units(NamedTuple):
         first = [at.start for at in specification.group_slices]
         noise = parameters.noise_variance * self.scale[first] ** 2
         noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
-        return Parameters(parameters.loadings * self.scale[:, None], mean, noise)
+        return parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
 
     def taken(self, parameters: Parameters, specification: Specification) -> Parameters:
         """Parameters in these units, from those in the units of the data; of features of which the mean is not known
@@ -72,7 +72,8 @@ class Units(NamedTuple):
         mean = np.nan_to_num((parameters.mean - self.shift) / self.scale)
         first = [at.start for at in specification.group_slices]
         noise = np.maximum(parameters.noise_variance / self.scale[first] ** 2, specification.floors)
-        return Parameters(parameters.loadings / self.scale[:, None], mean, noise)
+        scaled = parameters.rescaled(1.0 / self.scale, 1.0 / self.scale[first])
+        return scaled._replace(mean=mean, noise_variance=noise)
 
     @property
     def jacobian(self) -> float:

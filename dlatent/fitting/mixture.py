@@ -110,7 +110,7 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
 def _mixture_of(outcome: Outcome) -> Mixture:
     """The mixture that a fit came to."""
     assert outcome.weights is not None
-    return Mixture(outcome.weights, *outcome.parameters)
+    return Mixture(outcome.weights, *outcome.parameters[:3])
 
 
 def subset_rows(problem: Problem) -> int:

@@ -77,7 +77,7 @@ class Outcome:
 class Options:
     """What a user may say about the loop: relative tolerance of the log-likelihood, the most iterations (0: as the
     route finds right), the seed, the noise floors as parts of the views' mean variances, the widest subspace the driver
-    may hold, and whether rows of zeros and missing entries are refused."""
+    may hold, whether rows of zeros and missing entries are refused, and the prior of the loadings."""
 
     tolerance: float
     max_iterations: int
@@ -88,3 +88,4 @@ class Options:
     verify: bool = True
     refuse_zero_rows: bool = True
     refuse_missing: bool = False
+    prior: str = "ml"

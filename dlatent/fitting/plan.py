@@ -131,6 +131,8 @@ class Problem:
         Whether samples have weights.
     adding : bool
         Whether the samples are added to those of before.
+    prior : bool
+        Whether the loadings have a prior.
     passes_after : int
         Passes that follow on those of the solver.
     """
@@ -170,6 +172,7 @@ class Problem:
     rule: str | float | None = None
     weighted: bool = False
     adding: bool = False
+    prior: bool = False
     passes_after: int = 0
 
     @property

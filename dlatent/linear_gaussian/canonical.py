@@ -2,7 +2,7 @@
 
 The likelihood does not change when W becomes WR with R orthogonal.  The canonical form has WᵀΨ⁻¹W diagonal and
 decreasing (SPPCA, section 5.1, with the noise weights of errata 10) and the entry of largest magnitude of every column
-of the first view positive.
+of the first view positive.  Where loadings are uncertain, Σ_j E[w_j w_jᵀ]/ψ_j is diagonal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.batched import congruent, unpacked
 
 
 def column_signs(loadings: Array) -> Array:
@@ -25,8 +26,14 @@ def column_signs(loadings: Array) -> Array:
 def canonical(parameters: Parameters, specification: Specification) -> Parameters:
     """The same model with canonical rotation, order and signs."""
     noise = specification.per_feature(parameters.noise_variance)
-    scaled = parameters.loadings / np.sqrt(noise)[:, None]
-    _, rotation = la.eigh(scaled.T @ scaled)
+    scaled, spread = parameters.loadings / np.sqrt(noise)[:, None], parameters.loadings_covariance
+    weight = scaled.T @ scaled
+    if spread is not None:
+        weight += unpacked((spread / noise[:, None]).sum(axis=0), len(weight))
+    _, rotation = la.eigh(weight)
     loadings = parameters.loadings @ rotation[:, ::-1]
-    loadings = loadings * column_signs(loadings[specification.slices[0]])
-    return parameters._replace(loadings=loadings)
+    signs = column_signs(loadings[specification.slices[0]])
+    turned = parameters._replace(loadings=loadings * signs)
+    return (
+        turned if spread is None else turned._replace(loadings_covariance=congruent(spread, rotation[:, ::-1] * signs))
+    )

@@ -80,7 +80,9 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     loadings, mean = parameters.loadings[own], parameters.mean[own]
     noise = specification.per_feature(parameters.noise_variance)[own]
     first, second = triangle(k)
-    twice = packed_squares(loadings) * np.where(first == second, 1.0, 2.0)
+    doubled, uncertain = np.where(first == second, 1.0, 2.0), parameters.loadings_covariance
+    more = np.zeros((1, len(first))) if uncertain is None else uncertain[own] * doubled
+    twice = packed_squares(loadings) * doubled + more
     found = np.zeros(3)
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
@@ -97,6 +99,8 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
         spread = incomplete.covariances(rest, y, parameters, specification)[:, first * k + second]
         away = values - mean[columns] - np.einsum("ik,ik->i", z[rows], loadings[columns])
         variance = noise[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
+        if uncertain is not None:
+            variance += np.einsum("ik,ik->i", packed_squares(z)[rows], more[columns])
         known = ~np.isnan(away)
         away, variance = away[known], variance[known]
         value = -0.5 * float((LOG_2PI + np.log(variance) + away**2 / variance).sum())

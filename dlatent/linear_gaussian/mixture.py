@@ -92,7 +92,7 @@ class Mixture(NamedTuple):
 
 def mixture_of(weights: Array, components: tuple[Parameters, ...]) -> Mixture:
     """A mixture from the parameters of its components."""
-    loadings, mean, noise = (np.stack(parts) for parts in zip(*components, strict=True))
+    loadings, mean, noise = (np.stack(parts) for parts in zip(*(one[:3] for one in components), strict=True))
     return Mixture(weights, loadings, mean, noise)
 
 

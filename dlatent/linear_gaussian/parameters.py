@@ -13,23 +13,29 @@ LARGEST_LOG = 700.0
 
 
 class Parameters(NamedTuple):
-    """Loadings W (D, K), mean μ (D,) and noise variance (noise groups,), in units of the data (noise: squared)."""
+    """Loadings W (D, K), mean μ (D,) and noise variance (noise groups,), in units of the data (noise: squared).
+
+    Where the loadings have a prior, W are their posterior means, and `loadings_covariance` (D, K(K+1)/2) the packed
+    posterior covariances Σ_j of each feature's; None where W is all that is known of them.
+    """
 
     loadings: Array
     mean: Array
     noise_variance: Array
+    loadings_covariance: Array | None = None
 
     def flatten(self) -> Array:
         """One vector (W, μ, log ψ), the coordinates in which the driver extrapolates."""
         return np.concatenate([self.loadings.ravel(), self.mean, np.log(self.noise_variance)])
 
     def unflatten(self, vector: Array) -> Parameters:
-        """Inverse of `flatten` with the shapes of `self`."""
+        """Inverse of `flatten` with the shapes of `self`, and its covariances of the loadings."""
         size, width = self.loadings.size, self.mean.size
         return Parameters(
             vector[:size].reshape(self.loadings.shape),
             vector[size : size + width],
             np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)),
+            self.loadings_covariance,
         )
 
     def moved(self, by: Array) -> Parameters:
@@ -38,7 +44,10 @@ class Parameters(NamedTuple):
 
     def rescaled(self, features: Array, groups: Array) -> Parameters:
         """The same for features multiplied by (D,), those of each noise group by one of (noise groups,)."""
-        return Parameters(self.loadings * features[:, None], self.mean * features, self.noise_variance * groups**2)
+        spread = None if self.loadings_covariance is None else self.loadings_covariance * features[:, None] ** 2
+        return Parameters(
+            self.loadings * features[:, None], self.mean * features, self.noise_variance * groups**2, spread
+        )
 
     def at_least(self, noise: Array) -> Parameters:
         """The same with noise variances of at least (noise groups,)."""

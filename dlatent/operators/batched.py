@@ -55,6 +55,13 @@ def unpacked(packed: Array, size: int) -> Array:
     return np.asarray(packed[_places(size)])
 
 
+def congruent(packed: Array, by: Array) -> Array:
+    """The packed AᵀSA (n, K′(K′+1)/2) of packed S (n, K(K+1)/2), for a matrix A (K, K′)."""
+    first, second = triangle(by.shape[1])
+    whole = np.ascontiguousarray(unpacked(packed.T, len(by)).transpose(2, 0, 1))
+    return np.ascontiguousarray((by.T @ whole @ by)[:, first, second])
+
+
 def inverted(matrices: Array) -> tuple[Array, Array]:
     """Inverses (K, K, n), in place, and log-determinants (n,) of positive definite matrices.
 

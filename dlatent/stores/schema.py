@@ -145,6 +145,12 @@ _VARIABLES = (
     ("class", "class", ANY, "coordinates of the classes"),
     ("mixture", "mixture", ANY, "coordinates of the components of the mixture"),
     ("loadings", "feature component", REAL, "W of the features, in units of the features"),
+    (
+        "loadings_covariance",
+        "feature component_pair",
+        REAL,
+        "upper triangle of the posterior covariance of the loadings",
+    ),
     ("mean", "feature", REAL, "μ of the features"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
     ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
@@ -221,12 +227,22 @@ _VARIABLES = (
 UNITS = {
     **dict.fromkeys(("loadings", "mean", "mixture_loadings", "mixture_mean"), 1),
     **dict.fromkeys(("feature_noise_variance", "feature_noise_floor", "mixture_feature_noise_variance"), 2),
+    "loadings_covariance": 2,
 }
 """Variables along the features that have their units, or the square of them."""
 
 FINITE = frozenset(
     (
-        *("loadings", "mean", "feature_scale", "eigenvalues", "smallest_eigenvalues", "embedding", "scores"),
+        *(
+            "loadings",
+            "loadings_covariance",
+            "mean",
+            "feature_scale",
+            "eigenvalues",
+            "smallest_eigenvalues",
+            "embedding",
+            "scores",
+        ),
         *("factor_correlation", "target_loadings", "target_mean", "target_rotation", "target_centre"),
         *("head_coefficients", "head_offset", "head_lengths"),
         *("rank_loadings", "rank_mean", "dual_components", "combinations", "feature_middle", "kernel_shift"),

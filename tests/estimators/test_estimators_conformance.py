@@ -20,6 +20,7 @@ from dlatent import (
     RelationalSupervisedPPCA,
     SupervisedPPCA,
 )
+from dlatent.linear_gaussian.missing_entries.prior import divergence
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
 from dlatent.testing.graphs import power_law_graph
 from dlatent.testing.mixture import MixturePreset, simulate_mixture
@@ -71,11 +72,20 @@ def smoothed(graph, smoothing, hops):
     return sum((smoothing / (1 + smoothing)) ** k * np.linalg.matrix_power(s, k) for k in range(hops + 1))
 
 
+class BoundPreset(Preset):
+    """A model with a prior on its loadings: what is maximised is lower by how far these are from the prior."""
+
+    def log_likelihood(self, model):
+        counts = np.isfinite(self.features).sum(axis=0).astype(float)
+        return super().log_likelihood(model) - divergence(model._parameters, counts)
+
+
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
     Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("covariance", "accelerated_em")),
     Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan"), HOLES, **BY_ROWS),
+    BoundPreset("ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard"), HOLES, **BY_ROWS),
     Preset(
         "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan"), HOLES, **BY_ROWS
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -25,9 +25,12 @@ Y = np.where(np.random.default_rng(1).random(TARGETS.shape) < 0.3, np.nan, TARGE
 ROWS = (50, 3, 1, 40, 26, 30, 10)
 CASES = {
     "ppca": lambda x, **where: PPCA(2, tol=1e-11, missing="nan").fit(x, **where),
+    "ard": lambda x, **where: PPCA(4, tol=1e-11, missing="nan", prior="ard").fit(x, **where),
     "fa": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan").fit(x, **where),
     "supervised": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan").fit(x, Y, **where),
 }
+
+KINDS = [PPCA, FactorAnalysis, partial(PPCA, prior="ard")]
 
 
 def sparse():
@@ -65,7 +68,7 @@ def in_memory(case):
     return CASES[case](X, client="serial")
 
 
-@pytest.mark.parametrize("case", ["ppca", "supervised", pytest.param("fa", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["ppca", "ard", "supervised", pytest.param("fa", marks=pytest.mark.slow)])
 @given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
 @settings(max_examples=8, deadline=None, derandomize=True)
 def test_blocks_do_not_matter(case, cuts):
@@ -74,13 +77,13 @@ def test_blocks_do_not_matter(case, cuts):
     assert_same_maximum(found, in_memory(case))
 
 
-@given(part=st.floats(0.0, 0.95), seed=st.integers(0, 50), k=st.integers(1, 3), each=st.booleans())
-@settings(max_examples=15, deadline=None, derandomize=True)
-def test_the_likelihood_never_falls(part, seed, k, each):
+@given(part=st.floats(0.0, 0.95), seed=st.integers(0, 50), k=st.integers(1, 3), kind=st.sampled_from(KINDS))
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_the_likelihood_never_falls(part, seed, k, kind):
     rng = np.random.default_rng(seed)
     x = np.where(rng.random(COMPLETE.shape) < part, np.nan, COMPLETE)
     x[np.arange(160), rng.integers(10, size=160)] = COMPLETE[np.arange(160), rng.integers(10, size=160)]
-    model = (FactorAnalysis if each else PPCA)(k, missing="nan", max_iter=60)
+    model = kind(k, missing="nan", max_iter=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(x, client="serial")

@@ -28,13 +28,15 @@ from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
 from dlatent.passes import Run
 
 MAX_PASSES = 300
+PRIOR_MATRICES = 8
+"""Matrices of K × K for each feature that an M-step with a prior makes."""
 
 
 class AcceleratedEMRoute(Route):
     """About twenty passes, D · K² numbers."""
 
     name, observed = "accelerated_em", True
-    serves = frozenset({"missing", "own noise", "views", "targets"})
+    serves = frozenset({"missing", "own noise", "views", "targets", "prior"})
 
     def misfit(self, problem: Problem) -> str | None:
         """Where rows have statistics in common, which another route reads in fewer passes."""
@@ -59,6 +61,7 @@ class AcceleratedEMRoute(Route):
         held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
         # The points and images that the acceleration remembers, and a few statistics.
         own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
+        own += 8 * width * PRIOR_MATRICES * (k + 1) ** 2 if problem.prior else 0
         cache = cache_room(problem, machine, held, own)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
         passes = problem.em_passes or EXPECTED_ROW_PASSES

@@ -2,6 +2,9 @@
 
     z | x_o ~ N(C Σ_{j∈o} w_j r_j/ψ_j, C),   C⁻¹ = I + Σ_{j∈o} w_j w_jᵀ/ψ_j,   r = x − μ,   o the observed entries
 
+Loadings that are uncertain, w_j ~ N(W_j, Σ_j), have W_jW_jᵀ + Σ_j in the place of w_jw_jᵀ, and what is called the
+log-likelihood is a lower bound of it (`prior`).
+
 Only z is latent: the M-step is one regression of each feature on z̃ = (z, 1) over the rows that observe it, which takes
 a fifth to a third fewer iterations than filling in the missing entries of x (errata 6).  In a block the sums over o of
 all rows are one matrix product of the masks with the packed w_j w_jᵀ/ψ_j; the regressions' normal matrices another.
@@ -39,7 +42,8 @@ class Entries(NamedTuple):
 
     For each feature over the rows that observe it: `second` packed Σ E[z̃z̃ᵀ] ((K+1)(K+2)/2, D), `cross` Σ r E[z̃]
     (K+1, D), `energy` Σ r² (D,).  `latent` is the packed Σ E[z̃z̃ᵀ] of all rows that observe something, and
-    `log_likelihood` the sum of log p over the observed entries.
+    `log_likelihood` the sum of log p over the observed entries.  `evidence` is Σ (log C_kk + m_k²/C_kk)
+    (K,), twice what the rows lose without a component, where loadings are uncertain, and zero elsewhere.
     """
 
     second: Array
@@ -47,6 +51,7 @@ class Entries(NamedTuple):
     energy: Array
     latent: Array
     log_likelihood: float
+    evidence: Array
 
 
 class EntryRequest(NamedTuple):
@@ -79,15 +84,17 @@ class Posterior(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What the features say of z: packed w_j w_jᵀ/ψ_j, and 1 to count with (K(K+1)/2 + 1, D), and w_j/ψ_j (K, D)."""
+    """What the features say of z: packed E[w_j w_jᵀ]/ψ_j, and 1 to count with (K(K+1)/2 + 1, D), and w_j/ψ_j (K, D)."""
 
     pairs: Array
     single: Array
 
 
-def weights_of(loadings: Array, noise: Array) -> Weights:
-    """The weights of features with loadings (D, K) and noise variances (D,)."""
-    pairs = (packed_squares(loadings) / noise[:, None]).T
+def weights_of(loadings: Array, noise: Array, spread: Array | None = None) -> Weights:
+    """The weights of features with loadings (D, K), of covariances (D, K(K+1)/2) where these are uncertain, and noise
+    variances (D,)."""
+    pairs = packed_squares(loadings) if spread is None else packed_squares(loadings) + spread
+    pairs = (pairs / noise[:, None]).T
     return Weights(np.vstack([pairs, np.ones(len(noise))]), np.ascontiguousarray((loadings / noise[:, None]).T))
 
 
@@ -107,7 +114,7 @@ def posterior(rows: Observed, weights: Weights) -> Posterior:
     return Posterior(mean, covariance, log_determinant, seen[-1], projected)
 
 
-def _statistics(rows: Observed, weights: Weights, noise: Array) -> Entries:
+def _statistics(rows: Observed, weights: Weights, noise: Array, *, uncertain: bool) -> Entries:
     k, about = len(weights.single), posterior(rows, weights)
     first, second = triangle(k + 1)
     count = about.mean.shape[1]
@@ -124,7 +131,14 @@ def _statistics(rows: Observed, weights: Weights, noise: Array) -> Entries:
     value += float(rows.spread(about.log_determinant).sum() - np.einsum("in,in->", about.projected, about.mean))
     something = rows.spread(about.entries) > 0.5
     latent = np.asarray(moments @ something.astype(np.float64))
-    return Entries(seen, rows.weighted(joint), energy, latent, -0.5 * value)
+    evidence = _evidence(rows, about) if uncertain else np.zeros(k)
+    return Entries(seen, rows.weighted(joint), energy, latent, -0.5 * value, evidence)
+
+
+def _evidence(rows: Observed, about: Posterior) -> Array:
+    each = np.arange(len(about.mean))
+    variance = about.covariance[each, each]
+    return np.asarray((rows.spread(np.log(variance)) + about.mean**2 / rows.spread(variance)).sum(axis=1))
 
 
 def block_entries(block: Block, request: EntryRequest) -> Entries:
@@ -132,13 +146,14 @@ def block_entries(block: Block, request: EntryRequest) -> Entries:
     features, noise, loadings = rows_of(block), request.noise, request.parameters.loadings
     width, k = loadings.shape
     size = (k + 1) * (k + 2) // 2
-    weights, buffers = weights_of(loadings, noise), Buffers.of(features, size)
-    total = Entries(np.zeros((size, width)), np.zeros((k + 1, width)), np.zeros(width), np.zeros(size), 0.0)
+    spread = request.parameters.loadings_covariance
+    weights, buffers = weights_of(loadings, noise, spread), Buffers.of(features, size)
+    sums = np.zeros((size, width)), np.zeros((k + 1, width)), np.zeros(width), np.zeros(size)
+    total = Entries(*sums, 0.0, np.zeros(k))
     for at in chunks(features, size):
-        part = _statistics(request.observe(features[at], buffers), weights, noise)
-        for mine, more in zip(total[:4], part[:4], strict=True):
-            mine += more
-        total = total._replace(log_likelihood=total.log_likelihood + part.log_likelihood)
+        total = add(
+            total, _statistics(request.observe(features[at], buffers), weights, noise, uncertain=spread is not None)
+        )
     return total
 
 
@@ -169,7 +184,7 @@ def maximise_entries(
 
 def gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:
     """∂ log p/∂(W, μ, log ψ) in the order of `Parameters.flatten`, from the same statistics (Fisher's identity)."""
-    k = specification.n_components
+    k = parameters.loadings.shape[1]
     noise = specification.per_feature(parameters.noise_variance)
     normal = unpacked(found.second, k + 1)
     fitted = np.einsum("abj,jb->aj", normal[:, :k], parameters.loadings)

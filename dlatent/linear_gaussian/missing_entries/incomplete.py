@@ -4,6 +4,9 @@ Every row has a posterior of its own, z | x_o ~ N(m, C), from its observed entri
 
     log p(x_o) = −½ Σ_{j∈o} (log 2πψ_j + r_j²/ψ_j) − ½ log|C⁻¹| + ½ mᵀC⁻¹m
     x_j | x_o ~ N(μ_j + w_jᵀm, w_jᵀC w_j + ψ_j)  for a missing j      (the note on missing data, (12)–(14), errata 1)
+
+Where the loadings are uncertain (`prior`), the likelihood is its lower bound, and a missing entry has the variance
+w_jᵀC w_j + mᵀΣ_j m + tr Σ_jC + ψ_j.
 """
 
 from __future__ import annotations
@@ -35,9 +38,15 @@ def _each(
 ) -> Array:
     """A function of observed rows and their posterior, over chunks of rows (n, D) and, where given, targets (n, L′)."""
     own = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
-    known = parameters._replace(loadings=parameters.loadings[own], mean=parameters.mean[own])
+    spread = parameters.loadings_covariance
+    known = Parameters(
+        parameters.loadings[own],
+        parameters.mean[own],
+        parameters.noise_variance,
+        None if spread is None else spread[own],
+    )
     noise = specification.per_feature(parameters.noise_variance)[own]
-    weights = weights_of(known.loadings, noise)
+    weights = weights_of(known.loadings, noise, known.loadings_covariance)
     found = np.empty((x.shape[0], width))
     for at in chunks(x, len(weights.pairs) + 1):
         rows = observed(stacked(x[at], None if y is None else y[at]), known.mean, np.ones(len(noise)))
@@ -116,7 +125,9 @@ def imputed_variances(x: Features, y: Array | None, parameters: Parameters, spec
     """The variance of every missing entry given the observed ones (n, D), noise included; 0 for observed entries."""
     own = specification.slices[0]
     noise = specification.per_feature(parameters.noise_variance)[own]
-    found = linear_variances(x, y, parameters, specification, parameters.loadings[own]) + noise
+    spread = parameters.loadings_covariance
+    uncertain = None if spread is None else spread[own]
+    found = linear_variances(x, y, parameters, specification, parameters.loadings[own], uncertain) + noise
     if isinstance(x, sp.csr_array):
         lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
         found[lines, x.indices] = 0.0
@@ -125,13 +136,22 @@ def imputed_variances(x: Features, y: Array | None, parameters: Parameters, spec
 
 
 def linear_variances(
-    x: Features, y: Array | None, parameters: Parameters, specification: Specification, loadings: Array
+    x: Features,
+    y: Array | None,
+    parameters: Parameters,
+    specification: Specification,
+    loadings: Array,
+    spread: Array | None = None,
 ) -> Array:
-    """Var[w_jᵀz | observed entries] for loadings w_j (L, K), for each row: (n, L)."""
+    """Var[w_jᵀz | observed entries] of each row (n, L), for loadings w_j (L, K), of covariances (L, K(K+1)/2) where
+    these are uncertain."""
     first, second = triangle(loadings.shape[1])
-    twice = (packed_squares(loadings) * np.where(first == second, 1.0, 2.0)).T
+    doubled = np.where(first == second, 1.0, 2.0)
+    squares = packed_squares(loadings) if spread is None else packed_squares(loadings) + spread
+    twice, more = (squares * doubled).T, None if spread is None else (spread * doubled).T
 
     def variances(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-        return np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
+        found = np.asarray(rows.spread(about.covariance[first, second]).T @ twice)
+        return found if more is None else found + (about.mean[first] * about.mean[second]).T @ more
 
     return _each(x, y, parameters, specification, variances, len(loadings))

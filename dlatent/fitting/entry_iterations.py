@@ -1,0 +1,227 @@
+"""Iterations over rows with missing entries: PX-EM, extrapolated, of the likelihood, or of a bound with a prior.
+
+A pass returns the EM statistics, from which the driver takes the EM image, the objective and its gradient.  The
+gradient says beforehand whether the extrapolation leads up, and how much is left to gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.fitting.acceleration import accelerate
+from dlatent.fitting.entry_starts import Units
+from dlatent.fitting.history import History
+from dlatent.fitting.outcome import Options, Report
+from dlatent.fitting.textbook import plain_em
+from dlatent.linear_gaussian.expectation import LOG_2PI
+from dlatent.linear_gaussian.missing_entries.entries import (
+    Entries,
+    EntryRequest,
+    block_entries,
+    gradient,
+    maximise_entries,
+)
+from dlatent.linear_gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
+from dlatent.linear_gaussian.missing_entries.prior import (
+    bound_gradient,
+    certainty,
+    diagonal,
+    divergence,
+    maximise_bound,
+    turned,
+    with_prior,
+    worth,
+)
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.passes import Pass, Run
+
+ROUNDING = 1e-15
+"""Relative change of the log-likelihood that is rounding."""
+LONGEST = 64.0
+"""Times the EM step that a step away from a saddle is long at most."""
+FORGOTTEN = 0.1
+"""Part of a component's variance that its mean loadings are, below which the data say nothing of it."""
+PATIENT, AGAIN = 10, 3
+"""Iterations that other components have to find what they are for: at first, and after some were switched off."""
+
+Climb = Callable[[Parameters], tuple[Parameters, float, bool]]
+"""From a start to where iterations end, the objective there, and whether they converged."""
+
+
+class EntriesEM:
+    """Iterations over the data: the history, and what the last pass said."""
+
+    def __init__(
+        self,
+        run: Run,
+        specification: Specification,
+        units: Units,
+        options: Options,
+        report: Report | None,
+        patterns: MaskMoments | None,
+    ) -> None:
+        self.patterns = patterns
+        self.run, self.specification, self.units = run, specification, units
+        self.options, self.history = options, History(report)
+        self.slopes: dict[int, Array] = {}
+        self.calm = 0
+        self.last: tuple[Parameters, tuple[Parameters, float]] | None = None
+
+    def step(self, point: Parameters, *, plain: bool = False) -> tuple[Parameters, float]:
+        """The EM image of a point, by one pass, or none where masks are few, and the objective there in the units of
+        the data."""
+        if self.last is not None and self.last[0] is point:
+            return self.last[1]
+        request = EntryRequest(point, self.specification, self.units.shift, self.units.scale)
+        found: Entries
+        if self.patterns is None:
+            found = self.run(Pass(block_entries, request, name="entries"))
+        else:
+            found = entries_of_patterns(self.patterns, request)
+        image, value = self.judged(found, point, plain=plain)
+        self.last = point, (image, value + self.units.jacobian)
+        return self.last[1]
+
+    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the objective there, from the statistics of a pass."""
+        if not plain:
+            self.slopes = {id(point): gradient(found, point, self.specification)}
+        return maximise_entries(found, point, self.specification, expand=not plain), found.log_likelihood
+
+    def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Textbook EM."""
+        best, converged = plain_em(partial(self.step, plain=True), start, self.options, self.history)
+        return best, self.history[-1].log_likelihood, converged
+
+    def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """PX-EM with Anderson acceleration, until little is left by the gradient."""
+        found = accelerate(
+            self.step,
+            start,
+            tolerance=ROUNDING,
+            max_evaluations=self.options.max_iterations - len(self.history),
+            project=lambda point: point.at_least(self.specification.floors),
+            steer=self._steer,
+        )
+        self.history.end(found.value)
+        return found.point, found.value, found.converged
+
+    def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
+        """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.
+
+        The combination leads to where the residuals vanish, near a saddle back to that; what it adds to the EM step
+        then leads away from it when it is subtracted, faster than EM, whose steps grow slowly.  What the combination
+        promises, half its slope, is the estimate of what is left to gain.
+        """
+        at = point.flatten()
+        ahead, step = candidate.flatten() - at, image.flatten() - at
+        promise = 0.5 * float(self.slopes[id(point)] @ ahead)
+        size = max(abs(value), float(self.units.counts.max()))
+        line = self.history.add(value, max(promise, 0.0) / size)
+        near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
+        slow = line.gain <= 100.0 * self.options.tolerance * size
+        self.calm = self.calm + 1 if near and slow else 0
+        if self.calm >= 2:
+            return None
+        if promise > 0.0:
+            return candidate
+        mirrored = 2.0 * step - ahead
+        mirrored *= min(1.0, LONGEST * float(la.norm(step) / la.norm(mirrored))) if mirrored.any() else 1.0
+        return point.unflatten(at + mirrored).at_least(self.specification.floors)
+
+
+class BoundEM(EntriesEM):
+    """The same with a prior on the loadings, which has the axes of the components; a component without which the bound
+    is higher is switched off."""
+
+    worths: Array
+    certain: Array
+    due = PATIENT
+
+    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the bound there; also what its components are worth, and how sure they are."""
+        counts = self.units.counts
+        self.slopes = {id(point): bound_gradient(found, point, self.specification)}
+        self.worths, self.certain = worth(found, point), certainty(point, counts)
+        image = maximise_bound(found, point, self.specification, expand=not plain)
+        # Expansion keeps the axes; memories of points must not see them turned.
+        image = diagonal(image, counts) if plain else image
+        return image, found.log_likelihood - divergence(point, counts)
+
+    def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Variational EM without expansion."""
+        return self._switching(self._followed, start)
+
+    def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        """PX-EM with Anderson acceleration, until little is left by the gradient."""
+        return self._switching(super().accelerated, start)
+
+    def _switching(self, climb: Climb, start: Parameters) -> tuple[Parameters, float, bool]:
+        """Climb with all components, and again without those that are of no use, until all are."""
+        counts, converged = self.units.counts, False
+        point = start if start.loadings_covariance is not None else with_prior(start, counts)
+        point = diagonal(point, counts).at_least(self.specification.floors)
+        while point.loadings.size and not converged and len(self.history) < self.options.max_iterations:
+            point, value, converged = climb(point)
+            useless = self.worths < 0.0
+            if not self._settled:
+                useless &= self.certain < FORGOTTEN
+            if useless.any():
+                point, converged = self._left(point, value, useless), False
+        return (point, value, converged) if point.loadings.size else self._without(point)
+
+    def _left(self, point: Parameters, value: float, useless: npt.NDArray[np.bool_]) -> Parameters:
+        """The point without components: all the useless ones, where the bound is then higher, else the worst."""
+        self.due = max(self.due, len(self.history) + AGAIN)
+        each = np.eye(len(useless))
+        left = turned(point, each[:, ~useless])
+        if useless.sum() > 1 and left.loadings.size and self.step(left)[1] < value:
+            return turned(point, np.delete(each, self.worths.argmin(), axis=1))
+        return left
+
+    def _without(self, point: Parameters) -> tuple[Parameters, float, bool]:
+        """The maximum without components."""
+        starts = [at.start for at in self.specification.group_slices]
+        cells = np.add.reduceat(self.units.counts, starts)
+        energies = np.add.reduceat(self.units.counts * self.units.spread, starts)
+        noise = np.where(cells > 0.5, energies / np.maximum(cells, 1.0), point.noise_variance)
+        noise = np.maximum(noise, self.specification.floors)
+        value = -0.5 * float((cells * (LOG_2PI + np.log(noise)) + energies / noise).sum()) + self.units.jacobian
+        self.history.end(value)
+        return point._replace(mean=np.zeros(len(point.mean)), noise_variance=noise), value, True
+
+    def _followed(self, start: Parameters) -> tuple[Parameters, float, bool]:
+        found = accelerate(
+            partial(self.step, plain=True),
+            start,
+            tolerance=ROUNDING,
+            max_evaluations=self.options.max_iterations - len(self.history),
+            steer=self._follow,
+        )
+        return found.point, found.value, found.converged
+
+    def _follow(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
+        self.history.add(value)
+        return None if self._surplus or self.history.settled(self.options.tolerance) else image
+
+    def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
+        chosen = super()._steer(point, candidate, image, value)
+        return None if self._surplus else chosen
+
+    @property
+    def _settled(self) -> bool:
+        """Whether components have had the time to find what they are for."""
+        return len(self.history) >= self.due
+
+    @property
+    def _surplus(self) -> bool:
+        """Whether to go on without some components."""
+        useless = self.worths < 0.0
+        return bool(useless[(self.certain < FORGOTTEN) | self._settled].any())

@@ -1,0 +1,184 @@
+"""Loadings with a prior whose variance the evidence chooses (automatic relevance determination), by variational EM.
+
+    w_j ~ N(0, V),   q(w_j) = N(W_j, Σ_j),   q(z) = N(m, C),   V = mean_j (W_j W_jᵀ + Σ_j)
+
+The bound on the log-likelihood is that of the rows, Σ_j w_j w_jᵀ/ψ_j being replaced by its expectation, less
+Σ_j KL(q(w_j) ‖ N(0, V)).  At the best V, which is the one above, the divergences are ½ Σ_j (log|V| − log|Σ_j|), and a
+rotation of z makes V diagonal: a variance for each component.  Units of z that are stretched by L have |V| and all
+|Σ_j| stretched alike, so that parameter expansion never loses.  The rotation that Luttinen and Ilin look for is that of
+the best V, which may have any axes.
+
+Sources: Bishop (1999), "Variational principal components"; Ilin and Raiko (2010); Luttinen and Ilin (2010).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg as la
+
+from dlatent.arrays import Array
+from dlatent.linear_gaussian.missing_entries.entries import Entries, gradient
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.batched import congruent, packed_squares, triangle, unpacked
+
+AT_FIRST = 0.5
+"""Part of the variance that a start leaves to the components at least."""
+SEEN = 0.5
+"""Entries from which a feature counts as observed."""
+
+
+def spreads(parameters: Parameters) -> Array:
+    """Σ_j of all features (D, K, K)."""
+    assert parameters.loadings_covariance is not None
+    k = parameters.loadings.shape[1]
+    return np.ascontiguousarray(unpacked(parameters.loadings_covariance.T, k).transpose(2, 0, 1))
+
+
+def packed(matrices: Array) -> Array:
+    """Symmetric matrices (D, K, K) as packed triangles (D, K(K+1)/2)."""
+    first, second = triangle(matrices.shape[1])
+    return np.ascontiguousarray(matrices[:, first, second])
+
+
+def turned(parameters: Parameters, by: Array) -> Parameters:
+    """The parameters for z → A⁻¹z: W A, and AᵀΣ_jA, with A (K, K′); columns of A that are left out leave components
+    out."""
+    loadings = parameters.loadings @ by
+    if parameters.loadings_covariance is None:
+        return parameters._replace(loadings=loadings)
+    return parameters._replace(loadings=loadings, loadings_covariance=congruent(parameters.loadings_covariance, by))
+
+
+def prior_variance(parameters: Parameters, counts: Array) -> Array:
+    """V (K, K), from the features that some row observes."""
+    assert parameters.loadings_covariance is not None
+    own = counts > SEEN
+    mean = (packed_squares(parameters.loadings[own]) + parameters.loadings_covariance[own]).mean(axis=0)
+    return unpacked(mean, parameters.loadings.shape[1])
+
+
+def diagonal(parameters: Parameters, counts: Array) -> Parameters:
+    """The same model with V diagonal and decreasing, without the axes that have none."""
+    values, axes = la.eigh(prior_variance(parameters, counts))
+    return turned(parameters, axes[:, values > len(values) * np.finfo(float).eps * values.max()][:, ::-1])
+
+
+def filled(parameters: Parameters, n_components: int) -> Parameters:
+    """The same with components of zeros after those that are on, K in all."""
+    off = n_components - parameters.loadings.shape[1]
+    return turned(parameters, np.eye(n_components - off, n_components)) if off else parameters
+
+
+def divergence(parameters: Parameters, counts: Array) -> float:
+    """Σ_j KL(q(w_j) ‖ N(0, V)) at the best V."""
+    own = counts > SEEN
+    whole = np.linalg.slogdet(prior_variance(parameters, counts))[1]
+    return 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
+
+
+def with_prior(parameters: Parameters, counts: Array) -> Parameters:
+    """A start with the covariances of the loadings that z ~ N(0, I) would leave, in units in which features have
+    variance 1; loadings that explain less than `AT_FIRST` are stretched, as small ones are taken for none."""
+    loadings, size = parameters.loadings, len(parameters.loadings)
+    loadings = loadings * np.sqrt(max(1.0, AT_FIRST * size / np.sum(loadings**2)))
+    variance = loadings.T @ loadings / size + np.finfo(float).eps * np.eye(loadings.shape[1])
+    precision = counts[:, None, None] * np.eye(loadings.shape[1]) + la.inv(variance)
+    noise = np.minimum(parameters.noise_variance, 1.0 - AT_FIRST)
+    return Parameters(loadings, parameters.mean, noise, packed(np.asarray(np.linalg.inv(precision), dtype=np.float64)))
+
+
+class _Regressions(NamedTuple):
+    """For each feature the mean [W μ] (D, K+1) and covariance Σ_j (D, K, K) of its regression on z̃ = (z, 1)."""
+
+    solution: Array
+    spread: Array
+
+
+def _regressed(second: Array, found: Entries, noise: Array, variance: Array) -> _Regressions:
+    """Regressions with the ridge ψ_j V⁻¹ on the loadings and none on the mean."""
+    k = len(variance)
+    ridge = noise[:, None, None] * la.inv(variance)
+    normal = second.copy()
+    normal[:, :k, :k] += ridge
+    normal[found.second[-1] < SEEN, k, k] = 1.0
+    solution: Array = np.asarray(np.linalg.solve(normal, found.cross.T[:, :, None]), dtype=np.float64)[:, :, 0]
+    spread = noise[:, None, None] * np.linalg.inv(normal[:, :k, :k])
+    return _Regressions(solution, np.asarray(0.5 * (spread + spread.transpose(0, 2, 1)), dtype=np.float64))
+
+
+def _shift(found: Entries, second: Array, spread: Array, noise: Array) -> Array:
+    """The b (K,) for z − b that the prior of z and the uncertain loadings like best together."""
+    k = spread.shape[1]
+    latent, each = unpacked(found.latent, k + 1), spread / noise[:, None, None]
+    weight = latent[k, k] * np.eye(k) + np.einsum("j,jab->ab", second[:, k, k], each)
+    return np.asarray(la.solve(weight, latent[:k, k] + np.einsum("jab,jb->a", each, second[:, :k, k]), assume_a="pos"))
+
+
+def _about(second: Array, shift: Array) -> Array:
+    """Σ E[(z − b)(z − b)ᵀ] (…, K, K) from Σ E[z̃z̃ᵀ] (…, K+1, K+1)."""
+    k = len(shift)
+    first = second[..., :k, k]
+    both = first[..., :, None] * shift
+    return np.asarray(second[..., :k, :k] - both - both.swapaxes(-1, -2) + second[..., k:, k:] * np.outer(shift, shift))
+
+
+def maximise_bound(
+    found: Entries, parameters: Parameters, specification: Specification, *, expand: bool = True
+) -> Parameters:
+    """M-step: the bound does not fall.  With `expand` the mean and covariance of z are free parameters of the step."""
+    k, counts = parameters.loadings.shape[1], found.second[-1]
+    noise = specification.per_feature(parameters.noise_variance)
+    second = np.ascontiguousarray(unpacked(found.second, k + 1).transpose(2, 0, 1))
+    solution, spread = _regressed(second, found, noise, prior_variance(parameters, counts))
+    shift = _shift(found, second, spread, noise) if expand else np.zeros(k)
+    residual = found.energy - 2.0 * np.einsum("jk,kj->j", solution, found.cross)
+    residual += np.einsum("ja,jab,jb->j", solution, second, solution)
+    residual += np.einsum("jab,jab->j", spread, _about(second, shift))
+    starts = [at.start for at in specification.group_slices]
+    cells = np.add.reduceat(counts, starts)
+    variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
+    variance = np.maximum(np.where(cells > SEEN, variance, parameters.noise_variance), specification.floors)
+    loadings = solution[:, :k]
+    mean = parameters.mean + solution[:, k] + loadings @ shift
+    image = Parameters(loadings, mean, variance, packed(spread))
+    if not expand:
+        return image
+    latent = unpacked(found.latent, k + 1)
+    return turned(image, la.cholesky(_about(latent, shift) / latent[k, k], lower=True))
+
+
+def bound_gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:
+    """∂ bound/∂(W, μ, log ψ) for given Σ_j, in the order of `Parameters.flatten`."""
+    k, counts = parameters.loadings.shape[1], found.second[-1]
+    pulled = np.where((counts > SEEN)[:, None], parameters.loadings @ la.inv(prior_variance(parameters, counts)), 0.0)
+    uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k])
+    uncertain /= specification.per_feature(parameters.noise_variance)
+    starts = [at.start for at in specification.group_slices]
+    slope = gradient(found, parameters, specification)
+    slope[: pulled.size] -= pulled.ravel()
+    slope[-len(starts) :] += 0.5 * np.add.reduceat(uncertain, starts)
+    return slope
+
+
+def worth(found: Entries, parameters: Parameters) -> Array:
+    """By how much the bound is higher with each component than without it (K,), all else being equal.
+
+    With z_k and all w_jk held at 0, that of the rows is lower by Σ ½ (log C_kk + m_k²/C_kk) (the ratio of Savage and
+    Dickey), and the divergences are lower by ½ Σ_j log [(Σ_j⁻¹)_kk/(V⁻¹)_kk].
+    """
+    counts = found.second[-1]
+    own = counts > SEEN
+    precision = np.diag(la.inv(prior_variance(parameters, counts)))
+    each = np.diagonal(np.linalg.inv(spreads(parameters)[own]), axis1=1, axis2=2)
+    return np.asarray(0.5 * (found.evidence - np.log(each / precision).sum(axis=0)))
+
+
+def certainty(parameters: Parameters, counts: Array) -> Array:
+    """Which part of the variance of each component's loadings V_kk is that of their means (K,), the rest being their
+    uncertainty: 0 where the data say nothing of it."""
+    own = counts > SEEN
+    variance = np.diag(prior_variance(parameters, counts))
+    return np.asarray((parameters.loadings[own] ** 2).mean(axis=0) / variance)

@@ -1,0 +1,207 @@
+"""PPCA with a prior on the loadings: components that are found or switched off, and what it says of rows."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dlatent import PPCA, DataError, SupervisedPPCA, load, select_n_components
+from dlatent.linear_gaussian.missing_entries import prior
+
+pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
+
+
+def with_holes(x, part, rng):
+    return np.where(rng.random(x.shape) < part, np.nan, x)
+
+
+def planted(k, n=250, d=40, noise=1.0, part=0.3, seed=0):
+    """Rows of k components that stand out of the noise, and the same with holes."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, k)) @ rng.standard_normal((k, d)) + noise * rng.standard_normal((n, d)) + 2.0
+    return x, with_holes(x, part, rng)
+
+
+def ard(k, **options):
+    return PPCA(k, missing="nan", prior="ard", **options)
+
+
+def ratings(seed=0, n=400, items=150, part=0.1):
+    """Ratings with levels of rows and of items, tastes, and heavy tails, most of them unknown."""
+    rng = np.random.default_rng(seed)
+    level, taste = rng.standard_normal((n, 1)), rng.standard_normal((n, 3)) @ rng.standard_normal((3, items))
+    x = 3.5 + 0.4 * level + 0.5 * rng.standard_normal(items) + 0.4 * taste + 0.5 * rng.standard_t(4, size=(n, items))
+    return x, np.where(rng.random(x.shape) < part, x, np.nan)
+
+
+def stored(x):
+    places = np.nonzero(~np.isnan(x))
+    return sp.csr_array((x[places], places), shape=x.shape)
+
+
+COMPLETE, X = planted(3)
+GONE = np.isnan(X)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ard(6).fit(X)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_has_no_component(seed):
+    rng = np.random.default_rng(seed)
+    x = with_holes(rng.standard_normal((200, 20)), 0.4, rng)
+    model = ard(8).fit(x)
+    assert model.n_components_effective_ == 0
+    assert not model.components_.any()
+    seen = ~np.isnan(x)
+    centred = (x - np.nanmean(x, axis=0))[seen]
+    assert model.noise_variance_ == pytest.approx((centred**2).mean(), rel=1e-9)
+    np.testing.assert_allclose(model.mean_, np.nanmean(x, axis=0), rtol=1e-9)
+    expected = -0.5 * seen.sum() * (np.log(2 * np.pi * model.noise_variance_) + 1.0)
+    assert model.log_likelihood_ == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_array_equal(model.transform(x), 0.0)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20))])
+def test_ten_planted_components_are_ten(seed):
+    model = ard(16).fit(planted(10, seed=seed)[1])
+    assert model.n_components_effective_ == 10
+    assert model.components_[:10].any(axis=1).all()
+    assert not model.components_[10:].any()
+    assert model.n_passes_ <= 40
+
+
+def test_the_bound_never_falls_and_is_what_the_model_says(model):
+    lines = model.history_["iteration_log_likelihood"].values
+    assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+    assert lines[-1] == model.log_likelihood_
+    counts = (~GONE).sum(axis=0).astype(float)
+    on = prior.turned(model._parameters, np.eye(6, 3))
+    bound = model.score_samples(X).sum() - prior.divergence(on, counts)
+    assert model.log_likelihood_ == pytest.approx(bound, rel=1e-10)
+
+
+def test_with_many_rows_it_is_the_maximum_of_the_likelihood():
+    """The prior and the uncertainty of the loadings weigh less and less."""
+    away = []
+    for n in (100, 1000, 10_000):
+        _, x = planted(2, n=n, d=10, seed=1)
+        one, other = ard(5).fit(x), PPCA(2, missing="nan").fit(x)
+        assert one.n_components_effective_ == 2
+        away.append(np.linalg.norm(one.components_[:2] - other.components_) / np.linalg.norm(other.components_))
+    assert away[2] < away[1] / 3 < away[0] / 9
+    assert away[2] < 1e-3
+
+
+def test_how_many_components_there_may_be_does_not_matter(model):
+    fewer = ard(4).fit(X)
+    assert model.n_components_effective_ == fewer.n_components_effective_ == 3
+    np.testing.assert_allclose(model.get_covariance(), fewer.get_covariance(), rtol=1e-3, atol=1e-3)
+    assert model.log_likelihood_ == pytest.approx(fewer.log_likelihood_, rel=1e-8)
+
+
+def test_textbook_em_ends_at_the_same_height(model):
+    slow = ard(6, solver="em", tol=1e-10).fit(X)
+    assert slow.n_components_effective_ == 3
+    assert slow.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-7)
+    assert model.n_passes_ < slow.n_passes_
+
+
+def test_units_and_places_change_nothing_else(model):
+    moved = ard(6).fit(50.0 * X - 1e4)
+    np.testing.assert_allclose(moved.components_, 50.0 * model.components_, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(
+        moved._parameters.loadings_covariance, 2500 * model._parameters.loadings_covariance, rtol=1e-3, atol=1e-3
+    )
+    expected = model.log_likelihood_ - (~GONE).sum() * np.log(50.0)
+    assert moved.log_likelihood_ == pytest.approx(expected, rel=1e-8)
+
+
+def test_few_entries_are_not_overfitted():
+    """Ratings that were held out are predicted better than by any number of components without a prior."""
+    x, known = ratings()
+    rest = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, known)
+    away = ~np.isnan(known) & np.isnan(rest)
+    models = [ard(20), *(PPCA(k, missing="nan", tol=1e-6) for k in (1, 2, 3, 5))]
+    errors = [np.sqrt(np.mean((m.fit(rest).impute(rest) - x)[away] ** 2)) for m in models]
+    assert errors[0] < 0.98 * min(errors[1:])
+    assert models[0].n_passes_ <= 40
+
+
+def test_intervals_know_that_loadings_are_uncertain():
+    """Of hidden values about nine tenths lie in the 90 % intervals, also where entries are few."""
+    x, holes = planted(3, n=60, d=50, noise=0.5, part=0.7, seed=2)
+    inside = {}
+    for name in ("ard", "ml"):
+        model = PPCA(3, missing="nan", prior=name, tol=1e-7).fit(holes)
+        gone = np.isnan(holes)
+        away = abs(x - model.impute(holes))[gone] / np.sqrt(model.impute_variance(holes)[gone])
+        inside[name] = (away < 1.645).mean()
+    assert 0.87 < inside["ard"] < 0.93
+    assert inside["ml"] < inside["ard"]
+
+
+def test_stored_entries_are_the_observed_ones(model):
+    other = PPCA(6, missing="unstored", prior="ard").fit(stored(X))
+    assert other.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-10)
+    np.testing.assert_allclose(other.transform(stored(X)), model.transform(X), atol=1e-3)
+
+
+def test_few_masks_take_two_passes():
+    x = COMPLETE.copy()
+    x[:100, :15] = np.nan
+    x[100:150, 30:] = np.nan
+    model = ard(6).fit(da.from_array(x, chunks=(50, 40)))
+    assert model.n_passes_ == 2
+    assert model.n_components_effective_ == 3
+
+
+def test_complete_rows_are_told_the_same_by_a_model_of_complete_data(model):
+    complete = copy(model).set_params(missing="raise", prior="ml")
+    for name in ("transform", "score_samples"):
+        np.testing.assert_allclose(getattr(complete, name)(COMPLETE), getattr(model, name)(COMPLETE), rtol=1e-12)
+
+
+def test_a_saved_model_knows_how_sure_its_loadings_are(model, tmp_path):
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.impute_variance(X), model.impute_variance(X))
+    assert again.n_components_effective_ == 3
+    assert again.result_["loadings_covariance"].dims == ("feature", "component_pair")
+
+
+def test_a_fit_goes_on_where_the_last_one_ended(model):
+    again = ard(6, warm_start=True).fit(X)
+    first = again.n_passes_
+    again.fit(X)
+    assert again.n_passes_ < first / 2
+    assert again.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-8)
+    assert again.n_components_effective_ == 3
+    # And likelihood from parameters that were uncertain.
+    plain = again.set_params(prior="ml", n_components=6).fit(X)
+    assert plain._parameters.loadings_covariance is None
+
+
+def test_held_out_cells_choose_between_priors():
+    """Predictions of held-out cells know the uncertainty of the loadings, so that more components do no harm."""
+    _, known = ratings()
+    values = {
+        name: select_n_components(PPCA(missing="nan", prior=name, tol=1e-6), known, [1, 8])["held_out_log_likelihood"]
+        for name in ("ml", "ard")
+    }
+    assert float(values["ard"].sel(n_components=8)) > float(values["ml"].max())
+
+
+def test_where_it_is_refused():
+    with pytest.raises(DataError, match="prior='ard' is for data with missing entries"):
+        PPCA(2, prior="ard").fit(COMPLETE)
+    with pytest.raises(DataError, match="expected 'ml' or 'ard'"):
+        PPCA(2, missing="nan", prior="flat").fit(X)
+    with pytest.raises(TypeError, match="prior"):
+        SupervisedPPCA(2, prior="ard")
