@@ -153,6 +153,11 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         """The prior of the loadings; "ml" in models that have none."""
         return getattr(self, "prior", "ml")
 
+    @property
+    def _row_effects(self) -> bool:
+        """Whether samples have levels; False in models that have none."""
+        return getattr(self, "row_effects", False)
+
     def _floor_parts(self, specification: Specification) -> tuple[float, ...]:
         """The floor of the noise of each view, as a part of its mean variance."""
         return (float(self.noise_floor),) * len(specification.views)
@@ -189,7 +194,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         if given.targets is not None:
             views += (View("targets", given.targets.encoding.rank),)
             patterns = ((0, 1),) if given.targets.complete else ((0, 1), (0,))
-        return Specification(views, patterns, self._most_components(given.source))
+        components = self._most_components(given.source)
+        return Specification(views, patterns, components + int(self._row_effects), self._row_effects)
 
     def _problem(self, session: Session, given: Given, specification: Specification) -> Problem:
         """The shape of the fit, for the planner."""
@@ -363,7 +369,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _become(self, fitted: Fitted, plan: dict[str, str | int]) -> None:
         outcome = fitted.outcome
         self._parameters, self._specification = outcome.parameters, outcome.specification
-        self.n_components_ = outcome.specification.n_components
+        self.n_components_ = outcome.specification.n_components - int(outcome.specification.row_effects)
         self._fitted, self.plan_ = fitted, plan
         self._publish(outcome, fitted.passes)
 
@@ -554,6 +560,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _restored_outcome(self, values: dict[str, Any], attributes: dict[str, Any]) -> Outcome:
         parameters, shared = self._restored_parameters(values), self._shared
         made = restored_specification(values, attributes, parameters, shared=shared, fixed=self._noise_is_given)
+        made = replace(made, row_effects=self._row_effects)
         at_floor = tuple(values[noise_name(shared, "at_floor")].tolist())
         return restored_outcome(values, attributes, parameters, made, at_floor)
 

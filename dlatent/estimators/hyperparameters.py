@@ -437,6 +437,9 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         data it can be chosen from the eigenvalues of their covariance: a part of the variance above 0 and below 1 takes
         the fewest components that explain more; with more samples than features "mle" takes the largest evidence
         (Minka), "bic" the smallest criterion (as `bic`).
+    row_effects : bool, default False
+        With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or
+        mild.  It is a further component, the last, of which the loadings of all features are τ.
     prior : {"ml", "ard"}, default "ml"
         Of the loadings, with missing entries.  "ml" is none: maximum likelihood, in which every component costs
         likelihood elsewhere that few entries cannot pay.  "ard" (automatic relevance determination) gives the loadings
@@ -454,6 +457,9 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         kw_only=False,
     )
 
+    row_effects: bool = parameter(
+        "whether rows have levels of their own, where entries are missing", TRUTH, default=False, option=None
+    )
     prior: Prior = choice(
         "of the loadings, with missing entries; ard: its variances, and which components are on, by evidence",
         Prior,
@@ -467,6 +473,8 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
+        if self.row_effects and self.missing == "raise":
+            raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
         if self.prior != "ml" and self.missing == "raise":
             raise DataError(
                 f"prior={self.prior!r} is for data with missing entries: say missing='nan', for complete ones, "

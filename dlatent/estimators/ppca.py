@@ -27,6 +27,9 @@ class PPCA(
     ----------
     n_components_effective_ : int
         How many components are not zero: with `prior="ard"` those that the data support.
+    row_effect_variance_ : float
+        τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its last score
+        times τ.
 
     See Also
     --------
@@ -69,7 +72,13 @@ class PPCA(
     def n_components_effective_(self) -> int:
         """How many components are not zero."""
         self._require_fitted()
-        return int(self.components_.any(axis=1).sum())
+        return int(self.components_[: self.n_components_].any(axis=1).sum())
+
+    @property
+    def row_effect_variance_(self) -> float:
+        """The variance of the levels of the rows."""
+        self._require_fitted()
+        return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
     def _most_components(self, source: DataSource) -> int:
         rows, features = source.shape

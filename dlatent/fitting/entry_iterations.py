@@ -38,6 +38,7 @@ from dlatent.linear_gaussian.missing_entries.prior import (
     with_prior,
     worth,
 )
+from dlatent.linear_gaussian.missing_entries.row_effects import level_of, maximise_levels, others, with_level
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
@@ -93,7 +94,8 @@ class EntriesEM:
         """The EM image of a point, and the objective there, from the statistics of a pass."""
         if not plain:
             self.slopes = {id(point): gradient(found, point, self.specification)}
-        return maximise_entries(found, point, self.specification, expand=not plain), found.log_likelihood
+        maximise = maximise_levels if self.specification.row_effects else maximise_entries
+        return maximise(found, point, self.specification, expand=not plain), found.log_likelihood
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Textbook EM."""
@@ -147,13 +149,14 @@ class BoundEM(EntriesEM):
 
     def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what its components are worth, and how sure they are."""
-        counts = self.units.counts
+        counts, rest = self.units.counts, others(point, self.specification)
         self.slopes = {id(point): bound_gradient(found, point, self.specification)}
-        self.worths, self.certain = worth(found, point), certainty(point, counts)
-        image = maximise_bound(found, point, self.specification, expand=not plain)
+        self.worths, self.certain = worth(found, rest), certainty(rest, counts)
+        maximise = maximise_levels if self.specification.row_effects else maximise_bound
+        image = maximise(found, point, self.specification, expand=not plain)
         # Expansion keeps the axes; memories of points must not see them turned.
-        image = diagonal(image, counts) if plain else image
-        return image, found.log_likelihood - divergence(point, counts)
+        image = self._straight(image) if plain else image
+        return image, found.log_likelihood - divergence(rest, counts)
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Variational EM without expansion."""
@@ -165,29 +168,50 @@ class BoundEM(EntriesEM):
 
     def _switching(self, climb: Climb, start: Parameters) -> tuple[Parameters, float, bool]:
         """Climb with all components, and again without those that are of no use, until all are."""
-        counts, converged = self.units.counts, False
-        point = start if start.loadings_covariance is not None else with_prior(start, counts)
-        point = diagonal(point, counts).at_least(self.specification.floors)
-        while point.loadings.size and not converged and len(self.history) < self.options.max_iterations:
+        point, converged = self._begun(start), False
+        while self._free(point) and not converged:
             point, value, converged = climb(point)
             useless = self.worths < 0.0
             if not self._settled:
                 useless &= self.certain < FORGOTTEN
+            if len(self.history) >= self.options.max_iterations:
+                return point, value, converged
             if useless.any():
                 point, converged = self._left(point, value, useless), False
-        return (point, value, converged) if point.loadings.size else self._without(point)
+        return (point, value, converged) if self._free(point) else self._without(point)
+
+    def _begun(self, start: Parameters) -> Parameters:
+        if start.loadings_covariance is None:
+            start = self._changed(start, lambda rest: with_prior(rest, self.units.counts))
+        return self._straight(start).at_least(self.specification.floors)
+
+    def _straight(self, point: Parameters) -> Parameters:
+        return self._changed(point, lambda rest: diagonal(rest, self.units.counts))
+
+    def _changed(self, point: Parameters, change: Callable[[Parameters], Parameters]) -> Parameters:
+        """The point with its components changed, but for the level of the rows."""
+        changed = change(others(point, self.specification))
+        return with_level(changed, level_of(point)) if self.specification.row_effects else changed
+
+    def _free(self, point: Parameters) -> int:
+        return int(point.loadings.shape[1]) - int(self.specification.row_effects)
 
     def _left(self, point: Parameters, value: float, useless: npt.NDArray[np.bool_]) -> Parameters:
         """The point without components: all the useless ones, where the bound is then higher, else the worst."""
         self.due = max(self.due, len(self.history) + AGAIN)
-        each = np.eye(len(useless))
-        left = turned(point, each[:, ~useless])
-        if useless.sum() > 1 and left.loadings.size and self.step(left)[1] < value:
-            return turned(point, np.delete(each, self.worths.argmin(), axis=1))
+        each, worst = np.eye(len(useless)), self.worths.argmin()
+        left = self._changed(point, lambda rest: turned(rest, each[:, ~useless]))
+        if useless.sum() > 1 and self._free(left) and self.step(left)[1] < value:
+            return self._changed(point, lambda rest: turned(rest, np.delete(each, worst, axis=1)))
         return left
 
     def _without(self, point: Parameters) -> tuple[Parameters, float, bool]:
-        """The maximum without components."""
+        """The maximum without components that have a prior."""
+        if self.specification.row_effects:
+            rest = EntriesEM(self.run, self.specification, self.units, self.options, None, self.patterns)
+            rest.history = self.history
+            found, value, converged = rest.accelerated(point._replace(loadings_covariance=None))
+            return found._replace(loadings_covariance=np.zeros((len(found.mean), 1))), value, converged
         starts = [at.start for at in self.specification.group_slices]
         cells = np.add.reduceat(self.units.counts, starts)
         energies = np.add.reduceat(self.units.counts * self.units.spread, starts)

@@ -64,7 +64,8 @@ class Units(NamedTuple):
         first = [at.start for at in specification.group_slices]
         noise = parameters.noise_variance * self.scale[first] ** 2
         noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
-        return parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
+        found = parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
+        return found._replace(loadings=np.where(self.counts[:, None] > 0.5, found.loadings, 0.0))
 
     def taken(self, parameters: Parameters, specification: Specification) -> Parameters:
         """Parameters in these units, from those in the units of the data; of features of which the mean is not known

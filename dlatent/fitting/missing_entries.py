@@ -5,7 +5,9 @@ All of it happens in units in which each noise group has variance 1 about 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from dlatent.linear_gaussian.missing_entries.patterns import (
     distinct,
     few_buckets,
 )
-from dlatent.linear_gaussian.missing_entries.prior import filled
+from dlatent.linear_gaussian.missing_entries.row_effects import filled, start_with_level
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
@@ -58,10 +60,10 @@ def fit_rows(
     if begun is not None and options.prior == "ml":
         begun = begun._replace(loadings_covariance=None)
     if textbook:
-        best, value, converged = em.plain(random_start(scaled, options) if begun is None else begun)
+        best, value, converged = em.plain(_started(scaled, partial(random_start, options=options), begun))
     else:
         if begun is None:
-            begun = found_start(run, scaled, units, sums, patterns, options)
+            begun = _started(scaled, lambda free: found_start(run, free, units, sums, patterns, options))
             problem = _on_driver(run, scaled, units, sums, patterns)
             begun = begun if problem is None else best_of(problem, begun, options.random_state)
         best, value, converged = em.accelerated(begun)
@@ -72,7 +74,7 @@ def fit_rows(
     low = at_floors(restored, floored)
     said = advise(restored, floored, history, options, units.variances, low, converged=converged)
     return Outcome(
-        filled(canonical(restored, floored), specification.n_components),
+        filled(canonical(restored, floored), specification),
         floored,
         value,
         history,
@@ -84,6 +86,16 @@ def fit_rows(
         tuple(float(units.variances[at].mean()) for at in specification.noise_slices),
         said + _unseen(sums),
     )
+
+
+def _started(
+    specification: Specification, start: Callable[[Specification], Parameters], begun: Parameters | None = None
+) -> Parameters:
+    """Where the iterations begin; a start of components alone has what they share as the level of the rows."""
+    if begun is not None or not specification.row_effects:
+        return start(specification) if begun is None else begun
+    free = replace(specification, n_components=specification.n_components - 1, row_effects=False)
+    return start_with_level(start(free))
 
 
 def _sums(run: Run, shift: Array, options: Options) -> EntrySums:

@@ -26,14 +26,16 @@ def column_signs(loadings: Array) -> Array:
 def canonical(parameters: Parameters, specification: Specification) -> Parameters:
     """The same model with canonical rotation, order and signs."""
     noise = specification.per_feature(parameters.noise_variance)
+    k = parameters.loadings.shape[1]
+    free = k - int(specification.row_effects)
     scaled, spread = parameters.loadings / np.sqrt(noise)[:, None], parameters.loadings_covariance
     weight = scaled.T @ scaled
     if spread is not None:
         weight += unpacked((spread / noise[:, None]).sum(axis=0), len(weight))
-    _, rotation = la.eigh(weight)
-    loadings = parameters.loadings @ rotation[:, ::-1]
+    # A level of the samples is an axis of its own.
+    rotation = np.eye(k)
+    rotation[:free, :free] = la.eigh(weight[:free, :free])[1][:, ::-1] if free else 0.0
+    loadings = parameters.loadings @ rotation
     signs = column_signs(loadings[specification.slices[0]])
     turned = parameters._replace(loadings=loadings * signs)
-    return (
-        turned if spread is None else turned._replace(loadings_covariance=congruent(spread, rotation[:, ::-1] * signs))
-    )
+    return turned if spread is None else turned._replace(loadings_covariance=congruent(spread, rotation * signs))

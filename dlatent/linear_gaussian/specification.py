@@ -47,12 +47,14 @@ class View:
 class Specification:
     """Views, the patterns of views that occur (each a tuple of view numbers), and the number of components.
 
-    The stacked feature vector of the model has the views in order; `slices` says where each of them lies.
+    The stacked feature vector of the model has the views in order; `slices` says where each of them lies.  With
+    `row_effects` the last component has one loading for all features, a level of each sample.
     """
 
     views: tuple[View, ...]
     patterns: tuple[tuple[int, ...], ...]
     n_components: int
+    row_effects: bool = False
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -123,10 +125,10 @@ class Specification:
     def resized(self, sizes: tuple[int, ...]) -> Specification:
         """The same model over views with other numbers of features (for compressed views)."""
         views = tuple(replace(v, size=n) for v, n in zip(self.views, sizes, strict=True))
-        return Specification(views, self.patterns, self.n_components)
+        return replace(self, views=views)
 
     def with_floors(self, floors: Array) -> Specification:
         """The same model with other noise floors, one for each noise variance."""
         own = [floors[at].tolist() for at in self.noise_slices]
         views = tuple(replace(v, floor=f[0] if v.shared else tuple(f)) for v, f in zip(self.views, own, strict=True))
-        return Specification(views, self.patterns, self.n_components)
+        return replace(self, views=views)

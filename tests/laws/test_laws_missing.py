@@ -26,6 +26,7 @@ ROWS = (50, 3, 1, 40, 26, 30, 10)
 CASES = {
     "ppca": lambda x, **where: PPCA(2, tol=1e-11, missing="nan").fit(x, **where),
     "ard": lambda x, **where: PPCA(4, tol=1e-11, missing="nan", prior="ard").fit(x, **where),
+    "levels": lambda x, **where: PPCA(2, tol=1e-11, missing="nan", prior="ard", row_effects=True).fit(x, **where),
     "fa": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan").fit(x, **where),
     "supervised": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan").fit(x, Y, **where),
 }

@@ -162,7 +162,7 @@ def maximise_entries(
 ) -> Parameters:
     """M-step: regressions over the rows that observe a feature, pooled noise per group; features that no row observes
     get zero loadings.  With `expand`, PX-EM as in `maximise`."""
-    k = specification.n_components
+    k = parameters.loadings.shape[1]
     counts = found.second[-1]
     normal = unpacked(found.second, k + 1).transpose(2, 0, 1)
     unseen = counts < 0.5
@@ -173,13 +173,18 @@ def maximise_entries(
     cells = np.add.reduceat(counts, starts)
     variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
     variance = np.where(cells > 0.5, variance, parameters.noise_variance)
-    loadings, mean = solution[:, :k], parameters.mean + solution[:, k]
-    if expand:
-        latent = unpacked(found.latent, k + 1)
-        shift = latent[:k, k] / latent[k, k]
-        covariance = latent[:k, :k] / latent[k, k] - np.outer(shift, shift)
-        loadings, mean = loadings @ np.asarray(la.cholesky(covariance, lower=True)), mean + loadings @ shift
-    return Parameters(loadings, mean, np.maximum(variance, specification.floors))
+    mean, floored = parameters.mean + solution[:, k], np.maximum(variance, specification.floors)
+    image = Parameters(solution[:, :k], mean, floored)
+    return expanded(image, unpacked(found.latent, k + 1)) if expand else image
+
+
+def expanded(parameters: Parameters, latent: Array) -> Parameters:
+    """PX-EM: give z the mean and covariance that Σ E[z̃z̃ᵀ] (K+1, K+1) has, then put them into W and μ."""
+    k = len(latent) - 1
+    shift = latent[:k, k] / latent[k, k]
+    covariance = latent[:k, :k] / latent[k, k] - np.outer(shift, shift)
+    loadings = parameters.loadings @ np.asarray(la.cholesky(covariance, lower=True))
+    return parameters._replace(loadings=loadings, mean=parameters.mean + parameters.loadings @ shift)
 
 
 def gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:

@@ -66,12 +66,6 @@ def diagonal(parameters: Parameters, counts: Array) -> Parameters:
     return turned(parameters, axes[:, values > len(values) * np.finfo(float).eps * values.max()][:, ::-1])
 
 
-def filled(parameters: Parameters, n_components: int) -> Parameters:
-    """The same with components of zeros after those that are on, K in all."""
-    off = n_components - parameters.loadings.shape[1]
-    return turned(parameters, np.eye(n_components - off, n_components)) if off else parameters
-
-
 def divergence(parameters: Parameters, counts: Array) -> float:
     """Σ_j KL(q(w_j) ‖ N(0, V)) at the best V."""
     own = counts > SEEN
@@ -153,7 +147,10 @@ def maximise_bound(
 def bound_gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:
     """∂ bound/∂(W, μ, log ψ) for given Σ_j, in the order of `Parameters.flatten`."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
-    pulled = np.where((counts > SEEN)[:, None], parameters.loadings @ la.inv(prior_variance(parameters, counts)), 0.0)
+    pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
+    own = turned(parameters, np.eye(k, free))
+    pulled[:, :free] = own.loadings @ la.inv(prior_variance(own, counts))
+    pulled[counts < SEEN] = 0.0
     uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k])
     uncertain /= specification.per_feature(parameters.noise_variance)
     starts = [at.start for at in specification.group_slices]
@@ -173,7 +170,7 @@ def worth(found: Entries, parameters: Parameters) -> Array:
     own = counts > SEEN
     precision = np.diag(la.inv(prior_variance(parameters, counts)))
     each = np.diagonal(np.linalg.inv(spreads(parameters)[own]), axis1=1, axis2=2)
-    return np.asarray(0.5 * (found.evidence - np.log(each / precision).sum(axis=0)))
+    return np.asarray(0.5 * (found.evidence[: len(precision)] - np.log(each / precision).sum(axis=0)))
 
 
 def certainty(parameters: Parameters, counts: Array) -> Array:
