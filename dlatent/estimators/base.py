@@ -43,7 +43,13 @@ from dlatent.estimators.history import history_dataset, history_variables, resto
 from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
 from dlatent.estimators.inputs import PathLike, ScoresLike, Seed
 from dlatent.estimators.labelled import unwrap
-from dlatent.estimators.restored import noise_name, restored_covariance, restored_outcome, restored_specification
+from dlatent.estimators.restored import (
+    covariance_variables,
+    noise_name,
+    restored_covariance,
+    restored_outcome,
+    restored_specification,
+)
 from dlatent.estimators.saved import Estimator
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.diagnostics import require_sound
@@ -345,6 +351,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 task = self._settled(task, plan, given, session.run)
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
                 require_sound(outcome)
+                outcome = self._finished(outcome, given)
                 head = self._estimated_head(session, outcome, given)
         outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, given.targets)))
         self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan, head), task, given)
@@ -352,6 +359,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
         return self
+
+    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
+        """What the model makes of the maximum that its route has found."""
+        return outcome
 
     def _estimated_head(self, session: Session, outcome: Outcome, given: Given) -> Head | None:
         """What predicts targets, where the model has some and the outcome does not do it."""
@@ -473,7 +484,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _parameter_variables(self) -> dict[str, Any]:
         """Loadings, mean and noise."""
         spread = self._parameters.loadings_covariance
-        uncertain = {} if spread is None else {"loadings_covariance": spread}
+        uncertain = {} if spread is None else covariance_variables(spread)
         return uncertain | {
             f"{self._space}loadings": self._own_loadings,
             f"{self._space}mean": self._parameters.mean[self._own],

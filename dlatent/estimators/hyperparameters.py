@@ -441,10 +441,11 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or
         mild.  It is a further component, the last, of which the loadings of all features are τ.
     prior : {"ml", "ard"}, default "ml"
-        Of the loadings, with missing entries.  "ml" is none: maximum likelihood, in which every component costs
-        likelihood elsewhere that few entries cannot pay.  "ard" (automatic relevance determination) gives the loadings
-        of each component a normal prior whose variance the evidence chooses, and switches off components that the data
-        do not support, so that `n_components` may be generous; what is maximised is a lower bound of the likelihood.
+        Of the loadings.  "ml" is none: maximum likelihood, which overfits where entries are few.  "ard" (automatic
+        relevance determination) gives the loadings of each component a normal prior whose variance the evidence
+        chooses, and switches off components that the data do not support, so that `n_components` may be generous.  What
+        is maximised is a lower bound of the likelihood; of complete data its maximum follows from eigenvalues, without
+        a further pass.
     """
 
     n_components: int | float | Rule = parameter(  # type: ignore[assignment]
@@ -461,7 +462,7 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         "whether rows have levels of their own, where entries are missing", TRUTH, default=False, option=None
     )
     prior: Prior = choice(
-        "of the loadings, with missing entries; ard: its variances, and which components are on, by evidence",
+        "of the loadings; ard: its variances, and which components are on, by evidence",
         Prior,
         default="ml",
     )
@@ -475,10 +476,10 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         super()._check_hyperparameters()
         if self.row_effects and self.missing == "raise":
             raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
-        if self.prior != "ml" and self.missing == "raise":
+        if self.prior != "ml" and self._rule is not None:
             raise DataError(
-                f"prior={self.prior!r} is for data with missing entries: say missing='nan', for complete ones, "
-                "too, or leave prior='ml'"
+                f"n_components={self.n_components!r} and prior={self.prior!r} both choose how many components there "
+                "are; give the most that there may be, or leave prior='ml'"
             )
         if self._rule is not None and self.missing != "raise":
             raise DataError(

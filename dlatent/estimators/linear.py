@@ -89,12 +89,7 @@ class LinearModel(RowModel):
     @property
     def _functions(self) -> ModuleType:
         """The functions of rows, without or with missing entries."""
-        return incomplete if self._each_its_own else complete
-
-    @property
-    def _each_its_own(self) -> bool:
-        """Whether each row has a posterior covariance of its own, by what it observes."""
-        return self._missing != "raise"
+        return complete if self._missing == "raise" else incomplete
 
     def _rows(self, function: Any) -> Any:
         """A function of rows at the fitted parameters."""
@@ -122,7 +117,7 @@ class LinearModel(RowModel):
     def _posterior(self, X: Data, targets: Array | None, client: Where) -> xr.Dataset:
         """Scores and posterior covariances, with encoded targets (N, L') where there are any."""
         scores = cast(Rows, self._scores(X, targets, client=client))
-        if self._each_its_own:
+        if self._missing != "raise":
             names, function = np.arange(self._n_features_out**2), self._rows(incomplete.covariances)
             each = self._mapped(X, function, "covariance", "entry", names, targets=targets, client=client)
             return own_posteriors(scores, np.asarray(each))

@@ -10,6 +10,8 @@ from dlatent.estimators.base import Given
 from dlatent.estimators.heads import Criteria, Draws, Imputes, Reconstructs, Transforms
 from dlatent.estimators.hyperparameters import PPCAHyperparameters
 from dlatent.estimators.moment_heads import FitsPartly, FitsWeighted, ScoresWeighted
+from dlatent.fitting.evidence import with_evidence
+from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian.specification import Specification
 
 
@@ -64,11 +66,6 @@ class PPCA(
     """
 
     @property
-    def _each_its_own(self) -> bool:
-        # The functions of complete rows know no covariance of the loadings.
-        return super()._each_its_own or self._require_fitted().outcome.parameters.loadings_covariance is not None
-
-    @property
     def n_components_effective_(self) -> int:
         """How many components are not zero."""
         self._require_fitted()
@@ -79,6 +76,12 @@ class PPCA(
         """The variance of the levels of the rows."""
         self._require_fitted()
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
+
+    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
+        if self._prior == "ml" or self._missing != "raise":
+            return outcome
+        weights = given.source.weights
+        return with_evidence(outcome, float(outcome.samples if weights is None else weights.sum()))
 
     def _most_components(self, source: DataSource) -> int:
         rows, features = source.shape

@@ -19,11 +19,17 @@ def noise_name(shared: bool, name: str) -> str:
     return name if shared else f"feature_{name}"
 
 
+def covariance_variables(spread: Array) -> dict[str, Array]:
+    """The packed covariances of the loadings: of each feature, or one (1, K(K+1)/2) of all."""
+    return {"common_loadings_covariance": spread[0]} if len(spread) == 1 else {"loadings_covariance": spread}
+
+
 def restored_covariance(values: dict[str, Any], loadings: Array) -> Array | None:
-    """The packed covariances of the loadings (D, K), where these have a prior. Errors: StoreError for another shape."""
-    found: Array | None = values.get("loadings_covariance")
+    """The same of loadings (D, K), None where these have no prior. Errors: StoreError for another shape."""
+    common = values.get("common_loadings_covariance")
+    found: Array | None = values.get("loadings_covariance") if common is None else common[None]
     k = loadings.shape[1]
-    if found is not None and found.shape != (len(loadings), k * (k + 1) // 2):
+    if found is not None and (found.shape[1] != k * (k + 1) // 2 or len(found) not in (1, len(loadings))):
         raise StoreError(f"covariances of the loadings have shape {found.shape}, and these {loadings.shape}")
     return found
 

@@ -130,7 +130,7 @@ def advise(
         )
     size = np.linalg.norm(canonical(parameters, specification).loadings, axis=0)
     # A prior switches components off; that is no advice.
-    if parameters.loadings_covariance is None and (zero := int((size <= NOTHING * size.max()).sum())):
+    if options.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
         said.append(
             f"data: {zero} of {len(size)} components are zero, because the data have rank {len(size) - zero}, noise "
             "aside; use fewer components"

@@ -19,6 +19,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import pattern_sums
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern, counted, shifts_of
+from dlatent.operators.batched import unpacked
 from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -48,17 +49,29 @@ class Latent(NamedTuple):
     log_likelihood: float
 
 
-def projection(loadings: Array, noise: Array) -> Projection:
-    """The posterior map for features with loadings (D, K) and noise variances (D,); O(D K²) by Woodbury."""
-    covariance = LowRankPlusDiagonal(loadings, noise)
-    return Projection(covariance.gain(), covariance.inner_inverse(), covariance.log_determinant())
+def projection(loadings: Array, noise: Array, spread: Array | None = None) -> Projection:
+    """The posterior map for features with loadings (D, K) and noise variances (D,); O(D K²) by Woodbury.
+
+    Where loadings are uncertain `spread` has their packed covariances, of each feature or of all (1, K(K+1)/2), and the
+    map is that of the bound: E[w_j w_jᵀ] stands for w_j w_jᵀ.
+    """
+    if spread is None:
+        covariance = LowRankPlusDiagonal(loadings, noise)
+        return Projection(covariance.gain(), covariance.inner_inverse(), covariance.log_determinant())
+    weighted = loadings / noise[:, None]
+    uncertain = spread[0] * (1.0 / noise).sum() if len(spread) == 1 else (spread / noise[:, None]).sum(axis=0)
+    precision = np.eye(loadings.shape[1]) + loadings.T @ weighted + unpacked(uncertain, loadings.shape[1])
+    inverse = np.asarray(np.linalg.inv(precision))
+    log_determinant = float(np.log(noise).sum() + np.linalg.slogdet(precision)[1])
+    return Projection(inverse @ weighted.T, inverse, log_determinant)
 
 
 def pattern_projection(parameters: Parameters, specification: Specification, pattern: tuple[int, ...]) -> Projection:
     """The posterior map of the samples that have the views of `pattern`."""
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)
-    return projection(parameters.loadings[at], noise[at])
+    spread = parameters.loadings_covariance
+    return projection(parameters.loadings[at], noise[at], spread if spread is None or len(spread) == 1 else spread[at])
 
 
 def joined(second: Array, first: Array, count: float) -> Array:

@@ -81,7 +81,11 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     noise = specification.per_feature(parameters.noise_variance)[own]
     first, second = triangle(k)
     doubled, uncertain = np.where(first == second, 1.0, 2.0), parameters.loadings_covariance
-    more = np.zeros((1, len(first))) if uncertain is None else uncertain[own] * doubled
+    more = (
+        np.zeros((1, len(first)))
+        if uncertain is None
+        else np.broadcast_to(uncertain, (len(parameters.loadings), len(first)))[own] * doubled
+    )
     twice = packed_squares(loadings) * doubled + more
     found = np.zeros(3)
     for at in chunks(block.features, k * k + k):

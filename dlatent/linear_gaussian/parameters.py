@@ -16,7 +16,7 @@ class Parameters(NamedTuple):
     """Loadings W (D, K), mean μ (D,) and noise variance (noise groups,), in units of the data (noise: squared).
 
     Where the loadings have a prior, W are their posterior means, and `loadings_covariance` (D, K(K+1)/2) the packed
-    posterior covariances Σ_j of each feature's; None where W is all that is known of them.
+    posterior covariances Σ_j of each feature's, or (1, K(K+1)/2) where all are one; None where W is all that is known.
     """
 
     loadings: Array

@@ -151,6 +151,7 @@ _VARIABLES = (
         REAL,
         "upper triangle of the posterior covariance of the loadings",
     ),
+    ("common_loadings_covariance", "component_pair", REAL, "the same where all features have one"),
     ("mean", "feature", REAL, "μ of the features"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
     ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
@@ -236,6 +237,7 @@ FINITE = frozenset(
         *(
             "loadings",
             "loadings_covariance",
+            "common_loadings_covariance",
             "mean",
             "feature_scale",
             "eigenvalues",

@@ -76,8 +76,9 @@ class BoundPreset(Preset):
     """A model with a prior on its loadings: what is maximised is lower by how far these are from the prior."""
 
     def log_likelihood(self, model):
-        counts = np.isfinite(self.features).sum(axis=0).astype(float)
-        return super().log_likelihood(model) - divergence(model._parameters, counts)
+        counts, own = np.isfinite(self.features).sum(axis=0).astype(float), model._parameters
+        spread = np.broadcast_to(own.loadings_covariance, (len(own.mean), own.loadings_covariance.shape[1]))
+        return super().log_likelihood(model) - divergence(own._replace(loadings_covariance=spread), counts)
 
 
 PRESETS = [
@@ -85,6 +86,8 @@ PRESETS = [
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
     Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("covariance", "accelerated_em")),
     Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan"), HOLES, **BY_ROWS),
+    BoundPreset("ppca, complete, a prior", partial(PPCA, n_components=2, prior="ard"), X),
+    BoundPreset("ppca, dual, a prior", partial(PPCA, n_components=3, prior="ard"), WIDE, routes=DUAL),
     BoundPreset("ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard"), HOLES, **BY_ROWS),
     Preset(
         "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan"), HOLES, **BY_ROWS

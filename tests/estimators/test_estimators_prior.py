@@ -10,7 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent import PPCA, DataError, SupervisedPPCA, load, select_n_components
+from dlatent.arrays import Block
 from dlatent.linear_gaussian.missing_entries import prior
+from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
 
@@ -198,9 +200,72 @@ def test_held_out_cells_choose_between_priors():
     assert float(values["ard"].sel(n_components=8)) > float(values["ml"].max())
 
 
+@pytest.mark.parametrize("shape", [(200, 30), (30, 60), (90, 90)], ids=["tall", "wide", "square"])
+@pytest.mark.parametrize("seed", range(3))
+def test_complete_data_end_where_variational_em_ends(shape, seed):
+    x, _ = planted(3, n=shape[0], d=shape[1], seed=seed)
+    exact, iterated = PPCA(8, prior="ard").fit(x), ard(8, tol=1e-12).fit(x)
+    assert exact.n_passes_ <= PPCA(8).fit(x).n_passes_
+    assert exact.n_components_effective_ == iterated.n_components_effective_ == 3
+    assert exact.log_likelihood_ == pytest.approx(iterated.log_likelihood_, rel=1e-9)
+    assert exact.log_likelihood_ >= iterated.log_likelihood_ - 1e-9 * abs(exact.log_likelihood_)
+    np.testing.assert_allclose(exact.components_, iterated.components_, atol=1e-4)
+    for name in ("transform", "score_samples", "impute_variance"):
+        if name == "impute_variance":
+            x = np.where(np.random.default_rng(0).random(x.shape) < 0.2, np.nan, x)
+            exact = copy(exact).set_params(missing="nan")
+        one, other = (getattr(m, name)(x) for m in (exact, iterated))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [0, 10])
+@pytest.mark.parametrize("seed", range(20))
+def test_complete_data_have_the_components_that_were_planted(k, seed):
+    x, _ = planted(k, n=120, d=50, seed=seed)
+    model = PPCA(20, prior="ard").fit(x)
+    assert model.n_components_effective_ == k
+
+
+def test_the_bound_of_complete_data_is_the_best_for_any_noise_and_loadings():
+    """No other noise variance, length or covariance of the loadings has a higher bound, by its definition."""
+    x, _ = planted(2, n=60, d=12)
+    model = PPCA(2, prior="ard").fit(x)
+    own, counts = model._parameters, np.full(12, 60.0)
+    own = own._replace(loadings_covariance=np.repeat(own.loadings_covariance, 12, axis=0))
+    specification, zero, one = model._specification, np.zeros(12), np.ones(12)
+
+    def bound(p):
+        rows = block_entries(Block(0, 0, x), EntryRequest(p, specification, zero, one)).log_likelihood
+        return rows - prior.divergence(p, counts)
+
+    best = bound(own)
+    assert model.log_likelihood_ == pytest.approx(best, rel=1e-12)
+    for factor in (0.999, 1.001):
+        assert bound(own._replace(noise_variance=factor * own.noise_variance)) < best
+        assert bound(own._replace(loadings=factor * own.loadings)) < best
+        assert bound(own._replace(loadings_covariance=factor * own.loadings_covariance)) < best
+
+
+def test_weights_are_rows_that_repeat():
+    often = np.random.default_rng(0).integers(1, 4, size=len(COMPLETE))
+    one = PPCA(6, prior="ard").fit(COMPLETE, sample_weight=often.astype(float))
+    other = PPCA(6, prior="ard").fit(np.repeat(COMPLETE, often, axis=0))
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
+    np.testing.assert_allclose(one.components_, other.components_, atol=1e-6)
+
+
+def test_a_prior_on_complete_data_is_saved(tmp_path):
+    model = PPCA(6, prior="ard").fit(COMPLETE)
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    for name in ("transform", "score_samples"):
+        np.testing.assert_array_equal(getattr(again, name)(COMPLETE), getattr(model, name)(COMPLETE))
+    assert again.result_["common_loadings_covariance"].dims == ("component_pair",)
+
+
 def test_where_it_is_refused():
-    with pytest.raises(DataError, match="prior='ard' is for data with missing entries"):
-        PPCA(2, prior="ard").fit(COMPLETE)
+    with pytest.raises(DataError, match="both choose how many components"):
+        PPCA("mle", prior="ard").fit(COMPLETE)
     with pytest.raises(DataError, match="expected 'ml' or 'ard'"):
         PPCA(2, missing="nan", prior="flat").fit(X)
     with pytest.raises(TypeError, match="prior"):

@@ -40,7 +40,7 @@ class CovarianceRoute(Route):
 
     name = "covariance"
     serves = frozenset(
-        {"graph", "partly labelled graph", "own noise", "views", "targets", "weights", "added rows", "rule"}
+        {"graph", "partly labelled graph", "own noise", "views", "targets", "weights", "added rows", "prior", "rule"}
     )
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:

@@ -46,7 +46,7 @@ class GramRoute(Route):
     """Two passes, N² numbers."""
 
     name = "gram"
-    serves = frozenset({"targets", "rule"})
+    serves = frozenset({"targets", "prior", "rule"})
 
     def misfit(self, problem: Problem) -> str | None:
         """Where rows are too many."""

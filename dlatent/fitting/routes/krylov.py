@@ -47,7 +47,7 @@ class KrylovRoute(Route):
     """About ten passes, D · K numbers."""
 
     name = "krylov"
-    serves = frozenset({"graph", "views", "targets", "weights"})
+    serves = frozenset({"graph", "views", "targets", "weights", "prior"})
 
     def cost(self, problem: Problem, machine: Machine) -> Cost:
         """About a dozen passes, statistics of D × (K + extra) numbers per pattern; the driver holds the subspace."""

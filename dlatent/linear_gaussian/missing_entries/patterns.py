@@ -13,12 +13,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block
-from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, projection
+from dlatent.linear_gaussian.expectation import LOG_2PI, projection
 from dlatent.linear_gaussian.missing_entries.entries import Entries, EntryRequest, PairSums
 from dlatent.linear_gaussian.missing_entries.observed import chunks, mask_buckets, observed, rows_of
 from dlatent.linear_gaussian.moments import PatternMoments, recentred
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.operators.batched import triangle, unpacked
+from dlatent.operators.batched import triangle
 
 MOST = 32
 """Distinct masks that count as few."""
@@ -82,6 +81,7 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
     The sums are in the units of the request, about its shift.
     """
     parameters, noise = request.parameters, request.noise
+    spread = parameters.loadings_covariance
     width, k = parameters.loadings.shape
     first, second = triangle(k + 1)
     packed, cross, energy = np.zeros((len(first), width)), np.zeros((k + 1, width)), np.zeros(width)
@@ -91,7 +91,7 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         if not len(at):
             continue
         found = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
-        about = _projection(parameters, noise, at)
+        about = projection(parameters.loadings[at], noise[at], None if spread is None else spread[at])
         gram_b = found.gram @ about.coefficients.T
         mean = about.coefficients @ found.total
         joint = np.block([[count * about.covariance + about.coefficients @ gram_b, mean[:, None]], [mean, count]])
@@ -103,23 +103,10 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         cross[:k, at] += gram_b.T
         cross[k, at] += found.total
         energy[at] += squares
-        if parameters.loadings_covariance is not None:
+        if spread is not None:
             variance = np.diag(about.covariance)
             evidence += count * np.log(variance) + np.einsum("kj,jk->k", about.coefficients, gram_b) / variance
     return Entries(packed, cross, energy, latent, value, evidence)
-
-
-def _projection(parameters: Parameters, noise: Array, at: np.ndarray) -> Projection:
-    """The posterior map of rows that observe some features."""
-    loadings, spread = parameters.loadings[at], parameters.loadings_covariance
-    if spread is None:
-        return projection(loadings, noise[at])
-    weighted = loadings / noise[at, None]
-    uncertain = unpacked((spread[at] / noise[at, None]).sum(axis=0), loadings.shape[1])
-    precision = np.eye(loadings.shape[1]) + loadings.T @ weighted + uncertain
-    covariance = np.linalg.inv(precision)
-    log_determinant = float(np.log(noise[at]).sum() + np.linalg.slogdet(precision)[1])
-    return Projection(covariance @ weighted.T, covariance, log_determinant)
 
 
 def pairs_of_patterns(sums: MaskMoments) -> PairSums:
