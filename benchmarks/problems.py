@@ -112,7 +112,7 @@ def model_of(problem: Problem) -> Any:
 
     k = problem.components
     if problem.solver == "accelerated_em":
-        return dlatent.PPCA(k, missing="nan", max_iter=problem.iterations, random_state=0)
+        return dlatent.PPCA(k, missing="nan", prior="ml", max_iter=problem.iterations, random_state=0)
     if problem.solver == "kernel":
         return dlatent.KernelPPCA(k, solver="recomputed", random_state=0)
     if problem.solver == "relational":

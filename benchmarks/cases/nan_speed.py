@@ -66,7 +66,7 @@ def dlatent(folder: Path, scale: float, workers: int = 2, limit: int | None = No
     from dlatent import PPCA
     from dlatent.stores.open import open as open_source
 
-    model = PPCA(COMPONENTS, missing="nan")
+    model = PPCA(COMPONENTS, missing="nan", prior="ml")
     data = open_source(path_of(folder), block_bytes=SMALL_BLOCK if limit else None)
     if workers:
         with local_cluster(workers, limit or "4GiB", folder) as client:

@@ -102,7 +102,7 @@ def fit(folder: Path, scale: float) -> Row:
 
     source, hiding, truth = open_source(path_of(folder)), Hiding(HELD_OUT, 0), Truth(scale)
     with local_cluster(2, "2GiB", folder) as client:
-        model, row = fitted(PPCA(COMPONENTS, missing="unstored"), hide_cells(source, hiding), client=client)
+        model, row = fitted(PPCA(COMPONENTS, missing="unstored", prior="ml"), hide_cells(source, hiding), client=client)
         known = Parameters(truth.loadings, truth.mean, np.array([NOISE]))
         errors = {}
         for name, parameters in (("model", model._parameters), ("truth", known)):

@@ -157,7 +157,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     @property
     def _prior(self) -> str:
         """The prior of the loadings; "ml" in models that have none."""
-        return getattr(self, "prior", "ml")
+        return "ml"
 
     @property
     def _row_effects(self) -> bool:

@@ -102,11 +102,13 @@ def by_cells(given: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
     assert isinstance(given.data, DataSource)
     missing = "unstored" if given.data.sparse else "nan"
     visible = replace(given, data=hide_cells(given.data, hiding))
+    # With a prior by evidence any number that is large enough does: it is numbers without one that are compared.
+    prior = {"prior": "ml"} if given.model.get_params().get("prior") == "auto" else {}
     lines = []
     for k in numbers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
-            fitted = visible.fitted(k, missing=missing, solver="auto")
+            fitted = visible.fitted(k, missing=missing, solver="auto", **prior)
         targets = fitted._encode_new(given.data, given.targets) if isinstance(fitted, SupervisedPPCA) else None
         request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
         with connect(given.data, targets=targets, client=given.client, cache_bytes=0) as session:

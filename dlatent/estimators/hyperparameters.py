@@ -30,7 +30,7 @@ KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "prec
 TargetType = Literal["auto", "class", "multilabel", "regression"]
 Head = Literal["auto", "likelihood"]
 Missing = Literal["raise", "nan", "unstored"]
-Prior = Literal["ml", "ard"]
+Prior = Literal["auto", "ml", "ard"]
 ZeroRows = Literal["keep", "raise"]
 Rotation = Literal["varimax", "quartimax", "promax", "oblimin"]
 Disconnected = Literal["raise", "keep"]
@@ -440,12 +440,12 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     row_effects : bool, default False
         With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or
         mild.  It is a further component, the last, of which the loadings of all features are τ.
-    prior : {"ml", "ard"}, default "ml"
-        Of the loadings.  "ml" is none: maximum likelihood, which overfits where entries are few.  "ard" (automatic
-        relevance determination) gives the loadings of each component a normal prior whose variance the evidence
-        chooses, and switches off components that the data do not support, so that `n_components` may be generous.  What
-        is maximised is a lower bound of the likelihood; of complete data its maximum follows from eigenvalues, without
-        a further pass.
+    prior : {"auto", "ml", "ard"}, default "auto"
+        Of the loadings; "auto" is "ard" with missing entries, and "ml" for complete data.  "ml" is none: maximum
+        likelihood, which overfits where entries are few.  "ard" (automatic relevance determination) gives the loadings
+        of each component a normal prior whose variance the evidence chooses, and switches off components that the data
+        do not support, so that `n_components` may be generous.  What is maximised is a lower bound of the likelihood;
+        of complete data its maximum follows from eigenvalues, without a further pass.
     """
 
     n_components: int | float | Rule = parameter(  # type: ignore[assignment]
@@ -464,7 +464,7 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     prior: Prior = choice(
         "of the loadings; ard: its variances, and which components are on, by evidence",
         Prior,
-        default="ml",
+        default="auto",
     )
 
     @property
@@ -476,7 +476,7 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         super()._check_hyperparameters()
         if self.row_effects and self.missing == "raise":
             raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
-        if self.prior != "ml" and self._rule is not None:
+        if self.prior == "ard" and self._rule is not None:
             raise DataError(
                 f"n_components={self.n_components!r} and prior={self.prior!r} both choose how many components there "
                 "are; give the most that there may be, or leave prior='ml'"

@@ -77,6 +77,12 @@ class PPCA(
         self._require_fitted()
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
+    @property
+    def _prior(self) -> str:
+        """The prior of the loadings, by what is missing where that is left open; "ml" in models that have none."""
+        prior = self.get_params().get("prior", "ml")
+        return str(prior) if prior != "auto" else "ml" if self._missing == "raise" else "ard"
+
     def _finished(self, outcome: Outcome, given: Given) -> Outcome:
         if self._prior == "ml" or self._missing != "raise":
             return outcome

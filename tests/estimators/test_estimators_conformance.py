@@ -85,7 +85,7 @@ PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
     Preset("factor analysis", partial(FactorAnalysis, n_components=2), X, routes=("covariance", "accelerated_em")),
-    Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan"), HOLES, **BY_ROWS),
+    Preset("ppca, entries missing", partial(PPCA, n_components=2, missing="nan", prior="ml"), HOLES, **BY_ROWS),
     BoundPreset("ppca, complete, a prior", partial(PPCA, n_components=2, prior="ard"), X),
     BoundPreset("ppca, dual, a prior", partial(PPCA, n_components=3, prior="ard"), WIDE, routes=DUAL),
     BoundPreset("ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard"), HOLES, **BY_ROWS),

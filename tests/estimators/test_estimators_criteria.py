@@ -70,7 +70,7 @@ def test_the_criterion_finds_the_planted_number_of_components() -> None:
 def test_missing_entries_count_by_what_was_observed(X: np.ndarray) -> None:
     holes = X.copy()
     holes[::3, 1] = np.nan
-    model = PPCA(K, missing="nan").fit(holes)
+    model = PPCA(K, missing="nan", prior="ml").fit(holes)
     assert model.aic(holes) == pytest.approx(-2 * model.log_likelihood_ + 2 * model.n_parameters_, rel=1e-9)
 
 

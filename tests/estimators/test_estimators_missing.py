@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -45,9 +46,10 @@ def dense(model):
     return oracles.DenseModel(model.components_.T, model.mean_, np.broadcast_to(model.noise_variance_, D))
 
 
-MODELS = {"ppca": PPCA, "fa": FactorAnalysis}
+ML = partial(PPCA, prior="ml")
+MODELS = {"ppca": ML, "fa": FactorAnalysis}
 # The search of factor analysis over many starts takes seconds.
-SOME = [PPCA, pytest.param(FactorAnalysis, marks=pytest.mark.slow)]
+SOME = [pytest.param(ML, id="PPCA"), pytest.param(FactorAnalysis, marks=pytest.mark.slow)]
 
 
 def disjoint_halves(x, part, rng):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dlatent import PPCA, DataError, SupervisedPPCA, load, select_n_components
+from dlatent import PPCA, DataError, FactorAnalysis, SupervisedPPCA, load, select_n_components
 from dlatent.arrays import Block
 from dlatent.linear_gaussian.missing_entries import prior
 from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
@@ -94,7 +94,7 @@ def test_with_many_rows_it_is_the_maximum_of_the_likelihood():
     away = []
     for n in (100, 1000, 10_000):
         _, x = planted(2, n=n, d=10, seed=1)
-        one, other = ard(5).fit(x), PPCA(2, missing="nan").fit(x)
+        one, other = ard(5).fit(x), PPCA(2, missing="nan", prior="ml").fit(x)
         assert one.n_components_effective_ == 2
         away.append(np.linalg.norm(one.components_[:2] - other.components_) / np.linalg.norm(other.components_))
     assert away[2] < away[1] / 3 < away[0] / 9
@@ -130,7 +130,7 @@ def test_few_entries_are_not_overfitted():
     x, known = ratings()
     rest = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, known)
     away = ~np.isnan(known) & np.isnan(rest)
-    models = [ard(20), *(PPCA(k, missing="nan", tol=1e-6) for k in (1, 2, 3, 5))]
+    models = [ard(20), *(PPCA(k, missing="nan", prior="ml", tol=1e-6) for k in (1, 2, 3, 5))]
     errors = [np.sqrt(np.mean((m.fit(rest).impute(rest) - x)[away] ** 2)) for m in models]
     assert errors[0] < 0.98 * min(errors[1:])
     assert models[0].n_passes_ <= 40
@@ -263,10 +263,18 @@ def test_a_prior_on_complete_data_is_saved(tmp_path):
     assert again.result_["common_loadings_covariance"].dims == ("component_pair",)
 
 
+def test_it_is_the_default_where_entries_are_missing(model):
+    default = PPCA(6, missing="nan").fit(X)
+    np.testing.assert_array_equal(default.components_, model.components_)
+    assert PPCA(3).fit(COMPLETE).log_likelihood_ == PPCA(3, prior="ml").fit(COMPLETE).log_likelihood_
+    factors = FactorAnalysis(1, missing="nan", solver="em", tol=1e-3).fit(X)
+    assert factors._parameters.loadings_covariance is None
+
+
 def test_where_it_is_refused():
     with pytest.raises(DataError, match="both choose how many components"):
         PPCA("mle", prior="ard").fit(COMPLETE)
-    with pytest.raises(DataError, match="expected 'ml' or 'ard'"):
+    with pytest.raises(DataError, match="expected 'auto', 'ml' or 'ard'"):
         PPCA(2, missing="nan", prior="flat").fit(X)
     with pytest.raises(TypeError, match="prior"):
         SupervisedPPCA(2, prior="ard")

@@ -50,7 +50,7 @@ X, LEVELS = leveled(2)
 
 @pytest.fixture(scope="module")
 def model():
-    return PPCA(2, missing="nan", row_effects=True, tol=1e-13).fit(X)
+    return PPCA(2, missing="nan", prior="ml", row_effects=True, tol=1e-13).fit(X)
 
 
 def test_the_likelihood_is_that_of_rows_with_levels(model):
@@ -86,14 +86,14 @@ def test_levels_are_the_last_scores(model):
 
 
 def test_textbook_em_ends_at_the_same_height(model):
-    slow = PPCA(2, missing="nan", row_effects=True, solver="em", tol=1e-11, max_iter=5000).fit(X)
+    slow = PPCA(2, missing="nan", prior="ml", row_effects=True, solver="em", tol=1e-11, max_iter=5000).fit(X)
     assert slow.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-6)
     assert slow.log_likelihood_ <= model.log_likelihood_ + 1e-7
 
 
 def test_a_model_without_levels_needs_a_component_more(model):
     """Levels are a special case of a component, and their model one of those with a component more."""
-    fewer, more = (PPCA(k, missing="nan").fit(X) for k in (2, 3))
+    fewer, more = (PPCA(k, missing="nan", prior="ml").fit(X) for k in (2, 3))
     assert fewer.log_likelihood_ < model.log_likelihood_ < more.log_likelihood_
 
 
@@ -146,7 +146,7 @@ def test_few_entries_are_predicted_better():
         for m in (
             PPCA(2, missing="nan", prior="ard", row_effects=True),
             PPCA(2, missing="nan", prior="ard"),
-            PPCA(1, missing="nan"),
+            PPCA(1, missing="nan", prior="ml"),
         )
     ]
     assert errors[0] < 0.97 * min(errors[1:])

@@ -13,8 +13,8 @@ from dlatent.testing.simulators import simulate
 FULL = simulate(240, (7,), 2, noise=(0.5,), random_state=3).features
 HOLES = np.where(np.random.default_rng(0).random(FULL.shape) < 0.2, np.nan, FULL)
 MODELS = {
-    "ppca": (PPCA(2, missing="nan", warm_start=True), HOLES),
-    "ppca, em": (PPCA(2, missing="nan", solver="em", tol=1e-7, warm_start=True), HOLES),
+    "ppca": (PPCA(2, missing="nan", prior="ml", warm_start=True), HOLES),
+    "ppca, em": (PPCA(2, missing="nan", prior="ml", solver="em", tol=1e-7, warm_start=True), HOLES),
     "factors": (FactorAnalysis(1, missing="nan", solver="em", tol=1e-6, warm_start=True), HOLES),
     "rotated factors": (
         FactorAnalysis(2, missing="nan", solver="em", tol=1e-6, rotation="varimax", warm_start=True),
@@ -52,12 +52,14 @@ def test_a_fit_that_was_finished_is_finished_soon(tmp_path):
 
 def test_more_rows_go_on_from_fewer():
     """The likelihood at the start is that of the old parameters for the new rows, as a dense normal distribution."""
-    model = PPCA(2, missing="nan", warm_start=True).fit(HOLES[:150])
+    model = PPCA(2, missing="nan", prior="ml", warm_start=True).fit(HOLES[:150])
     dense = oracles.DenseModel(model.components_.T, model.mean_, np.full(7, model.noise_variance_))
     before = oracles.log_densities(dense, HOLES).sum()
     model.fit(HOLES)
     assert model.history_["iteration_log_likelihood"].values[0] == pytest.approx(before, rel=1e-10)
-    assert model.log_likelihood_ == pytest.approx(PPCA(2, missing="nan").fit(HOLES).log_likelihood_, rel=1e-8)
+    assert model.log_likelihood_ == pytest.approx(
+        PPCA(2, missing="nan", prior="ml").fit(HOLES).log_likelihood_, rel=1e-8
+    )
 
 
 def test_a_copy_and_a_fit_without_it_begin_anew():

@@ -21,7 +21,7 @@ def intervals(axes) -> np.ndarray:
 
 
 def test_observed_filled_in_and_true_values(data, holes) -> None:
-    model = dlatent.PPCA(3, missing="nan").fit(holes)
+    model = dlatent.PPCA(3, missing="nan", prior="ml").fit(holes)
     axes = plot.imputation(model, holes, 4, truth=data.values[:, 4], level=0.9)
     gone = np.isnan(holes.values[:, 4])
     observed, filled, truth = axes.lines
