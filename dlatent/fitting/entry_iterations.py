@@ -57,7 +57,10 @@ Climb = Callable[[Parameters], tuple[Parameters, float, bool]]
 
 
 class EntriesEM:
-    """Iterations over the data: the history, and what the last pass said."""
+    """Iterations over the data: the history, and what the last pass said; and how much more than the tolerance may be
+    left at the end."""
+
+    patience = 1.0
 
     def __init__(
         self,
@@ -127,8 +130,9 @@ class EntriesEM:
         promise = 0.5 * float(self.slopes[id(point)] @ ahead)
         size = max(abs(value), float(self.units.counts.max()))
         line = self.history.add(value, max(promise, 0.0) / size)
-        near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
-        slow = line.gain <= 100.0 * self.options.tolerance * size
+        tolerance = self.patience * self.options.tolerance
+        near = 0.0 <= line.remaining <= 0.5 * tolerance and promise >= 0.0
+        slow = line.gain <= 100.0 * tolerance * size
         self.calm = self.calm + 1 if near and slow else 0
         if self.calm >= 2:
             return None
@@ -146,6 +150,8 @@ class BoundEM(EntriesEM):
     worths: Array
     certain: Array
     due = PATIENT
+    # The covariances of the loadings are not extrapolated, and creep long after all else stands still.
+    patience = 30.0
 
     def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what its components are worth, and how sure they are."""
@@ -171,6 +177,7 @@ class BoundEM(EntriesEM):
         point, converged = self._begun(start), False
         while self._free(point) and not converged:
             point, value, converged = climb(point)
+            self.step(point)  # another point may be the last that was looked at, with other worths
             useless = self.worths < 0.0
             if not self._settled:
                 useless &= self.certain < FORGOTTEN

@@ -278,3 +278,15 @@ def test_where_it_is_refused():
         PPCA(2, missing="nan", prior="flat").fit(X)
     with pytest.raises(TypeError, match="prior"):
         SupervisedPPCA(2, prior="ard")
+
+
+@pytest.mark.slow
+def test_what_components_are_worth_is_asked_where_iterations_ended():
+    """The last point that was looked at may be another, which extrapolation tried and gave up."""
+    rng = np.random.default_rng(300)
+    n, d, k = (int(rng.integers(*ends)) for ends in ((20, 60), (10, 30), (4, 12)))
+    rows = (rng.normal(size=(n, d // 2)) * np.geomspace(1, 0.05, d // 2)) @ rng.normal(size=(d // 2, d))
+    rows += 0.02 * rng.normal(size=(n, d))
+    rows[rng.random((n, d)) < 0.25] = np.nan
+    bounds = PPCA(k, missing="nan", prior="ard").fit(rows).history_["iteration_log_likelihood"].values
+    assert (np.diff(bounds) > -1e-10 * abs(bounds[-1])).all()
