@@ -10,9 +10,12 @@ that meet their neighbours, with its own coefficients; λ = 0 needs no neighbour
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, Rows
@@ -23,8 +26,11 @@ from dlatent.operators.smooth_filter import coefficients
 
 FOLDS = 10
 """Every tenth row belongs together: what is left without one of ten such sets tells the standard error."""
-CHUNK_ENTRIES = 4_000_000
-"""Reconstructed entries of dense rows that are in memory at a time."""
+CHUNK_ENTRIES = 1_000_000
+"""Entries, of dense or sparse rows, that are worked on at a time; there are some copies of them."""
+FEWEST_ROWS = 64
+"""Rows that are worked on at a time, at least: each time all sums are added up."""
+Truths: TypeAlias = npt.NDArray[np.bool_]
 
 
 class SmoothingRequest(NamedTuple):
@@ -66,19 +72,29 @@ def check_and_add(block: Block, refuse_zero_rows: bool) -> tuple[int, Array]:
     return block.rows, total
 
 
-def _with_hidden(block: Block, request: SmoothingRequest) -> Features:
+def _with_hidden(x: Features, start: int, request: SmoothingRequest) -> Features:
     """X̃: hidden cells at the shift, the others as much farther from it as cells are hidden."""
-    x, scale = block.features, 1.0 / (1.0 - request.hiding.part)
-    seen = ~hidden_cells(x, block.start, request.hiding)
+    seen, scale = ~hidden_cells(x, start, request.hiding), 1.0 / (1.0 - request.hiding.part)
     if isinstance(x, sp.csr_array):
         return sp.csr_array((np.where(seen, x.data * scale, 0.0), x.indices, x.indptr), shape=x.shape)
     return request.shift + (x - request.shift) * (seen * scale)
 
 
+def _pieces(block: Block) -> Iterator[slice]:
+    """Rows of a block, a few at a time."""
+    x = block.features
+    entries = x.nnz / max(block.rows, 1) if isinstance(x, sp.csr_array) else x.shape[1]
+    step = max(FEWEST_ROWS, int(CHUNK_ENTRIES // max(entries, 1)))
+    return (slice(start, min(start + step, block.rows)) for start in range(0, block.rows, step))
+
+
 def sent_rows(block: Block, request: SmoothingRequest) -> Array:
     """[(X̃−s)V, 1] (n, b + 1) of each candidate that has neighbours, side by side."""
-    x = _with_hidden(block, request)
-    return np.hstack([_thin(x, v, request) for v in request.moving])
+    found = np.empty((block.rows, sum(v.shape[1] + 1 for v in request.moving)))
+    for at in _pieces(block):
+        x = _with_hidden(block.features[at], block.start + at.start, request)
+        found[at] = np.hstack([_thin(x, v, request) for v in request.moving])
+    return found
 
 
 def _thin(x: Features, directions: Array, request: SmoothingRequest) -> Array:
@@ -93,11 +109,12 @@ def shares(first: Rows, hop: int, request: SmoothingRequest) -> Rows:
     return np.asarray(first * np.repeat(ways[:, last - hop] / ways[:, last], widths))
 
 
-def _arrived(block: Block, x: Features, request: SmoothingRequest) -> list[Array]:
-    """f or f² of [(X̃−s)V, 1] (n, b + 1) of each candidate."""
+def _arrived(block: Block, at: slice, x: Features, request: SmoothingRequest) -> list[Array]:
+    """f or f² of [(X̃−s)V, 1] (n, b + 1) of each candidate, of some rows `at`, which are `x` with hidden cells."""
     assert block.exchanged is not None
     cuts = np.cumsum([v.shape[1] + 1 for v in request.moving])[:-1]
-    parts = zip(np.split(np.asarray(block.exchanged.met), cuts, axis=1), request.ways[:, -1], strict=True)
+    met = np.asarray(block.exchanged.met)[at]
+    parts = zip(np.split(met, cuts, axis=1), request.ways[:, -1], strict=True)
     found = []
     for smoothing, v in zip(request.smoothings, request.directions, strict=True):
         part, factor = next(parts) if smoothing else (_thin(x, v, request), 1.0)
@@ -107,68 +124,70 @@ def _arrived(block: Block, x: Features, request: SmoothingRequest) -> list[Array
 
 def fold_smoothed(block: Block, request: SmoothingRequest) -> SmoothedProducts:
     """The products of a block; O(nnz b) or O(n D b) for each candidate."""
-    x = _with_hidden(block, request)
-    arrived = _arrived(block, x, request)
-    together, cuts = np.hstack(arrived), np.cumsum([part.shape[1] for part in arrived])[:-1]
-    moved, _ = weighted_sums(x, request.shift, lambda rows, place: together[place], energies=False)
-    products = [np.array(part) for part in np.split(moved, cuts, axis=1)]
-    weight = np.array([part[:, -1].sum() for part in arrived])
-    return SmoothedProducts(tuple(p[:, :-1] for p in products), tuple(p[:, -1] for p in products), weight)
+    widths = [v.shape[1] + 1 for v in request.directions]
+    moved, sums = np.zeros((block.features.shape[1], sum(widths))), np.zeros(sum(widths))
+    for at in _pieces(block):
+        x = _with_hidden(block.features[at], block.start + at.start, request)
+        together = np.hstack(_arrived(block, at, x, request))
+        moved += weighted_sums(x, request.shift, partial(_rows_of, together), energies=False)[0]
+        sums += together.sum(axis=0)
+    products = np.split(moved, np.cumsum(widths)[:-1], axis=1)
+    product, total = tuple(np.array(p[:, :-1]) for p in products), tuple(np.array(p[:, -1]) for p in products)
+    return SmoothedProducts(product, total, sums[np.cumsum(widths) - 1])
+
+
+def _rows_of(together: Array, x: Features, place: slice) -> Array:
+    return together[place]
 
 
 def fold_predicted(block: Block, request: SmoothingRequest) -> Array:
     """Of each candidate and each set of rows the sums of 1, x, x², p, p² and xp over hidden cells x and what is
     predicted of them, p, both about the shift (C, FOLDS, 6)."""
     found = np.zeros((len(request.directions), FOLDS, 6))
-    sets = (block.start + np.arange(block.rows)) % FOLDS
-    arrived = _arrived(block, _with_hidden(block, request), request)
-    for at, (part, v, mean) in enumerate(zip(arrived, request.directions, request.means, strict=True)):
-        middle = mean - request.shift
-        # f(S)(X̃ − 1μᵀ)V
-        scores = part[:, :-1] - np.outer(part[:, -1], middle @ v)
-        sums = _sparse_sums if isinstance(block.features, sp.csr_array) else _dense_sums
-        np.add.at(found[at], sets, sums(block, scores, v, middle, request))
+    for at in _pieces(block):
+        rows, start = block.features[at], block.start + at.start
+        arrived = _arrived(block, at, _with_hidden(rows, start, request), request)
+        sets, places = (start + np.arange(rows.shape[0])) % FOLDS, hidden_cells(rows, start, request.hiding)
+        for own, part, v, mean in zip(found, arrived, request.directions, request.means, strict=True):
+            middle = mean - request.shift
+            scores = part[:, :-1] - np.outer(part[:, -1], middle @ v)  # f(S)(X̃ − 1μᵀ)V
+            if isinstance(rows, sp.csr_array):
+                sums = _sparse_sums(rows, places, scores, v, middle, request.hiding.part)
+            else:
+                sums = _dense_sums(rows - request.shift, places, scores, v, middle)
+            np.add.at(own, sets, sums)
     return found
 
 
-def _dense_sums(block: Block, scores: Array, loadings: Array, middle: Array, request: SmoothingRequest) -> Array:
-    x, found = np.asarray(block.features), np.empty((block.rows, 6))
-    hiding, step = request.hiding, max(1, CHUNK_ENTRIES // x.shape[1])
-    for start in range(0, block.rows, step):
-        at = slice(start, start + step)
-        places = hidden_cells(x[at], block.start + start, hiding)
-        values, predicted = x[at] - request.shift, scores[at] @ loadings.T + middle
-        terms = (np.ones_like(values), values, values**2, predicted, predicted**2, values * predicted)
-        found[at] = np.column_stack([(term * places).sum(axis=1) for term in terms])
-    return found
+def _dense_sums(values: Array, places: Truths, scores: Array, loadings: Array, middle: Array) -> Array:
+    predicted = scores @ loadings.T + middle
+    terms = (np.ones_like(values), values, values**2, predicted, predicted**2, values * predicted)
+    return np.column_stack([(term * places).sum(axis=1) for term in terms])
 
 
-def _sparse_sums(block: Block, scores: Array, loadings: Array, middle: Array, request: SmoothingRequest) -> Array:
-    """Hidden entries that are stored, and the part that is hidden of all zeros."""
-    x, part = block.features, request.hiding.part
-    assert isinstance(x, sp.csr_array)
-    rows, columns, n = np.repeat(np.arange(block.rows), np.diff(x.indptr)), x.indices, block.rows
-    places, values = hidden_cells(x, block.start, request.hiding), np.asarray(x.data, dtype=np.float64)
+def _sparse_sums(x: sp.csr_array, places: Truths, scores: Array, loadings: Array, middle: Array, part: float) -> Array:
+    """Of hidden entries that are stored, and of all zeros as the part of them that is hidden."""
+    n, columns = x.shape[0], x.indices
+    rows, values = np.repeat(np.arange(n), np.diff(x.indptr)), np.asarray(x.data, dtype=np.float64)
     predicted = middle[columns]
     for own, across in zip(scores.T, loadings.T, strict=True):
-        predicted = predicted + own[rows] * across[columns]
+        predicted += own[rows] * across[columns]
 
     def summed(terms: Array) -> Array:
         return np.asarray(np.bincount(rows, weights=terms, minlength=n), dtype=np.float64)
 
+    squares = np.einsum("ik,kl,il->i", scores, loadings.T @ loadings, scores)
     everywhere = (
         np.full(n, float(x.shape[1])),
         scores @ loadings.sum(axis=0) + middle.sum(),
-        np.einsum("ik,kl,il->i", scores, loadings.T @ loadings, scores)
-        + 2.0 * scores @ (loadings.T @ middle)
-        + middle @ middle,
+        squares + 2.0 * scores @ (loadings.T @ middle) + middle @ middle,
     )
     count, first, second = (
         summed(places * term) + part * (whole - summed(term))
         for term, whole in zip((np.ones_like(values), predicted, predicted**2), everywhere, strict=True)
     )
-    own = [summed(places * term) for term in (values, values**2, values * predicted)]
-    return np.column_stack([count, own[0], own[1], first, second, own[2]])
+    stored = [summed(places * term) for term in (values, values**2, values * predicted)]
+    return np.column_stack([count, stored[0], stored[1], first, second, stored[2]])
 
 
 class Comparison(NamedTuple):

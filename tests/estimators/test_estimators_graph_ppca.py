@@ -192,3 +192,11 @@ def test_the_choice_finds_bad_values_where_they_are():
         GraphPPCA(2).fit(bad, graph=GRAPH)
     with pytest.raises(DataError, match="constant"):
         GraphPPCA(2).fit(np.ones_like(X), graph=GRAPH)
+
+
+def test_scores_with_edges_are_written_and_resumed(tmp_path):
+    model = GraphPPCA(2, smoothing=3.0).fit(X, graph=GRAPH)
+    scores = model.transform(X, graph=GRAPH)
+    for options in ({}, {"overwrite": True}, {"overwrite": True, "resume": True}):
+        path = model.transform(X, graph=GRAPH, out=tmp_path / "s.zarr", **options)
+        np.testing.assert_array_equal(xr.open_zarr(path)["scores"].values, scores)

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from dlatent.engine.connect import connect
 from dlatent.fitting.smoothing import _pass
+from dlatent.linear_gaussian import smoothing as smoothing_sums
 from dlatent.linear_gaussian.held_out import Hiding, hidden_cells
 from dlatent.linear_gaussian.smoothing import FOLDS, SmoothingRequest, compared, fold_predicted, fold_smoothed
 from dlatent.stores.graph import open_graph
@@ -42,6 +43,13 @@ def with_hidden(x, shift):
 def run(fold, request, x):
     with connect(open_source(x), client="serial", graph=open_graph(GRAPH)) as session:
         return session.run(_pass(fold, request, "smoothing"))
+
+
+@pytest.fixture(autouse=True, params=[1, 10**6], ids=["by pieces", "whole"])
+def entries(request, monkeypatch):
+    """How many entries are worked on at a time."""
+    monkeypatch.setattr(smoothing_sums, "CHUNK_ENTRIES", request.param)
+    monkeypatch.setattr(smoothing_sums, "FEWEST_ROWS", 7)
 
 
 @pytest.mark.parametrize("kind", CASES)
