@@ -211,7 +211,7 @@ def test_many_groups_have_the_bits_of_the_serial_engine(client, kind, cache_byte
         whole = engine.run(pair_pass(meet, Request(THIN), finish=energy, combine=add, mutual=mutual))
         np.testing.assert_allclose(whole, np.square(all_rows(plain).T @ THIN).sum(), rtol=1e-4)
         wanted = (21, 21) if mutual else (36, 36)
-        until(lambda: max(seen) == wanted)
+        until(lambda: seen and max(seen) == wanted)
     assert max(seen) == wanted
 
 
@@ -325,7 +325,7 @@ def test_progress_counts_pairs_and_the_record_counts_visits(client, sizes, group
     with connect(drawn(sizes), client=client, on_progress=lambda *counts: seen.append(counts)) as engine:
         engine.run(pair_pass(spell, None, along=nest))
         (record,) = engine.passes
-        until(lambda: max(seen) == (groups**2, groups**2))
+        until(lambda: seen and max(seen) == (groups**2, groups**2))
     assert max(seen) == (groups**2, groups**2)
     assert record.blocks == groups * len(sizes), "those of the own group once, those of each other group once"
 
@@ -338,7 +338,7 @@ def test_a_mutual_pass_visits_each_pair_of_groups_once(client, sizes, groups, fi
         engine.run(pair_pass(spell_both, None, along=nest, finish=finish, mutual=True))
         (record,) = engine.passes
         pairs = groups * (groups + 1) // 2
-        until(lambda: max(seen) == (pairs, pairs))
+        until(lambda: seen and max(seen) == (pairs, pairs))
     assert max(seen) == (pairs, pairs)
     assert record.blocks == (groups + (finish is not None)) * len(sizes)
 

@@ -310,14 +310,14 @@ class TestOddData:
         x = DATA.features.copy()
         x[x > np.quantile(x, 0.7)] = np.nan
         x = x[~np.isnan(x).all(axis=1)]
-        model = PPCA(K, missing="nan", tol=1e-13).fit(x)
+        model = PPCA(K, missing="nan", prior="ml", tol=1e-13).fit(x)
         p = Parameters(model.components_.T, model.mean_, np.atleast_1d(model.noise_variance_))
         assert abs(oracles.score_vector(p, model._specification, x)).max() < 1e-5
 
     def test_an_unbounded_likelihood_ends_at_the_floor_and_says_so(self):
         x = with_holes(DATA.features[:30], 0.8)
         with pytest.warns(dlatent.NoiseFloorWarning, match="floor"):
-            model = PPCA(4, missing="nan", noise_floor=1e-3, max_iter=2000).fit(x)
+            model = PPCA(4, missing="nan", prior="ml", noise_floor=1e-3, max_iter=2000).fit(x)
         assert model.at_floor_ == (True,)
 
     def test_too_few_passes_are_told(self):
