@@ -14,7 +14,7 @@ from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
-from dlatent.estimators.graph_model import GraphModel
+from dlatent.estimators.graph_model import FitsInGraph, GraphModel
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import RelationalSupervisedHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, Mask, PathLike, TargetsLike
@@ -32,7 +32,7 @@ from dlatent.fitting.plan import Plan
 from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 
-class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draws):
+class RelationalPPCA(GraphModel, FitsInGraph, Transforms, Scores, Imputes, Reconstructs, Draws):
     r"""Probabilistic relational PCA of samples in a graph, by maximum likelihood.
 
     .. math:: T \sim N(1 \mu^\top, \Delta^{-1}, W W^\top + \sigma^2 I), \qquad
@@ -61,46 +61,6 @@ class RelationalPPCA(GraphModel, Transforms, Scores, Imputes, Reconstructs, Draw
     >>> model.precision_rank_
     30
     """
-
-    def plan(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-    ) -> Plan:
-        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
-        return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
-
-    def fit(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: PathLike | None = None,
-        resume: bool = False,
-    ) -> Self:
-        """Fit the model to samples × features and the graph between the samples.
-
-        Raises
-        ------
-        DataError
-            For data or a graph that cannot be fitted, naming row, column and block, or the edge.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
-        """
-        given = self._in_graph(self._given(X, dim, weights), graph)
-        return self._fit(given, client, callbacks, checkpoint, resume)
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)).
