@@ -127,6 +127,10 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         return parameters._replace(loadings=pattern @ self._axes if self._oblique else pattern)
 
     @property
+    def _prior(self) -> str:
+        return "ml"
+
+    @property
     def _oblique(self) -> bool:
         """Whether factors correlate."""
         return not np.array_equal(self.factor_correlation_, np.eye(len(self.factor_correlation_)))

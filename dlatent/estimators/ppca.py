@@ -79,9 +79,10 @@ class PPCA(
 
     @property
     def _prior(self) -> str:
-        """The prior of the loadings, by what is missing where that is left open; "ml" in models that have none."""
-        prior = self.get_params().get("prior", "ml")
-        return str(prior) if prior != "auto" else "ml" if self._missing == "raise" else "ard"
+        """The prior of the loadings, by what is missing where that is left open."""
+        if self.prior != "auto":
+            return self.prior
+        return "ml" if self._missing == "raise" else "ard"
 
     def _finished(self, outcome: Outcome, given: Given) -> Outcome:
         if self._prior == "ml" or self._missing != "raise":
