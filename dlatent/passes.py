@@ -32,18 +32,18 @@ class Alone:
 class Edges:
     """Rows meet their neighbours in a graph of adjacency matrix A before they are mapped.
 
-        R₀ = rows(block, p);   R_k = keep(R_{k−1}, p) + A R_{k−1}, k = 1 … hops;   map(block with R₀ and R_hops, p)
+        R₀ = rows(block, p);   R_k = keep(R₀, R_{k−1}, k, p) + A R_{k−1}, k = 1 … hops
 
-    With `again`, again(R₀, k, p) takes the place of keep(R_{k−1}, p), as in Horner's scheme; each makes an array of its
-    own, of each row by itself and linear in it.  `normalised`: S = D^(−½) A D^(−½) takes the place of A, with the
-    degrees D, the sums of the weights of each row; a row without edges meets nobody.  Without `features` the map gets
-    blocks of no columns, which are not read again.
+    What is mapped is the block with R₀ and R_hops.
+
+    `keep` makes an array of its own, of each row by itself and linear in it.  `normalised`: S = D^(−½) A D^(−½) takes
+    the place of A, with the degrees D, the sums of the weights of each row; a row without edges meets nobody.  Without
+    `features` the map gets blocks of no columns, which are not read again.
     """
 
     rows: Callable[[Block, Any], Rows]
-    keep: Callable[[Rows, Any], Rows] | None
+    keep: Callable[[Rows, Rows, int, Any], Rows]
     hops: int
-    again: Callable[[Rows, int, Any], Rows] | None = None
     normalised: bool = False
     features: bool = True
 
@@ -120,9 +120,8 @@ def neighbour_pass(
     fold: Callable[[Block, P], S],
     parameters: P,
     *,
+    keep: Callable[[Rows, Rows, int, P], Rows],
     hops: int,
-    keep: Callable[[Rows, P], Rows] | None = None,
-    again: Callable[[Rows, int, P], Rows] | None = None,
     normalised: bool = False,
     features: bool = True,
     combine: Callable[[S, S], S] = add,
@@ -130,7 +129,7 @@ def neighbour_pass(
     name: str = "neighbour sums",
 ) -> Pass[P, S]:
     """A pass in which rows meet their neighbours in a graph, and then are folded; see `Edges`."""
-    meeting = Edges(rows, keep, hops, again, normalised, features)
+    meeting = Edges(rows, keep, hops, normalised, features)
     return Pass(fold, parameters, combine=combine, meeting=meeting, cached=cached, name=name)
 
 

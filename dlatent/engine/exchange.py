@@ -58,8 +58,8 @@ def project(work: Work, part: Part) -> Share:
             found.append(_edges(work).rows(block, work.pass_.parameters))
             tally = tally.plus(cost)
             del block
-        rows = _divided(work, part, stacked(found))
-    return rows, tally.since(started)
+        rows, read = _divided(work, part, stacked(found))
+    return rows, tally.plus(Tally(read)).since(started)
 
 
 def project_block(work: Work, position: int, part: Part, features: Features) -> Share:
@@ -72,8 +72,8 @@ def project_block(work: Work, position: int, part: Part, features: Features) -> 
 
 def stack_blocks(work: Work, part: Part, *shares: Share) -> Share:
     """R₀ of a part from those of its blocks."""
-    rows = _divided(work, part, stacked([rows for rows, _ in shares]))
-    return rows, reduce(Tally.plus, (tally for _, tally in shares))
+    rows, read = _divided(work, part, stacked([rows for rows, _ in shares]))
+    return rows, reduce(Tally.plus, (tally for _, tally in shares), Tally(read))
 
 
 def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
@@ -83,18 +83,23 @@ def pack(work: Work, groups: Sequence[int], *shares: Share) -> Packed:
 
 def spread(work: Work, hop: int, part: Part, first: Share, own: Share, *near: Packed) -> Share:
     """R_k of a part at hop k from its own R₀ and R_{k−1} and those of the groups that it has edges to."""
-    started = perf_counter()
     pieces, read = pieces_of(work, part)
+    total, tally = _hop(work, hop, pieces, first, own, *near)
+    return total, tally.plus(Tally(read))
+
+
+def _hop(work: Work, hop: int, pieces: Sequence[GroupEdges], first: Share, own: Share, *near: Packed) -> Share:
+    started = perf_counter()
     rows = {group: found for packed in near for group, found in packed.rows.items()}
-    met, edges = [rows[piece.group] for piece in pieces], _edges(work)
+    met = [rows[piece.group] for piece in pieces]
     with pinned():
-        total = _share(edges, first[0], own[0], hop, work.pass_.parameters)
-        if edges.normalised:
+        total = _edges(work).keep(first[0], own[0], hop, work.pass_.parameters)
+        if _edges(work).normalised:
             shares = degrees(pieces, total.shape[0])
             total = _scaled(add_neighbours(_scaled(total, shares), pieces, met), 1.0 / shares)
         else:
             total = add_neighbours(total, pieces, met)
-    return total, own[1].plus(Tally(read)).since(started)
+    return total, own[1].since(started)
 
 
 def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
@@ -117,10 +122,12 @@ def fold_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -
 
 def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:
     """The last hop of a part, for a fold that follows."""
-    met, tally = spread(work, _edges(work).hops, part, first, own, *near)
+    pieces, read = pieces_of(work, part)
+    met, tally = _hop(work, _edges(work).hops, pieces, first, own, *near)
+    tally = tally.plus(Tally(read))
     if not _edges(work).normalised:
         return Exchanged(first[0], met), tally
-    roots = np.sqrt(degrees(pieces_of(work, part)[0], met.shape[0]))
+    roots = np.sqrt(degrees(pieces, met.shape[0]))
     return Exchanged(_scaled(first[0], roots), _scaled(met, roots)), tally
 
 
@@ -132,23 +139,16 @@ def fold_met_block(
     return statistic, tally if position else tally.plus(met[1])
 
 
-def _share(edges: Edges, first: Rows, own: Rows, hop: int, parameters: Any) -> Rows:
-    """What a hop adds of the rows themselves."""
-    if edges.again is not None:
-        return edges.again(first, hop, parameters)
-    assert edges.keep is not None
-    return edges.keep(own, parameters)
-
-
 def _edges(work: Work) -> Edges:
     return cast(Edges, work.pass_.meeting)
 
 
-def _divided(work: Work, part: Part, rows: Rows) -> Rows:
-    """D^(−½)R of the rows R of a part where the graph is normalised, R where not."""
+def _divided(work: Work, part: Part, rows: Rows) -> tuple[Rows, int]:
+    """D^(−½)R of the rows R of a part where the graph is normalised, R where not, and the bytes that were read."""
     if not _edges(work).normalised:
-        return rows
-    return _scaled(rows, 1.0 / np.sqrt(degrees(pieces_of(work, part)[0], rows.shape[0])))
+        return rows, 0
+    pieces, read = pieces_of(work, part)
+    return _scaled(rows, 1.0 / np.sqrt(degrees(pieces, rows.shape[0]))), read
 
 
 def _scaled(rows: Rows, factors: Array) -> Rows:

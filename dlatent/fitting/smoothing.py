@@ -79,4 +79,4 @@ def _leading(product: Array) -> Array:
 
 def _pass(fold: Callable[[Block, SmoothingRequest], S], request: SmoothingRequest, name: str) -> Pass[Any, S]:
     hops = request.hops * (1 + request.twice)
-    return neighbour_pass(sent_rows, fold, request, again=shares, hops=hops, normalised=True, name=name)
+    return neighbour_pass(sent_rows, fold, request, keep=shares, hops=hops, normalised=True, name=name)

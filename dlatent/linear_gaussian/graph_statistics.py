@@ -12,6 +12,7 @@ Source: PRPCA (15)–(18); rows are samples here, so matrices are the transposes
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -59,28 +60,16 @@ class Between(Protocol):
         ...
 
 
-class Sharing(NamedTuple):
-    """What a hop adds of the rows themselves, on the way to F R or, `twice`, to F²R: of the last rows (the way of
-    `passes.Edges.keep`), or of the first (the way of `again`)."""
-
-    twice: bool
-
-    def last(self, rows: Rows, request: Between) -> Rows:
-        """Its share of the rows of the hop before."""
-        return request.precision.share(rows, 1, 1)
-
-    def first(self, rows: Rows, hop: int, request: Between) -> Rows:
-        """Its share of the first rows."""
-        return request.precision.share(rows, hop, hops_of(request.precision, twice=self.twice))
+def _kept(first: Rows, last: Rows, hop: int, request: Between, twice: bool) -> Rows:
+    """What a hop adds of the rows themselves."""
+    return request.precision.share(first, last, hop, hops_of(request.precision, twice=twice))
 
 
 def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, twice: bool = False) -> Edges:
     """The way of rows R over the edges to F R, and no features are needed any more, or `twice`, to F²R beside features;
     in a pass whose parameters are `Between`."""
-    hops, sharing = hops_of(precision, twice=twice), Sharing(twice)
-    if precision.again:
-        return Edges(rows, None, hops, sharing.first, precision.normalised, features=twice)
-    return Edges(rows, sharing.last, hops, None, precision.normalised, features=twice)
+    keep = partial(_kept, twice=twice)
+    return Edges(rows, keep, hops_of(precision, twice=twice), precision.normalised, features=twice)
 
 
 def hops_of(precision: SamplePrecision, *, twice: bool) -> int:

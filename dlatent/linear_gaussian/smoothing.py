@@ -101,7 +101,7 @@ def _thin(x: Features, directions: Array, request: SmoothingRequest) -> Array:
     return np.column_stack([projected(x, request.shift, directions), np.ones(x.shape[0])])
 
 
-def shares(first: Rows, hop: int, request: SmoothingRequest) -> Rows:
+def shares(first: Rows, own: Rows, hop: int, request: SmoothingRequest) -> Rows:
     """What a hop adds of the first rows, by Horner's scheme for each candidate (see `operators.smooth_filter`)."""
     ways = request.ways
     last = ways.shape[1] - 1

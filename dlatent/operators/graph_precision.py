@@ -55,18 +55,13 @@ class Precision(NamedTuple):
         return 1
 
     @property
-    def again(self) -> bool:
-        """False: a hop adds αR_{k−1}."""
-        return False
-
-    @property
     def normalised(self) -> bool:
         """False."""
         return False
 
-    def share(self, rows: Rows, hop: int, hops: int) -> Rows:
-        """αR, what (αI + A)R has of a row itself."""
-        return rows * self.alpha
+    def share(self, first: Rows, last: Rows, hop: int, hops: int) -> Rows:
+        """αR_{k−1}, what (αI + A)R_{k−1} has of a row itself."""
+        return last * self.alpha
 
     def factor(self, hops: int) -> float:
         """1."""

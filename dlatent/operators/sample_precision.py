@@ -26,17 +26,12 @@ class SamplePrecision(Protocol):
         ...
 
     @property
-    def again(self) -> bool:
-        """Whether the share of a hop is one of the first rows R₀; of the last, R_{k−1}, where not."""
-        ...
-
-    @property
     def normalised(self) -> bool:
         """Whether S takes the place of A."""
         ...
 
-    def share(self, rows: Rows, hop: int, hops: int) -> Rows:
-        """What hop `hop` = 1 … `hops` adds of the rows themselves, as an array of its own."""
+    def share(self, first: Rows, last: Rows, hop: int, hops: int) -> Rows:
+        """What hop `hop` = 1 … `hops` adds of the rows themselves, R₀ and R_{k−1}, as an array of its own."""
         ...
 
     def factor(self, hops: int) -> float:

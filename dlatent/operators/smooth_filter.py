@@ -33,19 +33,14 @@ class SmoothFilter(NamedTuple):
         return 0.0
 
     @property
-    def again(self) -> bool:
-        """True, by Horner's scheme."""
-        return True
-
-    @property
     def normalised(self) -> bool:
         """True."""
         return True
 
-    def share(self, rows: Rows, hop: int, hops: int) -> Rows:
-        """The coefficient of degree `hops` − `hop` over the last one, times the first rows."""
+    def share(self, first: Rows, last: Rows, hop: int, hops: int) -> Rows:
+        """The coefficient of degree `hops` − `hop` over the last one, times the first rows: Horner's scheme."""
         found = self._coefficients(hops)
-        return rows * float(found[hops - hop] / found[hops])
+        return first * float(found[hops - hop] / found[hops])
 
     def factor(self, hops: int) -> float:
         """The last coefficient, by which the others were divided."""

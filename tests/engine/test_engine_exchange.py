@@ -44,8 +44,8 @@ def send_sparse(block, _parameters):
     return sp.csr_array(block.features, dtype=np.float64)
 
 
-def keep(own, parameters):
-    return own * parameters
+def keep(_first, last, _hop, parameters):
+    return last * parameters
 
 
 def gathered(block, _parameters):
@@ -156,7 +156,9 @@ def test_a_killed_worker_does_not_change_a_bit(two_processes, tmp_path):
         assert same(passed(engine), expected)
         workers = set(two_processes.run(os.getpid).values())
         found = engine.run(
-            neighbour_pass(send, kill_once, (20, str(tmp_path / "flag")), keep=lambda own, _: own * 0.5, hops=2)
+            neighbour_pass(
+                send, kill_once, (20, str(tmp_path / "flag")), keep=lambda _first, last, *_: last * 0.5, hops=2
+            )
         )
         assert same(found, expected)
     two_processes.wait_for_workers(2)
@@ -248,12 +250,12 @@ def test_what_travels_is_known_to_the_engine(two_processes, seven_workers):
     assert near.reach < far.reach == ROWS
 
 
-def again(first, hop, parameters):
+def again(first, _last, hop, parameters):
     return first * (parameters + hop)
 
 
 def smoothed(engine, rows=send, hops=3):
-    return engine.run(neighbour_pass(rows, gathered_dense, 0.5, again=again, hops=hops, normalised=True))
+    return engine.run(neighbour_pass(rows, gathered_dense, 0.5, keep=again, hops=hops, normalised=True))
 
 
 def gathered_dense(block, _parameters):
