@@ -70,8 +70,7 @@ def pattern_projection(parameters: Parameters, specification: Specification, pat
     """The posterior map of the samples that have the views of `pattern`."""
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)
-    spread = parameters.loadings_covariance
-    return projection(parameters.loadings[at], noise[at], spread if spread is None or len(spread) == 1 else spread[at])
+    return projection(parameters.loadings[at], noise[at], parameters.covariance_of(at))
 
 
 def joined(second: Array, first: Array, count: float) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,11 @@ class Parameters(NamedTuple):
     mean: Array
     noise_variance: Array
     loadings_covariance: Array | None = None
+
+    def covariance_of(self, features: Any) -> Array | None:
+        """`loadings_covariance` of some features, by an index of theirs."""
+        spread = self.loadings_covariance
+        return spread if spread is None or len(spread) == 1 else spread[features]
 
     def flatten(self) -> Array:
         """One vector (W, μ, log ψ), the coordinates in which the driver extrapolates."""

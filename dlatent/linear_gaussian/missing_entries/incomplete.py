@@ -38,12 +38,8 @@ def _each(
 ) -> Array:
     """A function of observed rows and their posterior, over chunks of rows (n, D) and, where given, targets (n, L′)."""
     own = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
-    spread = parameters.loadings_covariance
     known = Parameters(
-        parameters.loadings[own],
-        parameters.mean[own],
-        parameters.noise_variance,
-        None if spread is None else spread[own],
+        parameters.loadings[own], parameters.mean[own], parameters.noise_variance, parameters.covariance_of(own)
     )
     noise = specification.per_feature(parameters.noise_variance)[own]
     weights = weights_of(known.loadings, noise, known.loadings_covariance)
@@ -125,8 +121,7 @@ def imputed_variances(x: Features, y: Array | None, parameters: Parameters, spec
     """The variance of every missing entry given the observed ones (n, D), noise included; 0 for observed entries."""
     own = specification.slices[0]
     noise = specification.per_feature(parameters.noise_variance)[own]
-    spread = parameters.loadings_covariance
-    uncertain = None if spread is None else spread[own]
+    uncertain = parameters.covariance_of(own)
     found = linear_variances(x, y, parameters, specification, parameters.loadings[own], uncertain) + noise
     if isinstance(x, sp.csr_array):
         lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))

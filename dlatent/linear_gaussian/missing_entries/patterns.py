@@ -81,7 +81,6 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
     The sums are in the units of the request, about its shift.
     """
     parameters, noise = request.parameters, request.noise
-    spread = parameters.loadings_covariance
     width, k = parameters.loadings.shape
     first, second = triangle(k + 1)
     packed, cross, energy = np.zeros((len(first), width)), np.zeros((k + 1, width)), np.zeros(width)
@@ -91,7 +90,7 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         if not len(at):
             continue
         found = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
-        about = projection(parameters.loadings[at], noise[at], None if spread is None else spread[at])
+        about = projection(parameters.loadings[at], noise[at], parameters.covariance_of(at))
         gram_b = found.gram @ about.coefficients.T
         mean = about.coefficients @ found.total
         joint = np.block([[count * about.covariance + about.coefficients @ gram_b, mean[:, None]], [mean, count]])
@@ -103,7 +102,7 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         cross[:k, at] += gram_b.T
         cross[k, at] += found.total
         energy[at] += squares
-        if spread is not None:
+        if parameters.loadings_covariance is not None:
             variance = np.diag(about.covariance)
             evidence += count * np.log(variance) + np.einsum("kj,jk->k", about.coefficients, gram_b) / variance
     return Entries(packed, cross, energy, latent, value, evidence)
