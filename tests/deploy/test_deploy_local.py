@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ from distributed import Client, LocalCluster
 from s3_server import s3_server
 
 from dlatent.engine.local import NO_HANGS, recommended
+from dlatent.stores.ingest import ingest
 
 CLUSTER = str(DEPLOY / "local" / "cluster.sh")
 
@@ -28,6 +30,21 @@ def test_the_environment_of_workers_is_what_dlatent_gives_its_own() -> None:
     assert own.items() <= given.items()
     for name, value in NO_HANGS.items():
         assert given["DASK_" + name.upper().replace(".", "__")] == str(value)
+
+
+def test_what_workers_import_when_they_start_is_all_that_they_need_to_read_a_store(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.eye(3))
+    ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
+    program = (
+        "import importlib, sys; importlib.import_module(sys.argv[1]); before = set(sys.modules)\n"
+        "from dlatent.stores.open import open; open(sys.argv[2]).parts[0].load()\n"
+        "print(*sorted(name for name in set(sys.modules) - before if name.startswith(('dlatent.stores', 'zarr'))))"
+    )
+    preload = variables(DEPLOY / "worker.env")["DASK_DISTRIBUTED__WORKER__PRELOAD"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, preload, str(tmp_path / "a.zarr")], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == [], done.stderr
 
 
 @pytest.mark.slow
