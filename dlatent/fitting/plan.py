@@ -394,8 +394,11 @@ class Plan:
         moved = (
             f"{size(self.neighbour_bytes)} between workers in each pass ({part:.2f} rows a sample and neighbour sum)"
         )
-        more = f"; {self.column_blocks} more passes for the total variance" if self.column_blocks else ""
-        return [f"graph     {p.graph_entries // 2:,} edges move {moved}{more}"]
+        blocks = self.column_blocks
+        more = f"; {blocks} more {'pass' if blocks == 1 else 'passes'} for the total variance" if blocks else ""
+        # Where more moves than is read, the order of the rows decides what a pass takes.
+        near = "; `dlatent reorder` may put neighbours nearer" if self.neighbour_bytes > self.bytes_per_pass else ""
+        return [f"graph     {p.graph_entries // 2:,} edges move {moved}{near}{more}"]
 
 
 def _of(limit: int | None) -> str:

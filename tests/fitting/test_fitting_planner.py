@@ -221,6 +221,17 @@ def test_a_fit_does_what_its_plan_says(solver):
         assert passes["pass_blocks"].values[real].tolist() == [plan.problem.blocks] * int(real.sum())
 
 
+def test_the_page_says_where_another_order_may_pay():
+    def page(travelling):
+        in_graph = replace(
+            problem(200_000, 10_000, k=40, nnz=8_000_000), graph_entries=1_200_000, hops=1, travelling=travelling
+        )
+        return str(make_plan(in_graph, Host()))
+
+    assert "`dlatent reorder` may put neighbours nearer; 1 more pass for the total variance" in page(200_000)
+    assert "reorder" not in page(20_000)
+
+
 @pytest.mark.parametrize("column_blocks", [1, 3])
 @pytest.mark.parametrize("cached", [True, False])
 def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monkeypatch):
