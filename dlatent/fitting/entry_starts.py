@@ -27,6 +27,7 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.spectral import complete
+from dlatent.operators.eigen import top_eigenvalues
 from dlatent.passes import Pass, Run
 
 PAIRWISE = 256
@@ -37,7 +38,9 @@ START_FLOOR = 0.02
 """Noise variance that a start has at least, in the same units."""
 MORE_DIRECTIONS = 30
 """Directions of the first sketch beyond the components: they cost little, and save as many passes as they are."""
-SKETCHES = 2
+SKETCHES, STEADY = 6, 0.01
+"""Passes for the sketch at most, and the relative gain of the variance that it has captured below which another would
+bring a start little."""
 SMALLEST_NOISE = 0.1
 """Part of a feature's variance that a start leaves to the noise at least."""
 MOSTLY = 0.5
@@ -154,16 +157,17 @@ def _pairwise_start(pairs: PairSums, specification: Specification, samples: floa
 
 
 def _sketches(run: Run, specification: Specification, units: Units, options: Options) -> tuple[Array, Array]:
-    """The mean-filled Gram matrix times some directions, and these, from two passes with random ones to begin with."""
+    """The mean-filled Gram matrix times some directions, and these, by passes that begin with random ones."""
     width, k = sum(specification.sizes), specification.n_components
     columns = min(width, k + max(MORE_DIRECTIONS, k))
     rng = np.random.default_rng(options.random_state)
-    directions: Array = np.asarray(la.qr(rng.standard_normal((width, columns)), mode="economic")[0])
-    for left in reversed(range(SKETCHES)):
-        request = SketchRequest(directions, units.shift, units.scale)
-        product: Array = run(Pass(block_sketch, request, name="sketch"))
-        if left:
-            directions = np.asarray(la.qr(product, mode="economic")[0])
+    product, captured = rng.standard_normal((width, columns)), 0.0
+    for _ in range(SKETCHES):
+        directions: Array = np.asarray(la.qr(product, mode="economic")[0])
+        product = run(Pass(block_sketch, SketchRequest(directions, units.shift, units.scale), name="sketch"))
+        before, captured = captured, float(top_eigenvalues(directions.T @ product, k).sum())
+        if captured - before <= STEADY * captured:
+            break
     return product, directions
 
 
