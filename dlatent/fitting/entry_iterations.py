@@ -29,12 +29,14 @@ from dlatent.linear_gaussian.missing_entries.entries import (
 )
 from dlatent.linear_gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
 from dlatent.linear_gaussian.missing_entries.prior import (
+    axes_of,
     bound_gradient,
     certainty,
     diagonal,
     divergence,
     maximise_bound,
     turned,
+    turned_back,
     with_prior,
     worth,
 )
@@ -57,10 +59,7 @@ Climb = Callable[[Parameters], tuple[Parameters, float, bool]]
 
 
 class EntriesEM:
-    """Iterations over the data: the history, and what the last pass said; and how much more than the tolerance may be
-    left at the end."""
-
-    patience = 1.0
+    """Iterations over the data: the history, and what the last pass said."""
 
     def __init__(
         self,
@@ -83,18 +82,20 @@ class EntriesEM:
         the data."""
         if self.last is not None and self.last[0] is point:
             return self.last[1]
-        request = EntryRequest(point, self.specification, self.units.shift, self.units.scale)
-        found: Entries
-        if self.patterns is None:
-            found = self.run(Pass(block_entries, request, name="entries"))
-        else:
-            found = entries_of_patterns(self.patterns, request)
-        image, value = self.judged(found, point, plain=plain)
+        image, value = self.judged(point, plain=plain)
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
 
-    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
-        """The EM image of a point, and the objective there, from the statistics of a pass."""
+    def found(self, point: Parameters) -> Entries:
+        """The statistics at a point, by a pass where masks are many."""
+        request = EntryRequest(point, self.specification, self.units.shift, self.units.scale)
+        if self.patterns is not None:
+            return entries_of_patterns(self.patterns, request)
+        return self.run(Pass(block_entries, request, name="entries"))
+
+    def judged(self, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the objective there in the units of the fit."""
+        found = self.found(point)
         if not plain:
             self.slopes = {id(point): gradient(found, point, self.specification)}
         maximise = maximise_levels if self.specification.row_effects else maximise_entries
@@ -130,9 +131,8 @@ class EntriesEM:
         promise = 0.5 * float(self.slopes[id(point)] @ ahead)
         size = max(abs(value), float(self.units.counts.max()))
         line = self.history.add(value, max(promise, 0.0) / size)
-        tolerance = self.patience * self.options.tolerance
-        near = 0.0 <= line.remaining <= 0.5 * tolerance and promise >= 0.0
-        slow = line.gain <= 100.0 * tolerance * size
+        near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
+        slow = line.gain <= 100.0 * self.options.tolerance * size
         self.calm = self.calm + 1 if near and slow else 0
         if self.calm >= 2:
             return None
@@ -144,24 +144,29 @@ class EntriesEM:
 
 
 class BoundEM(EntriesEM):
-    """The same with a prior on the loadings, which has the axes of the components; a component without which the bound
+    """The same with a prior on the loadings; of the components along the axes of the prior one without which the bound
     is higher is switched off."""
 
+    axes: Array
     worths: Array
     certain: Array
     due = PATIENT
-    # The covariances of the loadings are not extrapolated, and creep long after all else stands still.
-    patience = 30.0
 
-    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
-        """The EM image of a point, and the bound there; also what its components are worth, and how sure they are."""
+    def judged(self, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
+        how sure they are."""
         counts, rest = self.units.counts, others(point, self.specification)
+        self.axes = axes_of(rest, counts)
+        straight = turned(rest, self.axes)
+        found = self.found(self._changed(point, lambda rest: straight))
+        self.worths, self.certain = worth(found, straight), certainty(straight, counts)
+        # Memories of points must not see the axes turned.
+        whole = np.eye(point.loadings.shape[1])
+        whole[: len(self.axes), : len(self.axes)] = self.axes
+        found = turned_back(found, whole)
         self.slopes = {id(point): bound_gradient(found, point, self.specification)}
-        self.worths, self.certain = worth(found, rest), certainty(rest, counts)
         maximise = maximise_levels if self.specification.row_effects else maximise_bound
         image = maximise(found, point, self.specification, expand=not plain)
-        # Expansion keeps the axes; memories of points must not see them turned.
-        image = self._straight(image) if plain else image
         return image, found.log_likelihood - divergence(rest, counts)
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
@@ -188,12 +193,10 @@ class BoundEM(EntriesEM):
         return (point, value, converged) if self._free(point) else self._without(point)
 
     def _begun(self, start: Parameters) -> Parameters:
+        counts = self.units.counts
         if start.loadings_covariance is None:
-            start = self._changed(start, lambda rest: with_prior(rest, self.units.counts))
-        return self._straight(start).at_least(self.specification.floors)
-
-    def _straight(self, point: Parameters) -> Parameters:
-        return self._changed(point, lambda rest: diagonal(rest, self.units.counts))
+            start = self._changed(start, lambda rest: with_prior(rest, counts))
+        return self._changed(start, lambda rest: diagonal(rest, counts)).at_least(self.specification.floors)
 
     def _changed(self, point: Parameters, change: Callable[[Parameters], Parameters]) -> Parameters:
         """The point with its components changed, but for the level of the rows."""
@@ -206,10 +209,10 @@ class BoundEM(EntriesEM):
     def _left(self, point: Parameters, value: float, useless: npt.NDArray[np.bool_]) -> Parameters:
         """The point without components: all the useless ones, where the bound is then higher, else the worst."""
         self.due = max(self.due, len(self.history) + AGAIN)
-        each, worst = np.eye(len(useless)), self.worths.argmin()
-        left = self._changed(point, lambda rest: turned(rest, each[:, ~useless]))
+        axes, worst = self.axes, self.worths.argmin()
+        left = self._changed(point, lambda rest: turned(rest, axes[:, ~useless]))
         if useless.sum() > 1 and self._free(left) and self.step(left)[1] < value:
-            return self._changed(point, lambda rest: turned(rest, np.delete(each, worst, axis=1)))
+            return self._changed(point, lambda rest: turned(rest, np.delete(axes, worst, axis=1)))
         return left
 
     def _without(self, point: Parameters) -> tuple[Parameters, float, bool]:

@@ -101,6 +101,19 @@ def test_with_many_rows_it_is_the_maximum_of_the_likelihood():
     assert away[2] < 1e-3
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_components_that_fade_into_the_noise_take_no_more_passes(seed):
+    """Which of them are of use is asked along the axes of the prior, which no coordinates of the loadings need have."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((120, 40)) * np.arange(1, 41) ** -1.5
+    x = np.sqrt(40) * x @ np.linalg.qr(rng.standard_normal((40, 40)))[0] + 0.1 * rng.standard_normal(x.shape)
+    x = with_holes(x, 0.2, rng)
+    model, more = ard(16).fit(x), ard(20).fit(x)
+    assert model.n_passes_ <= PPCA(16, missing="nan", prior="ml").fit(x).n_passes_
+    assert 5 < model.n_components_effective_ == more.n_components_effective_ < 10
+    assert more.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-6)
+
+
 def test_how_many_components_there_may_be_does_not_matter(model):
     fewer = ard(4).fit(X)
     assert model.n_components_effective_ == fewer.n_components_effective_ == 3

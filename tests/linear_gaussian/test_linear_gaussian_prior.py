@@ -178,6 +178,16 @@ def test_the_bound_does_not_know_the_axes_of_z(specification):
         np.testing.assert_allclose(mine, theirs, atol=1e-9)
 
 
+def test_statistics_are_turned_back_to_other_axes():
+    x, p = rows(0.4), parameters_of(EACH)
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((K, K)))[0]
+    there = found(x, prior.turned(p, turn), EACH)
+    back, here = prior.turned_back(there, turn), found(x, p, EACH)
+    for name in ("second", "cross", "latent"):
+        np.testing.assert_allclose(getattr(back, name), getattr(here, name), rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(back.evidence, there.evidence)
+
+
 @pytest.mark.parametrize("part", HOLES)
 def test_a_component_is_worth_what_the_bound_loses_without_it(part):
     x, p = rows(part), parameters_of(EACH)

@@ -60,10 +60,25 @@ def prior_variance(parameters: Parameters, counts: Array) -> Array:
     return unpacked(mean, parameters.loadings.shape[1])
 
 
+def turned_back(found: Entries, by: Array) -> Entries:
+    """The statistics of z from those of A⁻¹z, A orthogonal (K, K); what is evidence of components remains that of the
+    latter."""
+    back = np.eye(len(by) + 1)
+    back[:-1, :-1] = by.T
+    second, latent = congruent(found.second.T, back).T, congruent(found.latent[None], back)[0]
+    return found._replace(second=second, cross=back.T @ found.cross, latent=latent)
+
+
+def axes_of(parameters: Parameters, counts: Array) -> Array:
+    """The axes of V (K, K), the longest first: V is diagonal for parameters that are turned by them."""
+    return np.asarray(la.eigh(prior_variance(parameters, counts))[1][:, ::-1])
+
+
 def diagonal(parameters: Parameters, counts: Array) -> Parameters:
     """The same model with V diagonal and decreasing, without the axes that have none."""
-    values, axes = la.eigh(prior_variance(parameters, counts))
-    return turned(parameters, axes[:, values > len(values) * np.finfo(float).eps * values.max()][:, ::-1])
+    straight = turned(parameters, axes_of(parameters, counts))
+    values = np.diag(prior_variance(straight, counts))
+    return turned(straight, np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])
 
 
 def divergence(parameters: Parameters, counts: Array) -> float:
