@@ -44,11 +44,11 @@ from dlatent.estimators.hyperparameters import LatentVariableHyperparameters
 from dlatent.estimators.inputs import PathLike, ScoresLike, Seed
 from dlatent.estimators.labelled import unwrap
 from dlatent.estimators.restored import (
-    covariance_variables,
     noise_name,
     restored_covariance,
     restored_outcome,
     restored_specification,
+    uncertainty_variables,
 )
 from dlatent.estimators.saved import Estimator
 from dlatent.estimators.targets import EncodedTargets
@@ -483,9 +483,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _parameter_variables(self) -> dict[str, Any]:
         """Loadings, mean and noise."""
-        spread = self._parameters.loadings_covariance
-        uncertain = {} if spread is None else covariance_variables(spread)
-        return uncertain | {
+        return uncertainty_variables(self._parameters) | {
             f"{self._space}loadings": self._own_loadings,
             f"{self._space}mean": self._parameters.mean[self._own],
             noise_name(self._shared, "noise_variance"): self._parameters.noise_variance,
@@ -578,7 +576,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
         loadings, mean = values[f"{self._space}loadings"], values[f"{self._space}mean"]
         noise = values[noise_name(self._shared, "noise_variance")]
-        return Parameters(loadings, mean, noise, restored_covariance(values, loadings))
+        return Parameters(loadings, mean, noise, restored_covariance(values, loadings), values.get("mean_variance"))
 
 
 def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:

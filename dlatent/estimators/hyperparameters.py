@@ -444,8 +444,9 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         Of the loadings; "auto" is "ard" with missing entries, and "ml" for complete data.  "ml" is none: maximum
         likelihood, which overfits where entries are few.  "ard" (automatic relevance determination) gives the loadings
         of each component a normal prior whose variance the evidence chooses, and switches off components that the data
-        do not support, so that `n_components` may be generous.  What is maximised is a lower bound of the likelihood;
-        of complete data its maximum follows from eigenvalues, without a further pass.
+        do not support, so that `n_components` may be generous; with missing entries the means of the features have a
+        common normal prior, too.  What is maximised is a lower bound of the likelihood; of complete data its maximum
+        follows from eigenvalues, without a further pass.
     """
 
     n_components: int | float | Rule = parameter(  # type: ignore[assignment]

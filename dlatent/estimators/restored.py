@@ -19,13 +19,19 @@ def noise_name(shared: bool, name: str) -> str:
     return name if shared else f"feature_{name}"
 
 
-def covariance_variables(spread: Array) -> dict[str, Array]:
-    """The packed covariances of the loadings: of each feature, or one (1, K(K+1)/2) of all."""
-    return {"common_loadings_covariance": spread[0]} if len(spread) == 1 else {"loadings_covariance": spread}
+def uncertainty_variables(parameters: Parameters) -> dict[str, Array]:
+    """The packed covariances of the loadings, of each feature or one of all, and the variances of the means, where
+    these have a prior."""
+    spread, variance = parameters.loadings_covariance, parameters.mean_variance
+    found = {} if variance is None else {"mean_variance": variance}
+    if spread is None:
+        return found
+    return found | ({"common_loadings_covariance": spread[0]} if len(spread) == 1 else {"loadings_covariance": spread})
 
 
 def restored_covariance(values: dict[str, Any], loadings: Array) -> Array | None:
-    """The same of loadings (D, K), None where these have no prior. Errors: StoreError for another shape."""
+    """The packed covariances of loadings (D, K), None where these have no prior. Errors: StoreError for another
+    shape."""
     common = values.get("common_loadings_covariance")
     found: Array | None = values.get("loadings_covariance") if common is None else common[None]
     k = loadings.shape[1]

@@ -72,7 +72,7 @@ class _Objective:
 
     def __call__(self, vector: Array) -> tuple[float, Array]:
         """Minus the log-likelihood per sample, and its gradient."""
-        loadings, mean, noise, _ = self.parameters(vector)
+        loadings, mean, noise = self.parameters(vector)[:3]
         each = self.specification.per_feature(noise)
         value, by_loadings, by_mean, by_each = 0.0, np.zeros_like(loadings), np.zeros_like(mean), np.zeros_like(each)
         for found, at, diagonal in zip(self.moments.patterns, self.at, self.diagonals, strict=True):

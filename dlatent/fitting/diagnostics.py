@@ -80,7 +80,7 @@ def require_sound(outcome: Outcome) -> None:
     The mean of a feature without an observed entry is not known, and NaN: its loadings are zero.
     Errors: DataError.
     """
-    loadings, mean, noise, _ = outcome.parameters
+    loadings, mean, noise = outcome.parameters[:3]
     known = mean[~np.isnan(mean) | loadings.any(axis=-1)]
     numbers = {"loadings": loadings, "mean": known, "noise variance": noise}
     heights = np.array([line.log_likelihood for line in outcome.history])

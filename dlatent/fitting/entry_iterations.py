@@ -19,7 +19,6 @@ from dlatent.fitting.entry_starts import Units
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Report
 from dlatent.fitting.textbook import plain_em
-from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.missing_entries.entries import (
     Entries,
     EntryRequest,
@@ -38,6 +37,7 @@ from dlatent.linear_gaussian.missing_entries.prior import (
     turned,
     turned_back,
     with_prior,
+    without_components,
     worth,
 )
 from dlatent.linear_gaussian.missing_entries.row_effects import level_of, maximise_levels, others, with_level
@@ -164,10 +164,22 @@ class BoundEM(EntriesEM):
         whole = np.eye(point.loadings.shape[1])
         whole[: len(self.axes), : len(self.axes)] = self.axes
         found = turned_back(found, whole)
-        self.slopes = {id(point): bound_gradient(found, point, self.specification)}
+        self.slopes = {id(point): bound_gradient(found, point, self.specification, self.offset)}
         maximise = maximise_levels if self.specification.row_effects else maximise_bound
-        image = maximise(found, point, self.specification, expand=not plain)
-        return image, found.log_likelihood - divergence(rest, counts)
+        image = maximise(found, point, self.specification, self.offset, expand=not plain)
+        return image, found.log_likelihood - divergence(rest, counts, self.offset)
+
+    def found(self, point: Parameters) -> Entries:
+        """The statistics at a point, by a pass unless there is no component."""
+        if point.loadings.shape[1]:
+            return super().found(point)
+        counts = self.units.counts
+        return without_components(point, self.specification, counts, counts * self.units.spread)
+
+    @property
+    def offset(self) -> Array | None:
+        """Where the means of features, which have a prior, are in common units."""
+        return self.units.offset(self.specification)
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Variational EM without expansion."""
@@ -180,7 +192,7 @@ class BoundEM(EntriesEM):
     def _switching(self, climb: Climb, start: Parameters) -> tuple[Parameters, float, bool]:
         """Climb with all components, and again without those that are of no use, until all are."""
         point, converged = self._begun(start), False
-        while self._free(point) and not converged:
+        while not converged:
             point, value, converged = climb(point)
             self.step(point)  # another point may be the last that was looked at, with other worths
             useless = self.worths < 0.0
@@ -190,12 +202,15 @@ class BoundEM(EntriesEM):
                 return point, value, converged
             if useless.any():
                 point, converged = self._left(point, value, useless), False
-        return (point, value, converged) if self._free(point) else self._without(point)
+        return point, value, converged
 
     def _begun(self, start: Parameters) -> Parameters:
         counts = self.units.counts
         if start.loadings_covariance is None:
             start = self._changed(start, lambda rest: with_prior(rest, counts))
+        if start.mean_variance is None and self.offset is not None:
+            # That of a prior as wide as the features are.
+            start = start._replace(mean_variance=1.0 / (counts + 1.0))
         return self._changed(start, lambda rest: diagonal(rest, counts)).at_least(self.specification.floors)
 
     def _changed(self, point: Parameters, change: Callable[[Parameters], Parameters]) -> Parameters:
@@ -214,22 +229,6 @@ class BoundEM(EntriesEM):
         if useless.sum() > 1 and self._free(left) and self.step(left)[1] < value:
             return self._changed(point, lambda rest: turned(rest, np.delete(axes, worst, axis=1)))
         return left
-
-    def _without(self, point: Parameters) -> tuple[Parameters, float, bool]:
-        """The maximum without components that have a prior."""
-        if self.specification.row_effects:
-            rest = EntriesEM(self.run, self.specification, self.units, self.options, None, self.patterns)
-            rest.history = self.history
-            found, value, converged = rest.accelerated(point._replace(loadings_covariance=None))
-            return found._replace(loadings_covariance=np.zeros((len(found.mean), 1))), value, converged
-        starts = [at.start for at in self.specification.group_slices]
-        cells = np.add.reduceat(self.units.counts, starts)
-        energies = np.add.reduceat(self.units.counts * self.units.spread, starts)
-        noise = np.where(cells > 0.5, energies / np.maximum(cells, 1.0), point.noise_variance)
-        noise = np.maximum(noise, self.specification.floors)
-        value = -0.5 * float((cells * (LOG_2PI + np.log(noise)) + energies / noise).sum()) + self.units.jacobian
-        self.history.end(value)
-        return point._replace(mean=np.zeros(len(point.mean)), noise_variance=noise), value, True
 
     def _followed(self, start: Parameters) -> tuple[Parameters, float, bool]:
         found = accelerate(

@@ -79,6 +79,13 @@ class Units(NamedTuple):
         scaled = parameters.rescaled(1.0 / self.scale, 1.0 / self.scale[first])
         return scaled._replace(mean=mean, noise_variance=noise)
 
+    def offset(self, specification: Specification) -> Array | None:
+        """Where the features are in the units of u without their means, about the mean of all; None where units differ
+        between features."""
+        if len(specification.group_sizes) > 1:
+            return None
+        return np.asarray((self.shift - self.shift[self.counts > 0.5].mean()) / self.scale)
+
     @property
     def jacobian(self) -> float:
         """What the log-likelihood of the data is more than that of u."""

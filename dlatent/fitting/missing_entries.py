@@ -58,7 +58,7 @@ def fit_rows(
     em = make(run, scaled, units, iterating, report, patterns)
     begun = None if start is None else units.taken(start, scaled)
     if begun is not None and options.prior == "ml":
-        begun = begun._replace(loadings_covariance=None)
+        begun = begun.certain()
     if textbook:
         best, value, converged = em.plain(_started(scaled, partial(random_start, options=options), begun))
     else:

@@ -67,10 +67,13 @@ def projection(loadings: Array, noise: Array, spread: Array | None = None) -> Pr
 
 
 def pattern_projection(parameters: Parameters, specification: Specification, pattern: tuple[int, ...]) -> Projection:
-    """The posterior map of the samples that have the views of `pattern`."""
+    """The posterior map of the samples that have the views of `pattern`; what uncertain means lose is beside the
+    log-determinant."""
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)
-    return projection(parameters.loadings[at], noise[at], parameters.covariance_of(at))
+    own = parameters.of(at)
+    found = projection(own.loadings, noise[at], own.loadings_covariance)
+    return found._replace(log_determinant=found.log_determinant + float(own.uncertainty(noise[at]).sum()))
 
 
 def joined(second: Array, first: Array, count: float) -> Array:

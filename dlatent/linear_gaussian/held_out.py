@@ -79,6 +79,7 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     own, k = specification.slices[0], parameters.loadings.shape[1]
     loadings, mean = parameters.loadings[own], parameters.mean[own]
     noise = specification.per_feature(parameters.noise_variance)[own]
+    alone = noise * (1.0 + parameters.of(own).uncertainty(noise))
     first, second = triangle(k)
     doubled, uncertain = np.where(first == second, 1.0, 2.0), parameters.loadings_covariance
     more = (
@@ -102,7 +103,7 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
         z = incomplete.scores(rest, y, parameters, specification)
         spread = incomplete.covariances(rest, y, parameters, specification)[:, first * k + second]
         away = values - mean[columns] - np.einsum("ik,ik->i", z[rows], loadings[columns])
-        variance = noise[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
+        variance = alone[columns] + np.einsum("ik,ik->i", spread[rows], twice[columns])
         if uncertain is not None:
             variance += np.einsum("ik,ik->i", packed_squares(z)[rows], more[columns])
         known = ~np.isnan(away)

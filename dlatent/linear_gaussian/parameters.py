@@ -17,12 +17,29 @@ class Parameters(NamedTuple):
 
     Where the loadings have a prior, W are their posterior means, and `loadings_covariance` (D, K(K+1)/2) the packed
     posterior covariances Σ_j of each feature's, or (1, K(K+1)/2) where all are one; None where W is all that is known.
+    Where the mean has a prior, μ is its posterior mean, and `mean_variance` (D,) the posterior variances s².
     """
 
     loadings: Array
     mean: Array
     noise_variance: Array
     loadings_covariance: Array | None = None
+    mean_variance: Array | None = None
+
+    def of(self, features: Any) -> Parameters:
+        """Those of some features, by an index of theirs; the noise variances are those of all."""
+        variance = self.mean_variance
+        return Parameters(
+            self.loadings[features],
+            self.mean[features],
+            self.noise_variance,
+            self.covariance_of(features),
+            None if variance is None else variance[features],
+        )
+
+    def uncertainty(self, noise: Array) -> Array:
+        """s²/ψ (D,) for the noise variances of the features (D,): what an entry loses as the mean is uncertain."""
+        return np.zeros(len(noise)) if self.mean_variance is None else self.mean_variance / noise
 
     def covariance_of(self, features: Any) -> Array | None:
         """`loadings_covariance` of some features, by an index of theirs."""
@@ -34,13 +51,14 @@ class Parameters(NamedTuple):
         return np.concatenate([self.loadings.ravel(), self.mean, np.log(self.noise_variance)])
 
     def unflatten(self, vector: Array) -> Parameters:
-        """Inverse of `flatten` with the shapes of `self`, and its covariances of the loadings."""
+        """Inverse of `flatten` with the shapes of `self`, and its uncertainty."""
         size, width = self.loadings.size, self.mean.size
         return Parameters(
             vector[:size].reshape(self.loadings.shape),
             vector[size : size + width],
             np.exp(np.clip(vector[size + width :], -LARGEST_LOG, LARGEST_LOG)),
             self.loadings_covariance,
+            self.mean_variance,
         )
 
     def moved(self, by: Array) -> Parameters:
@@ -49,10 +67,18 @@ class Parameters(NamedTuple):
 
     def rescaled(self, features: Array, groups: Array) -> Parameters:
         """The same for features multiplied by (D,), those of each noise group by one of (noise groups,)."""
-        spread = None if self.loadings_covariance is None else self.loadings_covariance * features[:, None] ** 2
+        spread, variance = self.loadings_covariance, self.mean_variance
         return Parameters(
-            self.loadings * features[:, None], self.mean * features, self.noise_variance * groups**2, spread
+            self.loadings * features[:, None],
+            self.mean * features,
+            self.noise_variance * groups**2,
+            None if spread is None else spread * features[:, None] ** 2,
+            None if variance is None else variance * features**2,
         )
+
+    def certain(self) -> Parameters:
+        """The same without any uncertainty."""
+        return self._replace(loadings_covariance=None, mean_variance=None)
 
     def at_least(self, noise: Array) -> Parameters:
         """The same with noise variances of at least (noise groups,)."""

@@ -153,6 +153,7 @@ _VARIABLES = (
     ),
     ("common_loadings_covariance", "component_pair", REAL, "the same where all features have one"),
     ("mean", "feature", REAL, "μ of the features"),
+    ("mean_variance", "feature", REAL, "posterior variance of μ of the features"),
     ("feature_view", "feature", TEXT, "name of the view that the feature is of"),
     ("feature_scale", "feature", REAL, "divisor of each feature before the fit"),
     ("noise_variance", "view", REAL, "noise variance of each view, in squared units of the view"),
@@ -228,7 +229,7 @@ _VARIABLES = (
 UNITS = {
     **dict.fromkeys(("loadings", "mean", "mixture_loadings", "mixture_mean"), 1),
     **dict.fromkeys(("feature_noise_variance", "feature_noise_floor", "mixture_feature_noise_variance"), 2),
-    "loadings_covariance": 2,
+    **dict.fromkeys(("loadings_covariance", "mean_variance"), 2),
 }
 """Variables along the features that have their units, or the square of them."""
 
@@ -239,6 +240,7 @@ FINITE = frozenset(
             "loadings_covariance",
             "common_loadings_covariance",
             "mean",
+            "mean_variance",
             "feature_scale",
             "eigenvalues",
             "smallest_eigenvalues",

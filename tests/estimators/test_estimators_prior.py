@@ -8,9 +8,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.stats import norm
 
 from dlatent import PPCA, DataError, FactorAnalysis, SupervisedPPCA, load, select_n_components
 from dlatent.arrays import Block
+from dlatent.fitting.entry_starts import Units
 from dlatent.linear_gaussian.missing_entries import prior
 from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
 
@@ -61,13 +63,23 @@ def test_noise_alone_has_no_component(seed):
     model = ard(8).fit(x)
     assert model.n_components_effective_ == 0
     assert not model.components_.any()
-    seen = ~np.isnan(x)
-    centred = (x - np.nanmean(x, axis=0))[seen]
-    assert model.noise_variance_ == pytest.approx((centred**2).mean(), rel=1e-9)
-    np.testing.assert_allclose(model.mean_, np.nanmean(x, axis=0), rtol=1e-9)
-    expected = -0.5 * seen.sum() * (np.log(2 * np.pi * model.noise_variance_) + 1.0)
-    assert model.log_likelihood_ == pytest.approx(expected, rel=1e-12)
     np.testing.assert_array_equal(model.transform(x), 0.0)
+    # What is left are means N(m, τ²) and noise: of n entries x of a feature N(m, τ² + σ²/n) is the mean, and what is
+    # about it is noise.
+    n, means = (~np.isnan(x)).sum(axis=0), np.nanmean(x, axis=0)
+    within = np.nansum((x - means) ** 2, axis=0)
+
+    def log_likelihood(m, tau, noise):
+        each = -0.5 * ((n - 1) * np.log(2 * np.pi * noise) + within / noise + np.log(n))
+        return (each + norm.logpdf(means, m, np.sqrt(tau + noise / n))).sum()
+
+    m = model.mean_.mean()
+    tau = np.mean((model.mean_ - m) ** 2 + model._parameters.mean_variance)
+    assert model.log_likelihood_ == pytest.approx(log_likelihood(m, tau, model.noise_variance_), rel=1e-9)
+    for factor in (0.999, 1.001):
+        assert log_likelihood(m, tau, factor * model.noise_variance_) < model.log_likelihood_
+        assert log_likelihood(m, factor * tau, model.noise_variance_) < model.log_likelihood_ + 1e-6
+        assert log_likelihood(m + factor - 1.0, tau, model.noise_variance_) < model.log_likelihood_
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20))])
@@ -85,7 +97,7 @@ def test_the_bound_never_falls_and_is_what_the_model_says(model):
     assert lines[-1] == model.log_likelihood_
     counts = (~GONE).sum(axis=0).astype(float)
     on = prior.turned(model._parameters, np.eye(6, 3))
-    bound = model.score_samples(X).sum() - prior.divergence(on, counts)
+    bound = model.score_samples(X).sum() - prior.divergence(on, counts, np.zeros(X.shape[1]))
     assert model.log_likelihood_ == pytest.approx(bound, rel=1e-10)
 
 
@@ -162,6 +174,25 @@ def test_intervals_know_that_loadings_are_uncertain():
     assert inside["ml"] < inside["ard"]
 
 
+def test_means_of_few_entries_are_pulled_together():
+    """By as much as their entries are few, and no more than the features differ: beside the best of two extremes."""
+    errors, inside = [], []
+    for apart in (0.0, 0.3, 10.0):
+        rng = np.random.default_rng(5)
+        x = apart * rng.standard_normal(200) + rng.standard_normal((300, 200))
+        known = np.where(rng.random(x.shape) < 0.03, x, np.nan)
+        known[:2] = x[:2]
+        gone, model = np.isnan(known), PPCA(1, missing="nan").fit(known)
+        away = (x - model.impute(known))[gone]
+        inside.append(np.mean(np.abs(away) < 1.645 * np.sqrt(model.impute_variance(known)[gone])))
+        each, one = (np.broadcast_to(m, x.shape)[gone] for m in (np.nanmean(known, axis=0), np.nanmean(known)))
+        errors.append([np.sqrt(np.mean(e**2)) for e in (away, x[gone] - each, x[gone] - one)])
+    errors = np.array(errors)
+    assert (errors[:, 0] <= 1.002 * errors[:, 1:].min(axis=1)).all()
+    assert errors[1, 0] < 0.985 * errors[1, 1:].min()
+    assert all(0.88 < part < 0.92 for part in inside)
+
+
 def test_stored_entries_are_the_observed_ones(model):
     other = PPCA(6, missing="unstored", prior="ard").fit(stored(X))
     assert other.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-10)
@@ -189,6 +220,7 @@ def test_a_saved_model_knows_how_sure_its_loadings_are(model, tmp_path):
     np.testing.assert_array_equal(again.impute_variance(X), model.impute_variance(X))
     assert again.n_components_effective_ == 3
     assert again.result_["loadings_covariance"].dims == ("feature", "component_pair")
+    assert again.result_["mean_variance"].dims == ("feature",)
 
 
 def test_a_fit_goes_on_where_the_last_one_ended(model):
@@ -215,7 +247,9 @@ def test_held_out_cells_choose_between_priors():
 
 @pytest.mark.parametrize("shape", [(200, 30), (30, 60), (90, 90)], ids=["tall", "wide", "square"])
 @pytest.mark.parametrize("seed", range(3))
-def test_complete_data_end_where_variational_em_ends(shape, seed):
+def test_complete_data_end_where_variational_em_ends(shape, seed, monkeypatch):
+    # The means of complete data have no prior.
+    monkeypatch.setattr(Units, "offset", lambda *_: None)
     x, _ = planted(3, n=shape[0], d=shape[1], seed=seed)
     exact, iterated = PPCA(8, prior="ard").fit(x), ard(8, tol=1e-12).fit(x)
     assert exact.n_passes_ <= PPCA(8).fit(x).n_passes_

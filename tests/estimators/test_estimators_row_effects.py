@@ -104,8 +104,10 @@ def test_levels_alone_switch_all_components_off():
     assert model.row_effect_variance_ == pytest.approx(LEVEL**2, rel=0.2)
     found = model.transform(x)[:, -1] * np.sqrt(model.row_effect_variance_)
     assert np.corrcoef(found, levels)[0, 1] > 0.95
-    # Its maximum is known: that of levels and noise alone.
+    # The bound is known: that of levels and noise, less what the means are uncertain, and away from their prior.
     expected = log_likelihood(x, np.zeros((20, 0)), model.mean_, model.noise_variance_, model.row_effect_variance_**0.5)
+    unsure, n = model._parameters.mean_variance, (~np.isnan(x)).sum(axis=0)
+    expected -= 0.5 * (n @ unsure / model.noise_variance_ + np.log((model.mean_.var() + unsure.mean()) / unsure).sum())
     assert model.log_likelihood_ == pytest.approx(expected, rel=1e-11)
 
 
@@ -126,13 +128,15 @@ def test_no_step_lowers_the_objective(part, seed, uncertain, expand):
     specification = Specification((View("features", 6, 1e-3),), ((0,),), 3, row_effects=True)
     counts = (~np.isnan(x)).sum(axis=0).astype(float)
     start = Parameters(rng.standard_normal((6, 2)), np.zeros(6), np.ones(1))
-    p = with_level(with_prior(start, counts) if uncertain else start, 0.5)
+    p, offset = with_level(with_prior(start, counts) if uncertain else start, 0.5), None
+    if uncertain:
+        p, offset = p._replace(mean_variance=1.0 / (counts + 1.0)), rng.standard_normal(6)
     before = -np.inf
     for _ in range(10):
         found = block_entries(Block(0, 0, x), EntryRequest(p, specification, np.zeros(6), np.ones(6)))
-        now = found.log_likelihood - (divergence(others(p, specification), counts) if uncertain else 0.0)
+        now = found.log_likelihood - (divergence(others(p, specification), counts, offset) if uncertain else 0.0)
         assert now >= before - 1e-11 * abs(now)
-        before, p = now, maximise_levels(found, p, specification, expand=expand)
+        before, p = now, maximise_levels(found, p, specification, offset, expand=expand)
         assert np.ptp(p.loadings[:, -1]) == 0.0
 
 

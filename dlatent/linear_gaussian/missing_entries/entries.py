@@ -2,8 +2,8 @@
 
     z | x_o ~ N(C Σ_{j∈o} w_j r_j/ψ_j, C),   C⁻¹ = I + Σ_{j∈o} w_j w_jᵀ/ψ_j,   r = x − μ,   o the observed entries
 
-Loadings that are uncertain, w_j ~ N(W_j, Σ_j), have W_jW_jᵀ + Σ_j in the place of w_jw_jᵀ, and what is called the
-log-likelihood is a lower bound of it (`prior`).
+Loadings that are uncertain, w_j ~ N(W_j, Σ_j), have W_jW_jᵀ + Σ_j in the place of w_jw_jᵀ, each entry of a mean that is
+uncertain, of variance s_j², loses ½ s_j²/ψ_j, and what is called the log-likelihood is a lower bound of it (`prior`).
 
 Only z is latent: the M-step is one regression of each feature on z̃ = (z, 1) over the rows that observe it, which takes
 a fifth to a third fewer iterations than filling in the missing entries of x (errata 6).  In a block the sums over o of
@@ -114,7 +114,7 @@ def posterior(rows: Observed, weights: Weights) -> Posterior:
     return Posterior(mean, covariance, log_determinant, seen[-1], projected)
 
 
-def _statistics(rows: Observed, weights: Weights, noise: Array, *, uncertain: bool) -> Entries:
+def _statistics(rows: Observed, weights: Weights, noise: Array, constants: Array, *, uncertain: bool) -> Entries:
     k, about = len(weights.single), posterior(rows, weights)
     first, second = triangle(k + 1)
     count = about.mean.shape[1]
@@ -127,7 +127,7 @@ def _statistics(rows: Observed, weights: Weights, noise: Array, *, uncertain: bo
     moments[inside] += rows.spread(about.covariance[first[inside], second[inside]])
     seen = rows.summed(moments)
     energy = rows.energies()
-    value = float((seen[-1] * (LOG_2PI + np.log(noise)) + energy / noise).sum())
+    value = float((seen[-1] * constants + energy / noise).sum())
     value += float(rows.spread(about.log_determinant).sum() - np.einsum("in,in->", about.projected, about.mean))
     something = rows.spread(about.entries) > 0.5
     latent = np.asarray(moments @ something.astype(np.float64))
@@ -148,12 +148,12 @@ def block_entries(block: Block, request: EntryRequest) -> Entries:
     size = (k + 1) * (k + 2) // 2
     spread = request.parameters.loadings_covariance
     weights, buffers = weights_of(loadings, noise, spread), Buffers.of(features, size)
+    constants = LOG_2PI + np.log(noise) + request.parameters.uncertainty(noise)
     sums = np.zeros((size, width)), np.zeros((k + 1, width)), np.zeros(width), np.zeros(size)
     total = Entries(*sums, 0.0, np.zeros(k))
     for at in chunks(features, size):
-        total = add(
-            total, _statistics(request.observe(features[at], buffers), weights, noise, uncertain=spread is not None)
-        )
+        rows = request.observe(features[at], buffers)
+        total = add(total, _statistics(rows, weights, noise, constants, uncertain=spread is not None))
     return total
 
 

@@ -5,8 +5,8 @@ Every row has a posterior of its own, z | x_o ~ N(m, C), from its observed entri
     log p(x_o) = −½ Σ_{j∈o} (log 2πψ_j + r_j²/ψ_j) − ½ log|C⁻¹| + ½ mᵀC⁻¹m
     x_j | x_o ~ N(μ_j + w_jᵀm, w_jᵀC w_j + ψ_j)  for a missing j      (the note on missing data, (12)–(14), errata 1)
 
-Where the loadings are uncertain (`prior`), the likelihood is its lower bound, and a missing entry has the variance
-w_jᵀC w_j + mᵀΣ_j m + tr Σ_jC + ψ_j.
+Where loadings and means are uncertain (`prior`), the likelihood is its lower bound, and a missing entry has the
+variance w_jᵀC w_j + mᵀΣ_j m + tr Σ_jC + s_j² + ψ_j.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ def _each(
 ) -> Array:
     """A function of observed rows and their posterior, over chunks of rows (n, D) and, where given, targets (n, L′)."""
     own = slice(0, specification.slices[0].stop if y is None else len(parameters.mean))
-    known = Parameters(
-        parameters.loadings[own], parameters.mean[own], parameters.noise_variance, parameters.covariance_of(own)
-    )
+    known = parameters.of(own)
     noise = specification.per_feature(parameters.noise_variance)[own]
     weights = weights_of(known.loadings, noise, known.loadings_covariance)
     found = np.empty((x.shape[0], width))
@@ -55,7 +53,7 @@ def _means(rows: Observed, about: Posterior, parameters: Parameters, noise: Arra
 
 
 def _likelihoods(rows: Observed, about: Posterior, parameters: Parameters, noise: Array) -> Array:
-    constants = rows.spread(rows.masked((LOG_2PI + np.log(noise))[None])[0])
+    constants = rows.spread(rows.masked((LOG_2PI + np.log(noise) + parameters.uncertainty(noise))[None])[0])
     explained = np.einsum("in,in->n", about.projected, about.mean)
     total = constants + rows.distances(1.0 / noise) + rows.spread(about.log_determinant) - explained
     return np.asarray(-0.5 * total)[:, None]
@@ -121,8 +119,9 @@ def imputed_variances(x: Features, y: Array | None, parameters: Parameters, spec
     """The variance of every missing entry given the observed ones (n, D), noise included; 0 for observed entries."""
     own = specification.slices[0]
     noise = specification.per_feature(parameters.noise_variance)[own]
-    uncertain = parameters.covariance_of(own)
-    found = linear_variances(x, y, parameters, specification, parameters.loadings[own], uncertain) + noise
+    known = parameters.of(own)
+    found = linear_variances(x, y, parameters, specification, known.loadings, known.loadings_covariance)
+    found += noise * (1.0 + known.uncertainty(noise))
     if isinstance(x, sp.csr_array):
         lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
         found[lines, x.indices] = 0.0

@@ -90,13 +90,15 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         if not len(at):
             continue
         found = recentred(PatternMoments(float(count), total[at], gram[np.ix_(at, at)]), parameters.mean[at])
-        about = projection(parameters.loadings[at], noise[at], parameters.covariance_of(at))
+        own = parameters.of(at)
+        about = projection(own.loadings, noise[at], own.loadings_covariance)
         gram_b = found.gram @ about.coefficients.T
         mean = about.coefficients @ found.total
         joint = np.block([[count * about.covariance + about.coefficients @ gram_b, mean[:, None]], [mean, count]])
         squares = np.diag(found.gram)
         explained = float(np.sum(gram_b * (parameters.loadings[at] / noise[at, None])))
-        value -= 0.5 * (count * (len(at) * LOG_2PI + about.log_determinant) + (squares / noise[at]).sum() - explained)
+        constant = len(at) * LOG_2PI + about.log_determinant + own.uncertainty(noise[at]).sum()
+        value -= 0.5 * (count * constant + (squares / noise[at]).sum() - explained)
         packed[:, at] += joint[first, second][:, None]
         latent += joint[first, second]
         cross[:k, at] += gram_b.T

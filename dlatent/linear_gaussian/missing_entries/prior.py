@@ -8,6 +8,9 @@ rotation of z makes V diagonal: a variance for each component.  Units of z that 
 |Σ_j| stretched alike, so that parameter expansion never loses.  The rotation that Luttinen and Ilin look for is that of
 the best V, which may have any axes.
 
+The means of the features may have a prior, too (`means`): then an `offset` (D,) says where in common units a feature
+with the mean 0 is.
+
 Sources: Bishop (1999), "Variational principal components"; Ilin and Raiko (2010); Luttinen and Ilin (2010).
 """
 
@@ -16,10 +19,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as la
 
 from dlatent.arrays import Array
+from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.missing_entries.entries import Entries, gradient
+from dlatent.linear_gaussian.missing_entries.means import Means, mean_divergence, mean_prior, shrunk_means
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.batched import congruent, packed_squares, triangle, unpacked
@@ -81,11 +87,18 @@ def diagonal(parameters: Parameters, counts: Array) -> Parameters:
     return turned(straight, np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])
 
 
-def divergence(parameters: Parameters, counts: Array) -> float:
-    """Σ_j KL(q(w_j) ‖ N(0, V)) at the best V."""
+def means_of(parameters: Parameters, offset: Array, own: npt.NDArray[np.bool_]) -> Means:
+    """Means in common units, and their variances, of some features (D,)."""
+    assert parameters.mean_variance is not None
+    return Means((offset + parameters.mean)[own], parameters.mean_variance[own])
+
+
+def divergence(parameters: Parameters, counts: Array, offset: Array | None = None) -> float:
+    """Σ_j KL(q(w_j) ‖ N(0, V)) at the best V, and where means have a prior that of them."""
     own = counts > SEEN
     whole = np.linalg.slogdet(prior_variance(parameters, counts))[1]
-    return 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
+    found = 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
+    return found if offset is None else found + mean_divergence(means_of(parameters, offset, own))
 
 
 def with_prior(parameters: Parameters, counts: Array) -> Parameters:
@@ -100,30 +113,47 @@ def with_prior(parameters: Parameters, counts: Array) -> Parameters:
 
 
 class _Regressions(NamedTuple):
-    """For each feature the mean [W μ] (D, K+1) and covariance Σ_j (D, K, K) of its regression on z̃ = (z, 1)."""
+    """For each feature the loadings (D, K), their covariance Σ_j (D, K, K), and what the mean is more than it was (D,);
+    the means, where they have a prior."""
 
-    solution: Array
+    loadings: Array
     spread: Array
+    change: Array
+    means: Means | None
 
 
-def _regressed(second: Array, found: Entries, noise: Array, variance: Array) -> _Regressions:
-    """Regressions with the ridge ψ_j V⁻¹ on the loadings and none on the mean."""
-    k = len(variance)
-    ridge = noise[:, None, None] * la.inv(variance)
-    normal = second.copy()
-    normal[:, :k, :k] += ridge
-    normal[found.second[-1] < SEEN, k, k] = 1.0
-    solution: Array = np.asarray(np.linalg.solve(normal, found.cross.T[:, :, None]), dtype=np.float64)[:, :, 0]
-    spread = noise[:, None, None] * np.linalg.inv(normal[:, :k, :k])
-    return _Regressions(solution, np.asarray(0.5 * (spread + spread.transpose(0, 2, 1)), dtype=np.float64))
+def _regressed(
+    second: Array, found: Entries, noise: Array, parameters: Parameters, offset: Array | None
+) -> _Regressions:
+    """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
+    k, counts = parameters.loadings.shape[1], found.second[-1]
+    own, constant = counts > SEEN, second[:, :k, k]
+    ridge = noise[:, None, None] * np.linalg.inv(prior_variance(parameters, counts))
+    inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
+    inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
+    # Loadings are free − change · pulled: the mean by itself first.
+    free, pulled = (np.einsum("jab,jb->ja", inverse, right) for right in (found.cross[:k].T, constant))
+    weight = np.where(own, counts - np.einsum("ja,ja->j", constant, pulled), 1.0)
+    change, means = (found.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
+    if offset is not None:
+        before = means_of(parameters, offset, own)
+        alone, uncertainty, precision = before.mean + change[own], (noise / weight)[own], (counts / noise)[own]
+        means = shrunk_means(alone, uncertainty, precision, mean_prior(before).variance)
+        change[own] = means.mean - before.mean
+    return _Regressions(free - change[:, None] * pulled, noise[:, None, None] * inverse, change, means)
 
 
-def _shift(found: Entries, second: Array, spread: Array, noise: Array) -> Array:
-    """The b (K,) for z − b that the prior of z and the uncertain loadings like best together."""
-    k = spread.shape[1]
-    latent, each = unpacked(found.latent, k + 1), spread / noise[:, None, None]
+def _shift(found: Entries, second: Array, image: _Regressions, noise: Array) -> Array:
+    """The b (K,) for z − b that the priors of z and of the means, and the uncertain loadings, like best together."""
+    k = image.loadings.shape[1]
+    latent, each = unpacked(found.latent, k + 1), image.spread / noise[:, None, None]
     weight = latent[k, k] * np.eye(k) + np.einsum("j,jab->ab", second[:, k, k], each)
-    return np.asarray(la.solve(weight, latent[:k, k] + np.einsum("jab,jb->a", each, second[:, :k, k]), assume_a="pos"))
+    wanted = latent[:k, k] + np.einsum("jab,jb->a", each, second[:, :k, k])
+    if image.means is not None:
+        prior, loadings = mean_prior(image.means), image.loadings[found.second[-1] > SEEN]
+        weight += loadings.T @ loadings / prior.variance
+        wanted -= loadings.T @ (image.means.mean - prior.centre) / prior.variance
+    return np.asarray(la.solve(weight, wanted, assume_a="pos"))
 
 
 def _about(second: Array, shift: Array) -> Array:
@@ -135,42 +165,62 @@ def _about(second: Array, shift: Array) -> Array:
 
 
 def maximise_bound(
-    found: Entries, parameters: Parameters, specification: Specification, *, expand: bool = True
+    found: Entries,
+    parameters: Parameters,
+    specification: Specification,
+    offset: Array | None = None,
+    *,
+    expand: bool = True,
 ) -> Parameters:
     """M-step: the bound does not fall.  With `expand` the mean and covariance of z are free parameters of the step."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     second = np.ascontiguousarray(unpacked(found.second, k + 1).transpose(2, 0, 1))
-    solution, spread = _regressed(second, found, noise, prior_variance(parameters, counts))
-    shift = _shift(found, second, spread, noise) if expand else np.zeros(k)
+    image = _regressed(second, found, noise, parameters, offset)
+    loadings, spread, change, means = image
+    shift = _shift(found, second, image, noise) if expand else np.zeros(k)
+    solution = np.hstack([loadings, change[:, None]])
     residual = found.energy - 2.0 * np.einsum("jk,kj->j", solution, found.cross)
     residual += np.einsum("ja,jab,jb->j", solution, second, solution)
     residual += np.einsum("jab,jab->j", spread, _about(second, shift))
+    uncertain = None
+    if means is not None:
+        # Of features that nobody observed the mean is not known.
+        uncertain = np.full(len(counts), means.variance.max())
+        uncertain[counts > SEEN] = means.variance
+        residual += counts * uncertain
     starts = [at.start for at in specification.group_slices]
     cells = np.add.reduceat(counts, starts)
     variance = np.add.reduceat(residual, starts) / np.maximum(cells, 1.0)
     variance = np.maximum(np.where(cells > SEEN, variance, parameters.noise_variance), specification.floors)
-    loadings = solution[:, :k]
-    mean = parameters.mean + solution[:, k] + loadings @ shift
-    image = Parameters(loadings, mean, variance, packed(spread))
+    mean = parameters.mean + change + loadings @ shift
+    made = Parameters(loadings, mean, variance, packed(spread), uncertain)
     if not expand:
-        return image
+        return made
     latent = unpacked(found.latent, k + 1)
-    return turned(image, la.cholesky(_about(latent, shift) / latent[k, k], lower=True))
+    return turned(made, la.cholesky(_about(latent, shift) / latent[k, k], lower=True))
 
 
-def bound_gradient(found: Entries, parameters: Parameters, specification: Specification) -> Array:
-    """∂ bound/∂(W, μ, log ψ) for given Σ_j, in the order of `Parameters.flatten`."""
+def bound_gradient(
+    found: Entries, parameters: Parameters, specification: Specification, offset: Array | None = None
+) -> Array:
+    """∂ bound/∂(W, μ, log ψ) for given Σ_j and s_j², in the order of `Parameters.flatten`."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
+    noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
     own = turned(parameters, np.eye(k, free))
     pulled[:, :free] = own.loadings @ la.inv(prior_variance(own, counts))
     pulled[counts < SEEN] = 0.0
-    uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k])
-    uncertain /= specification.per_feature(parameters.noise_variance)
+    uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k]) / noise
+    uncertain += counts * parameters.uncertainty(noise)
     starts = [at.start for at in specification.group_slices]
     slope = gradient(found, parameters, specification)
     slope[: pulled.size] -= pulled.ravel()
+    if offset is not None:
+        seen = counts > SEEN
+        means = means_of(parameters, offset, seen)
+        prior = mean_prior(means)
+        slope[pulled.size :][: len(noise)][seen] -= (means.mean - prior.centre) / prior.variance
     slope[-len(starts) :] += 0.5 * np.add.reduceat(uncertain, starts)
     return slope
 
@@ -186,6 +236,15 @@ def worth(found: Entries, parameters: Parameters) -> Array:
     precision = np.diag(la.inv(prior_variance(parameters, counts)))
     each = np.diagonal(np.linalg.inv(spreads(parameters)[own]), axis1=1, axis2=2)
     return np.asarray(0.5 * (found.evidence[: len(precision)] - np.log(each / precision).sum(axis=0)))
+
+
+def without_components(parameters: Parameters, specification: Specification, counts: Array, squares: Array) -> Entries:
+    """The statistics where there is no component: the features (D,) have entries about 0, with sums of squares."""
+    noise, mean = specification.per_feature(parameters.noise_variance), parameters.mean
+    energy = squares + counts * mean**2
+    each = counts * (LOG_2PI + np.log(noise) + parameters.uncertainty(noise)) + energy / noise
+    nothing = np.ones(1), -0.5 * float(each.sum()), np.zeros(0)
+    return Entries(counts[None], (-counts * mean)[None], energy, *nothing)
 
 
 def certainty(parameters: Parameters, counts: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as la
 
+from dlatent.arrays import Array
 from dlatent.linear_gaussian.missing_entries.entries import Entries, expanded, maximise_entries
 from dlatent.linear_gaussian.missing_entries.prior import maximise_bound, turned
 from dlatent.linear_gaussian.parameters import Parameters
@@ -72,7 +73,12 @@ def without_level(found: Entries, level: float) -> Entries:
 
 
 def maximise_levels(
-    found: Entries, parameters: Parameters, specification: Specification, *, expand: bool = True
+    found: Entries,
+    parameters: Parameters,
+    specification: Specification,
+    offset: Array | None = None,
+    *,
+    expand: bool = True,
 ) -> Parameters:
     """M-step with levels: that of the likelihood, or of the bound where the loadings are uncertain."""
     level, rest = level_of(parameters), others(parameters, specification)
@@ -82,7 +88,7 @@ def maximise_levels(
     spread = np.sqrt(latent[at, at] / count - centre**2)
     if rest.loadings_covariance is not None:
         # The prior of the loadings is about 0: levels must not move into them.
-        image = maximise_bound(less, rest, specification, expand=expand)
+        image = maximise_bound(less, rest, specification, offset, expand=expand)
         return with_level(image.moved(np.full(len(image.mean), level * centre)), level * spread)
     image = with_level(maximise_entries(less, rest, specification, expand=False), level)
     # The levels are last, so that a triangular root leaves their loadings equal.
