@@ -82,20 +82,25 @@ class EntriesEM:
         the data."""
         if self.last is not None and self.last[0] is point:
             return self.last[1]
-        image, value = self.judged(point, plain=plain)
+        request = EntryRequest(self.seen(point), self.specification, self.units.shift, self.units.scale)
+        found: Entries
+        if not point.loadings.shape[1]:
+            counts = self.units.counts
+            found = without_components(point, self.specification, counts, counts * self.units.spread)
+        elif self.patterns is None:
+            found = self.run(Pass(block_entries, request, name="entries"))
+        else:
+            found = entries_of_patterns(self.patterns, request)
+        image, value = self.judged(found, point, plain=plain)
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
 
-    def found(self, point: Parameters) -> Entries:
-        """The statistics at a point, by a pass where masks are many."""
-        request = EntryRequest(point, self.specification, self.units.shift, self.units.scale)
-        if self.patterns is not None:
-            return entries_of_patterns(self.patterns, request)
-        return self.run(Pass(block_entries, request, name="entries"))
+    def seen(self, point: Parameters) -> Parameters:
+        """A point in the coordinates of z in which a pass is to see it."""
+        return point
 
-    def judged(self, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
-        """The EM image of a point, and the objective there in the units of the fit."""
-        found = self.found(point)
+    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+        """The EM image of a point, and the objective there in the units of the fit, from the statistics of a pass."""
         if not plain:
             self.slopes = {id(point): gradient(found, point, self.specification)}
         maximise = maximise_levels if self.specification.row_effects else maximise_entries
@@ -152,13 +157,16 @@ class BoundEM(EntriesEM):
     certain: Array
     due = PATIENT
 
-    def judged(self, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+    def seen(self, point: Parameters) -> Parameters:
+        """A point along the axes of the prior."""
+        self.axes = axes_of(others(point, self.specification), self.units.counts)
+        return self._changed(point, lambda rest: turned(rest, self.axes))
+
+    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
         how sure they are."""
         counts, rest = self.units.counts, others(point, self.specification)
-        self.axes = axes_of(rest, counts)
         straight = turned(rest, self.axes)
-        found = self.found(self._changed(point, lambda rest: straight))
         self.worths, self.certain = worth(found, straight), certainty(straight, counts)
         # Memories of points must not see the axes turned.
         whole = np.eye(point.loadings.shape[1])
@@ -168,13 +176,6 @@ class BoundEM(EntriesEM):
         maximise = maximise_levels if self.specification.row_effects else maximise_bound
         image = maximise(found, point, self.specification, self.offset, expand=not plain)
         return image, found.log_likelihood - divergence(rest, counts, self.offset)
-
-    def found(self, point: Parameters) -> Entries:
-        """The statistics at a point, by a pass unless there is no component."""
-        if point.loadings.shape[1]:
-            return super().found(point)
-        counts = self.units.counts
-        return without_components(point, self.specification, counts, counts * self.units.spread)
 
     @property
     def offset(self) -> Array | None:
