@@ -155,7 +155,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         return getattr(self, "missing", "raise")
 
     @property
-    def _prior(self) -> str:
+    def _prior(self) -> str | float:
         """The prior of the loadings; "ml" in models that have none."""
         return "ml"
 

@@ -126,6 +126,11 @@ PART = Allowed(
 BANDWIDTH = Allowed(
     "a positive number, or 'median'", lambda value: value == "median" or POSITIVE.test(value), _number_or_median
 )
+PRIOR = Allowed(
+    f"a positive number, {', '.join(map(repr, get_args(Prior)[:-1]))} or {get_args(Prior)[-1]!r}",
+    lambda value: (isinstance(value, str) and value in get_args(Prior)) or POSITIVE.test(value),
+    lambda text: text if text in get_args(Prior) else float(text),
+)
 SMOOTHING = Allowed(
     "a finite number, not negative, or 'auto'",
     lambda value: value == "auto" or NOT_NEGATIVE.test(value),
@@ -440,13 +445,14 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     row_effects : bool, default False
         With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or
         mild.  It is a further component, the last, of which the loadings of all features are τ.
-    prior : {"auto", "ml", "ard"}, default "auto"
+    prior : {"auto", "ml", "ard"} or float, default "auto"
         Of the loadings; "auto" is "ard" with missing entries, and "ml" for complete data.  "ml" is none: maximum
         likelihood, which overfits where entries are few.  "ard" (automatic relevance determination) gives the loadings
         of each component a normal prior whose variance the evidence chooses, and switches off components that the data
         do not support, so that `n_components` may be generous; with missing entries the means of the features have a
-        common normal prior, too.  What is maximised is a lower bound of the likelihood; of complete data its maximum
-        follows from eigenvalues, without a further pass.
+        common normal prior, too.  A number is the variance of all loadings, in squared units of the features, where it
+        is known beforehand; no component is switched off.  What is maximised is a lower bound of the likelihood; of
+        complete data its maximum follows from eigenvalues, without a further pass.
     """
 
     n_components: int | float | Rule = parameter(  # type: ignore[assignment]
@@ -462,9 +468,9 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     row_effects: bool = parameter(
         "whether rows have levels of their own, where entries are missing", TRUTH, default=False, option=None
     )
-    prior: Prior = choice(
-        "of the loadings; ard: its variances, and which components are on, by evidence",
-        Prior,
+    prior: Prior | float = parameter(
+        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
+        PRIOR,
         default="auto",
     )
 
@@ -477,7 +483,7 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
         super()._check_hyperparameters()
         if self.row_effects and self.missing == "raise":
             raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
-        if self.prior == "ard" and self._rule is not None:
+        if self.prior not in ("auto", "ml") and self._rule is not None:
             raise DataError(
                 f"n_components={self.n_components!r} and prior={self.prior!r} both choose how many components there "
                 "are; give the most that there may be, or leave prior='ml'"

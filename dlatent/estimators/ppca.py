@@ -78,7 +78,7 @@ class PPCA(
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
     @property
-    def _prior(self) -> str:
+    def _prior(self) -> str | float:
         """The prior of the loadings, by what is missing where that is left open."""
         if self.prior != "auto":
             return self.prior
@@ -88,7 +88,8 @@ class PPCA(
         if self._prior == "ml" or self._missing != "raise":
             return outcome
         weights = given.source.weights
-        return with_evidence(outcome, float(outcome.samples if weights is None else weights.sum()))
+        samples = float(outcome.samples if weights is None else weights.sum())
+        return with_evidence(outcome, samples, None if isinstance(self._prior, str) else float(self._prior))
 
     def _most_components(self, source: DataSource) -> int:
         rows, features = source.shape

@@ -7,7 +7,7 @@ gradient says beforehand whether the extrapolation leads up, and how much is lef
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from dlatent.linear_gaussian.missing_entries.entries import (
 )
 from dlatent.linear_gaussian.missing_entries.patterns import MaskMoments, entries_of_patterns
 from dlatent.linear_gaussian.missing_entries.prior import (
+    Priors,
     axes_of,
     bound_gradient,
     certainty,
@@ -149,8 +150,8 @@ class EntriesEM:
 
 
 class BoundEM(EntriesEM):
-    """The same with a prior on the loadings; of the components along the axes of the prior one without which the bound
-    is higher is switched off."""
+    """The same with a prior on the loadings; of the components along the axes of a prior by evidence one without which
+    the bound is higher is switched off."""
 
     axes: Array
     worths: Array
@@ -167,20 +168,25 @@ class BoundEM(EntriesEM):
         how sure they are."""
         counts, rest = self.units.counts, others(point, self.specification)
         straight = turned(rest, self.axes)
-        self.worths, self.certain = worth(found, straight), certainty(straight, counts)
+        if self.priors.variance is None:
+            self.worths, self.certain = worth(found, straight), certainty(straight, counts)
+        else:
+            self.worths = self.certain = np.ones(len(self.axes))
         # Memories of points must not see the axes turned.
         whole = np.eye(point.loadings.shape[1])
         whole[: len(self.axes), : len(self.axes)] = self.axes
         found = turned_back(found, whole)
-        self.slopes = {id(point): bound_gradient(found, point, self.specification, self.offset)}
+        self.slopes = {id(point): bound_gradient(found, point, self.specification, self.priors)}
         maximise = maximise_levels if self.specification.row_effects else maximise_bound
-        image = maximise(found, point, self.specification, self.offset, expand=not plain)
-        return image, found.log_likelihood - divergence(rest, counts, self.offset)
+        image = maximise(found, point, self.specification, self.priors, expand=not plain)
+        return image, found.log_likelihood - divergence(rest, counts, self.priors)
 
-    @property
-    def offset(self) -> Array | None:
-        """Where the means of features, which have a prior, are in common units."""
-        return self.units.offset(self.specification)
+    @cached_property
+    def priors(self) -> Priors:
+        """What is said of the priors, in the units of the fit."""
+        given = self.options.prior
+        variance = None if isinstance(given, str) else float(given / self.units.scale[0] ** 2)
+        return Priors(self.units.offset(self.specification), variance)
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Variational EM without expansion."""
@@ -209,7 +215,7 @@ class BoundEM(EntriesEM):
         counts = self.units.counts
         if start.loadings_covariance is None:
             start = self._changed(start, lambda rest: with_prior(rest, counts))
-        if start.mean_variance is None and self.offset is not None:
+        if start.mean_variance is None and self.priors.offset is not None:
             # That of a prior as wide as the features are.
             start = start._replace(mean_variance=1.0 / (counts + 1.0))
         return self._changed(start, lambda rest: diagonal(rest, counts)).at_least(self.specification.floors)

@@ -9,12 +9,12 @@ from dlatent.fitting.outcome import Iteration, Outcome
 from dlatent.linear_gaussian.shrinkage import shrunk
 
 
-def with_evidence(outcome: Outcome, samples: float) -> Outcome:
+def with_evidence(outcome: Outcome, samples: float, variance: float | None) -> Outcome:
     """The best bound with a prior, from the eigenvalues and the total variance that the maximum of the likelihood has;
-    `samples` is the sum of their weights."""
+    `samples` is the sum of their weights, and the variance of the loadings is given or, None, by evidence."""
     view = outcome.specification.views[0]
     total = outcome.total_variance[0] * view.size
-    parameters, bound = shrunk(outcome.parameters, samples, total, float(outcome.specification.floors[0]))
+    parameters, bound = shrunk(outcome.parameters, samples, total, float(outcome.specification.floors[0]), variance)
     low, last = at_floors(parameters, outcome.specification), outcome.history[-1]
     return replace(
         outcome,

@@ -88,4 +88,4 @@ class Options:
     verify: bool = True
     refuse_zero_rows: bool = True
     refuse_missing: bool = False
-    prior: str = "ml"
+    prior: str | float = "ml"

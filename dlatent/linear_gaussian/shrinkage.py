@@ -1,13 +1,21 @@
-"""PPCA of complete data with a prior on the loadings whose variances the evidence chooses, in closed form.
+"""PPCA of complete data with a prior on the loadings, its variances by evidence or given, in closed form.
 
-With w_j ~ N(0, V), z ~ N(0, I), and q(w) q(z) of the best V, the components of complete data are those of PCA.  For the
-noise variance σ² and the singular value γ of the centred N × D data, a component that is on reconstructs γ̂ of it,
+With w_j ~ N(0, V), z ~ N(0, I), and q(w) q(z), the components of complete data are those of PCA.  For the noise
+variance σ² and the singular value γ of the centred N × D data, a component that is on reconstructs γ̂ of it, and has
 
-    γ̂ = γ/2 (1 − (N+D)σ²/γ² + √((1 − (N+D)σ²/γ²)² − 4NDσ⁴/γ⁴)),   δ = γ̂/N + σ²/γ
     W = √(γ̂δ) u,   Σ_kk = σ²δ/γ,   C_kk = σ²/(γδ)
 
-and adds ½ (N log C_kk + γ̂/(δ C_kk)) − ½ D log [(γ̂δ/D + Σ_kk)/Σ_kk] to the bound; it is on where that is positive.
-What is left is a search for σ².
+With the best V
+
+    γ̂ = γ/2 (1 − (N+D)σ²/γ² + √((1 − (N+D)σ²/γ²)² − 4NDσ⁴/γ⁴)),   δ = γ̂/N + σ²/γ
+
+and the component adds ½ (N log C_kk + γ̂/(δ C_kk)) − ½ D log [(γ̂δ/D + Σ_kk)/Σ_kk] to the bound; it is on where that
+is positive.  With V = vI
+
+    γ − γ̂ = σ²/2γ (N + D + √((N−D)² + 4γ²/v)),   δ = σ²/(γ − γ̂ − Dσ²/γ)
+
+where γ̂ is positive.  A component that is off has W = 0, C_kk = 1/(1 + DΣ_kk/σ²) and Σ_kk = 1/(1/v + NC_kk/σ²): it is
+there, and known to be small.  What is left is a search for σ².
 Sources: Nakajima, Sugiyama, Babacan and Tomioka (2013), "Global analytic solution of fully-observed variational
 Bayesian matrix factorization", and (2015), "Condition for perfect dimensionality recovery by variational Bayesian PCA".
 """
@@ -31,8 +39,8 @@ SMALLEST = 1e-12
 
 
 class Components(NamedTuple):
-    """For each component (…, K) what it adds to the bound, the squared length of its loadings and their variance Σ_kk;
-    where it is off, zeros."""
+    """For each component (…, K) what it adds to the bound, the squared length of its loadings and their variance
+    Σ_kk."""
 
     worth: Array
     length: Array
@@ -40,7 +48,8 @@ class Components(NamedTuple):
 
 
 def components(noise: Array, values: Array, samples: float, features: int) -> Components:
-    """The best components for noise variances (…, 1) from the leading eigenvalues (K,) of the covariance."""
+    """The best components for noise variances (…, 1) from the leading eigenvalues (K,) of the covariance, with
+    variances by evidence: zeros where they are off."""
     squares = np.maximum(samples * values, np.finfo(float).tiny)
     ratio = noise / squares
     linear = 1.0 - (samples + features) * ratio
@@ -56,17 +65,45 @@ def components(noise: Array, values: Array, samples: float, features: int) -> Co
     return Components(*(np.where(on, part, 0.0) for part in (worth, length, spread)))
 
 
-def shrunk(parameters: Parameters, samples: float, total: float, floor: float) -> tuple[Parameters, float]:
-    """The model with the prior, and its bound, from the maximum of the likelihood of N samples whose features have
-    variances of the sum `total`; O(DK), no data access."""
+def components_given(noise: Array, values: Array, samples: float, features: int, variance: float) -> Components:
+    """The same for loadings of a given variance v."""
+    gamma = np.sqrt(np.maximum(samples * values, np.finfo(float).tiny))
+    lost = 0.5 * noise / gamma * (samples + features + np.sqrt((samples - features) ** 2 + 4.0 * gamma**2 / variance))
+    on = gamma > lost
+    shrunk = np.where(on, gamma - lost, 0.0)
+    delta = noise / (lost - features * noise / gamma)
+    # Of a component that is off: N C² + (D + σ²/v − N) C = σ²/v.
+    relative = noise / variance
+    less = features + relative - samples
+    alone = 2.0 * relative / (less + np.sqrt(less**2 + 4.0 * samples * relative))
+    certainty = np.where(on, noise / (gamma * delta), alone)
+    spread = np.where(on, noise * delta / gamma, 1.0 / (1.0 / variance + samples * alone / noise))
+    length, scores = shrunk * delta, shrunk / delta
+    # What is left of ½γ², and the divergences of scores and loadings from their priors.
+    fit = (2.0 * gamma * shrunk - (scores + samples * certainty) * (length + features * spread)) / noise
+    rows = samples * (certainty - 1.0 - np.log(certainty)) + scores
+    loadings = (length + features * spread) / variance - features * (1.0 + np.log(spread / variance))
+    return Components(0.5 * (fit - rows - loadings), length, spread)
+
+
+def shrunk(
+    parameters: Parameters, samples: float, total: float, floor: float, variance: float | None = None
+) -> tuple[Parameters, float]:
+    """The model with the prior, by evidence or of a given variance, and its bound, from the maximum of the likelihood
+    of N samples whose features have variances of the sum `total`; O(DK), no data access."""
     features, k = parameters.loadings.shape
     lengths = (parameters.loadings**2).sum(axis=0)
     values = lengths + parameters.noise_variance[0]
 
+    def best_of(noise: Array) -> Components:
+        if variance is None:
+            return components(noise, values, samples, features)
+        return components_given(noise, values, samples, features, variance)
+
     def bound(noise: Array) -> Array:
         each = noise[:, None]
         alone = features * (LOG_2PI + np.log(noise)) + total / noise
-        return np.asarray(components(each, values, samples, features).worth.sum(axis=1) - 0.5 * samples * alone)
+        return np.asarray(best_of(each).worth.sum(axis=1) - 0.5 * samples * alone)
 
     most = total / features
     scan = np.geomspace(max(floor, SMALLEST * most), most, SCANNED)
@@ -77,7 +114,7 @@ def shrunk(parameters: Parameters, samples: float, total: float, floor: float) -
     )
     ends = np.array([np.exp(found.x), scan[best]])
     noise = ends[int(bound(ends).argmax())]
-    on = components(np.array([noise]), values, samples, features)
+    on = best_of(np.array([noise]))
     scale = np.sqrt(np.divide(on.length, lengths, out=np.zeros(k), where=lengths > 0.0))
     first, second = triangle(k)
     covariance = np.where(first == second, on.spread[first], 0.0)[None]

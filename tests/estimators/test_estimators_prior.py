@@ -97,7 +97,7 @@ def test_the_bound_never_falls_and_is_what_the_model_says(model):
     assert lines[-1] == model.log_likelihood_
     counts = (~GONE).sum(axis=0).astype(float)
     on = prior.turned(model._parameters, np.eye(6, 3))
-    bound = model.score_samples(X).sum() - prior.divergence(on, counts, np.zeros(X.shape[1]))
+    bound = model.score_samples(X).sum() - prior.divergence(on, counts, prior.Priors(np.zeros(X.shape[1])))
     assert model.log_likelihood_ == pytest.approx(bound, rel=1e-10)
 
 
@@ -265,6 +265,39 @@ def test_complete_data_end_where_variational_em_ends(shape, seed, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(150, 20), (20, 40), (50, 50)], ids=["tall", "wide", "square"])
+@pytest.mark.parametrize("variance", [0.02, 5.0])
+def test_loadings_of_a_given_variance_end_where_variational_em_ends(shape, variance, monkeypatch):
+    """With components that are off, too."""
+    monkeypatch.setattr(Units, "offset", lambda *_: None)
+    x, _ = planted(2, n=shape[0], d=shape[1])
+    exact = PPCA(4, prior=variance).fit(x)
+    iterated = PPCA(4, prior=variance, missing="nan", tol=1e-12).fit(x)
+    assert exact.log_likelihood_ == pytest.approx(iterated.log_likelihood_, rel=1e-10)
+    assert exact.log_likelihood_ >= iterated.log_likelihood_ - 1e-10 * abs(exact.log_likelihood_)
+    assert exact.noise_variance_ == pytest.approx(iterated.noise_variance_, rel=1e-4)
+    np.testing.assert_allclose(exact.components_, iterated.components_, atol=1e-3)
+    np.testing.assert_allclose(exact.score_samples(x), iterated.score_samples(x), rtol=1e-4)
+
+
+def test_a_given_variance_is_in_squared_units_of_the_features():
+    one = PPCA(3, missing="nan", prior=0.3, tol=1e-12).fit(X)
+    other = PPCA(3, missing="nan", prior=30.0, tol=1e-12).fit(10.0 * X)
+    np.testing.assert_allclose(other.components_, 10.0 * one.components_, atol=1e-4)
+    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_ - (~GONE).sum() * np.log(10.0), rel=1e-11)
+
+
+def test_the_variance_by_evidence_is_the_best_of_those_given():
+    """One component: that of the loadings as they are found has the highest bound, which is that by evidence."""
+    x, _ = planted(1, n=80, d=15)
+    model = PPCA(1, prior="ard").fit(x)
+    own = model._parameters
+    variance = (own.loadings**2).mean() + own.loadings_covariance[0, 0]
+    bounds = [PPCA(1, prior=factor * variance).fit(x).log_likelihood_ for factor in (0.98, 1.0, 1.02)]
+    assert bounds[1] == pytest.approx(model.log_likelihood_, rel=1e-9)
+    assert bounds[1] > max(bounds[0], bounds[2])
+
+
 @pytest.mark.parametrize("k", [0, 10])
 @pytest.mark.parametrize("seed", range(20))
 def test_complete_data_have_the_components_that_were_planted(k, seed):
@@ -321,8 +354,11 @@ def test_it_is_the_default_where_entries_are_missing(model):
 def test_where_it_is_refused():
     with pytest.raises(DataError, match="both choose how many components"):
         PPCA("mle", prior="ard").fit(COMPLETE)
-    with pytest.raises(DataError, match="expected 'auto', 'ml' or 'ard'"):
-        PPCA(2, missing="nan", prior="flat").fit(X)
+    with pytest.raises(DataError, match="both choose how many components"):
+        PPCA(0.9, prior=1.0).fit(COMPLETE)
+    for wrong in ("flat", 0.0, -1.0, np.inf, True):
+        with pytest.raises(DataError, match="expected a positive number, 'auto', 'ml' or 'ard'"):
+            PPCA(2, missing="nan", prior=wrong).fit(X)
     with pytest.raises(TypeError, match="prior"):
         SupervisedPPCA(2, prior="ard")
 

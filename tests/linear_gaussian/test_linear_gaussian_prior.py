@@ -18,6 +18,7 @@ from dlatent.linear_gaussian.missing_entries.patterns import (
     entries_of_patterns,
     few_buckets,
 )
+from dlatent.linear_gaussian.missing_entries.prior import Priors
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 
@@ -38,17 +39,22 @@ def rows(part, n=25, seed=0):
     return np.where(holes, np.nan, x)
 
 
+FREE = Priors()
 OFFSET = np.array([0.3, -1.0, 0.0, 0.5, 2.0, -0.2])
-"""Where features with the mean 0 are; none where the means have no prior."""
-OFFSETS = pytest.mark.parametrize("offset", [None, OFFSET], ids=["means free", "means with a prior"])
+"""Where features with the mean 0 are."""
+PRIORS = pytest.mark.parametrize(
+    "priors",
+    [FREE, Priors(OFFSET), Priors(OFFSET, 0.4)],
+    ids=["means free", "means with a prior", "variance given"],
+)
 
 
-def parameters_of(specification, seed=0, k=K, offset=None):
+def parameters_of(specification, seed=0, k=K, priors=FREE):
     rng = np.random.default_rng(seed)
     factors = rng.standard_normal((D, k, k + 2)) * 0.4
     noise = rng.uniform(0.3, 1.5, len(specification.group_sizes))
     spread = prior.packed(factors @ factors.transpose(0, 2, 1))
-    of_means = None if offset is None else rng.uniform(0.05, 0.3, D)
+    of_means = None if priors.offset is None else rng.uniform(0.05, 0.3, D)
     return Parameters(rng.standard_normal((D, k)), rng.standard_normal(D), noise, spread, of_means)
 
 
@@ -60,8 +66,8 @@ def found(x, p, specification):
     return block_entries(Block(0, 0, x), EntryRequest(p, specification, np.zeros(D), np.ones(D)))
 
 
-def value(x, p, specification, offset=None):
-    return found(x, p, specification).log_likelihood - prior.divergence(p, counts(x), offset)
+def value(x, p, specification, priors=FREE):
+    return found(x, p, specification).log_likelihood - prior.divergence(p, counts(x), priors)
 
 
 def divergence(mean, covariance, variance):
@@ -78,7 +84,14 @@ def of_means(x, p, offset):
     return place.mean(), place.var() + p.mean_variance[own].mean()
 
 
-def definition(x, p, specification, means, covariances, variance, offset=None, mean_prior=None):
+def variance_of(x, p, priors):
+    """V: as given, or the best."""
+    own = counts(x) > 0
+    best = (p.loadings[own].T @ p.loadings[own] + prior.spreads(p)[own].sum(axis=0)) / own.sum()
+    return best if priors.variance is None else priors.variance * np.eye(len(best))
+
+
+def definition(x, p, specification, means, covariances, variance, priors=FREE, mean_prior=None):
     """E[log p(x | z, w, μ)] − Σ KL(q(z) ‖ N(0, I)) − Σ KL(q(w) ‖ N(0, V)) − Σ KL(q(μ) ‖ N(m, τ²)), entry by entry."""
     noise, spread, total = specification.per_feature(p.noise_variance), prior.spreads(p), 0.0
     unsure = np.zeros(D) if p.mean_variance is None else p.mean_variance
@@ -92,10 +105,10 @@ def definition(x, p, specification, means, covariances, variance, offset=None, m
             total -= 0.5 * (np.log(2.0 * np.pi * noise[j]) + square / noise[j])
     each = zip(p.loadings, spread, counts(x), strict=True)
     total -= sum(divergence(w, s, variance) for w, s, n in each if n)
-    if offset is None:
+    if priors.offset is None:
         return total
-    m, tau = of_means(x, p, offset) if mean_prior is None else mean_prior
-    each = zip(p.mean + offset - m, p.mean_variance, counts(x), strict=True)
+    m, tau = of_means(x, p, priors.offset) if mean_prior is None else mean_prior
+    each = zip(p.mean + priors.offset - m, p.mean_variance, counts(x), strict=True)
     return total - sum(divergence(np.array([a]), np.array([[s]]), np.array([[tau]])) for a, s, n in each if n)
 
 
@@ -106,17 +119,17 @@ def posterior(x, p, specification):
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=IDS)
 @pytest.mark.parametrize("part", HOLES)
-@OFFSETS
-def test_the_bound_is_that_of_the_definition_at_its_best_posterior_and_prior(specification, part, offset):
-    x, p = rows(part), parameters_of(specification, offset=offset)
+@PRIORS
+def test_the_bound_is_that_of_the_definition_at_its_best_posterior_and_prior(specification, part, priors):
+    x, p = rows(part), parameters_of(specification, priors=priors)
     means, covariances = posterior(x, p, specification)
-    variance = prior.prior_variance(p, counts(x))
-    best = definition(x, p, specification, means, covariances, variance, offset)
-    assert value(x, p, specification, offset) == pytest.approx(best, rel=1e-12)
-    if offset is not None:
-        m, tau = of_means(x, p, offset)
+    variance = variance_of(x, p, priors)
+    best = definition(x, p, specification, means, covariances, variance, priors)
+    assert value(x, p, specification, priors) == pytest.approx(best, rel=1e-12)
+    if priors.offset is not None:
+        m, tau = of_means(x, p, priors.offset)
         for other in ((m + 0.1, tau), (m - 0.1, tau), (m, 1.1 * tau), (m, 0.9 * tau)):
-            assert definition(x, p, specification, means, covariances, variance, offset, other) < best
+            assert definition(x, p, specification, means, covariances, variance, priors, other) < best
     rng = np.random.default_rng(1)
     for _ in range(5):
         moved = 0.03 * rng.standard_normal((K, K))
@@ -124,58 +137,63 @@ def test_the_bound_is_that_of_the_definition_at_its_best_posterior_and_prior(spe
             (means + 0.03 * rng.standard_normal(means.shape), covariances, variance),
             (means, covariances + moved @ moved.T, variance),
             (means, covariances, variance + moved + moved.T),
-        )
-        assert all(definition(x, p, specification, *other, offset) < best for other in others)
+        )[: 3 if priors.variance is None else 2]
+        assert all(definition(x, p, specification, *other, priors) < best for other in others)
 
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=IDS)
-@OFFSETS
-def test_the_gradient_is_that_of_the_definition(specification, offset):
-    x, p = rows(0.4), parameters_of(specification, offset=offset)
-    slope = prior.bound_gradient(found(x, p, specification), p, specification, offset)
+@PRIORS
+def test_the_gradient_is_that_of_the_definition(specification, priors):
+    x, p = rows(0.4), parameters_of(specification, priors=priors)
+    slope = prior.bound_gradient(found(x, p, specification), p, specification, priors)
     at, step = p.flatten(), 1e-5
     for i in range(len(at)):
         ends = [p.unflatten(at + sign * step * np.eye(len(at))[i]) for sign in (1, -1)]
         above, below = (
-            definition(x, q, specification, *posterior(x, q, specification), prior.prior_variance(q, counts(x)), offset)
+            definition(x, q, specification, *posterior(x, q, specification), variance_of(x, q, priors), priors)
             for q in ends
         )
         assert slope[i] == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-6)
 
 
 @given(
-    part=st.floats(0.0, 0.9), seed=st.integers(0, 100), each=st.booleans(), expand=st.booleans(), pulled=st.booleans()
+    part=st.floats(0.0, 0.9),
+    seed=st.integers(0, 100),
+    each=st.booleans(),
+    expand=st.booleans(),
+    pulled=st.booleans(),
+    variance=st.sampled_from([None, 0.05, 3.0]),
 )
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_no_step_lowers_the_bound(part, seed, each, expand, pulled):
+def test_no_step_lowers_the_bound(part, seed, each, expand, pulled, variance):
     specification = EACH if each else SHARED
     specification = specification.with_floors(np.full(len(specification.group_sizes), 1e-3))
     # Where the means of the features are one, the prior leaves them no variance.
-    offset = (OFFSET if seed % 2 else np.zeros(D)) if pulled else None
-    x, p = rows(part, seed=seed), parameters_of(specification, seed, offset=offset)
+    priors = Priors((OFFSET if seed % 2 else np.zeros(D)) if pulled else None, variance)
+    x, p = rows(part, seed=seed), parameters_of(specification, seed, priors=priors)
     before = -np.inf
     for _ in range(12):
         statistics = found(x, p, specification)
-        now = statistics.log_likelihood - prior.divergence(p, counts(x), offset)
+        now = statistics.log_likelihood - prior.divergence(p, counts(x), priors)
         assert now >= before - 1e-11 * abs(now)
-        before, p = now, prior.maximise_bound(statistics, p, specification, offset, expand=expand)
+        before, p = now, prior.maximise_bound(statistics, p, specification, priors, expand=expand)
 
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=IDS)
-@OFFSETS
-def test_a_step_without_expansion_finds_the_best_of_each(specification, offset):
+@PRIORS
+def test_a_step_without_expansion_finds_the_best_of_each(specification, priors):
     """Loadings, means and how uncertain they are, are best for the posterior of z, the old prior of the loadings and
     the old noise, together with the prior of the means; the noise for them."""
-    x, p = rows(0.4), parameters_of(specification, offset=offset)
+    x, p = rows(0.4), parameters_of(specification, priors=priors)
     about = posterior(x, p, specification)
-    variance = prior.prior_variance(p, counts(x))
-    new = prior.maximise_bound(found(x, p, specification), p, specification, offset, expand=False)
+    variance = variance_of(x, p, priors)
+    new = prior.maximise_bound(found(x, p, specification), p, specification, priors, expand=False)
     step, rng = 1e-4, np.random.default_rng(0)
     of_loadings = new._replace(noise_variance=p.noise_variance)
-    best = definition(x, of_loadings, specification, *about, variance, offset)
-    if offset is not None:
+    best = definition(x, of_loadings, specification, *about, variance, priors)
+    if priors.offset is not None:
         surer = of_loadings._replace(mean_variance=new.mean_variance * (1.0 + step * rng.standard_normal(D)))
-        assert definition(x, surer, specification, *about, variance, offset) < best
+        assert definition(x, surer, specification, *about, variance, priors) < best
     for _ in range(8):
         moved = of_loadings._replace(
             loadings=new.loadings + step * rng.standard_normal(new.loadings.shape),
@@ -183,13 +201,13 @@ def test_a_step_without_expansion_finds_the_best_of_each(specification, offset):
         )
         turn = np.eye(K) + step * rng.standard_normal((K, K))
         spread = prior.packed(turn.T @ prior.spreads(new) @ turn)
-        assert definition(x, moved, specification, *about, variance, offset) < best
+        assert definition(x, moved, specification, *about, variance, priors) < best
         other = of_loadings._replace(loadings_covariance=spread)
-        assert definition(x, other, specification, *about, variance, offset) < best
-    best = definition(x, new, specification, *about, variance, offset)
+        assert definition(x, other, specification, *about, variance, priors) < best
+    best = definition(x, new, specification, *about, variance, priors)
     for factor in (1.001, 0.999):
         other = new._replace(noise_variance=new.noise_variance * factor)
-        assert definition(x, other, specification, *about, variance, offset) < best
+        assert definition(x, other, specification, *about, variance, priors) < best
 
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=IDS)
@@ -234,7 +252,7 @@ def test_moments_of_masks_give_what_rows_give():
     x = rows(0.0, n=60)
     x[:20, :3] = np.nan
     x[35:37] = np.nan
-    p, zero, one = parameters_of(EACH, offset=OFFSET), np.zeros(D), np.ones(D)
+    p, zero, one = parameters_of(EACH, priors=Priors(OFFSET)), np.zeros(D), np.ones(D)
     buckets = few_buckets(block_entry_sums(Block(0, 0, x), zero).buckets, D)
     sums = block_patterns(Block(0, 0, x), PatternRequest(buckets, zero, one))
     few = entries_of_patterns(sums, EntryRequest(p, EACH, zero, one))
@@ -244,7 +262,7 @@ def test_moments_of_masks_give_what_rows_give():
 
 def test_variances_of_missing_entries_are_those_of_products():
     """Var[wᵀz] = Σ E[w_a w_b] E[z_a z_b] − (E[w]ᵀE[z])², and those of the mean and the noise."""
-    x, p = rows(0.5), parameters_of(EACH, offset=OFFSET)
+    x, p = rows(0.5), parameters_of(EACH, priors=Priors(OFFSET))
     means, covariances = posterior(x, p, EACH)
     variances, spread = incomplete.imputed_variances(x, None, p, EACH), prior.spreads(p)
     for i, j in np.argwhere(np.isnan(x)):
@@ -255,24 +273,25 @@ def test_variances_of_missing_entries_are_those_of_products():
         assert variances[i, j] == pytest.approx(expected, rel=1e-10)
 
 
-@OFFSETS
-def test_a_feature_that_no_row_observes_says_nothing(offset):
-    x, p = rows(0.3), parameters_of(EACH, offset=offset)
+@PRIORS
+def test_a_feature_that_no_row_observes_says_nothing(priors):
+    x, p = rows(0.3), parameters_of(EACH, priors=priors)
     x[:, 4] = np.nan
-    p = prior.maximise_bound(found(x, p, EACH), p, EACH, offset)
+    p = prior.maximise_bound(found(x, p, EACH), p, EACH, priors)
     assert not p.loadings[4].any()
     assert np.isfinite(p.flatten()).all()
     rest = np.delete(np.arange(D), 4)
     fewer = Specification((View("features", D - 1, shared=False),), ((0,),), K)
+    fewer_priors = priors if priors.offset is None else priors._replace(offset=priors.offset[rest])
     left = p.of(rest)._replace(noise_variance=p.noise_variance[rest])
     without = block_entries(
         Block(0, 0, np.ascontiguousarray(x[:, rest])), EntryRequest(left, fewer, np.zeros(D - 1), np.ones(D - 1))
-    ).log_likelihood - prior.divergence(left, counts(x)[rest], None if offset is None else offset[rest])
-    assert value(x, p, EACH, offset) == pytest.approx(without, rel=1e-12)
+    ).log_likelihood - prior.divergence(left, counts(x)[rest], fewer_priors)
+    assert value(x, p, EACH, priors) == pytest.approx(without, rel=1e-12)
 
 
 def test_without_components_no_row_need_be_read():
-    x, p = rows(0.4), parameters_of(EACH, k=0, offset=OFFSET)
+    x, p = rows(0.4), parameters_of(EACH, k=0, priors=Priors(OFFSET))
     x = x - np.nanmean(x, axis=0)
     mine = prior.without_components(p, EACH, counts(x), np.nansum(x**2, axis=0))
     theirs = found(x, prior.turned(p, np.zeros((0, 1))), EACH)

@@ -1,4 +1,5 @@
-"""Loadings with a prior whose variance the evidence chooses (automatic relevance determination), by variational EM.
+"""Loadings with a prior whose variance the evidence chooses (automatic relevance determination), or is given, by
+variational EM.
 
     w_j ~ N(0, V),   q(w_j) = N(W_j, Σ_j),   q(z) = N(m, C),   V = mean_j (W_j W_jᵀ + Σ_j)
 
@@ -36,6 +37,18 @@ SEEN = 0.5
 """Entries from which a feature counts as observed."""
 
 
+class Priors(NamedTuple):
+    """What is said of the priors beforehand: the offset (D,) of the means, which have no prior without it, and the
+    variance of all loadings, which the evidence chooses without it."""
+
+    offset: Array | None = None
+    variance: float | None = None
+
+
+EVIDENCE = Priors()
+"""The variances of the loadings by evidence; means that have no prior."""
+
+
 def spreads(parameters: Parameters) -> Array:
     """Σ_j of all features (D, K, K)."""
     assert parameters.loadings_covariance is not None
@@ -59,7 +72,7 @@ def turned(parameters: Parameters, by: Array) -> Parameters:
 
 
 def prior_variance(parameters: Parameters, counts: Array) -> Array:
-    """V (K, K), from the features that some row observes."""
+    """The best V (K, K), from the features that some row observes."""
     assert parameters.loadings_covariance is not None
     own = counts > SEEN
     mean = (packed_squares(parameters.loadings[own]) + parameters.loadings_covariance[own]).mean(axis=0)
@@ -73,6 +86,13 @@ def turned_back(found: Entries, by: Array) -> Entries:
     back[:-1, :-1] = by.T
     second, latent = congruent(found.second.T, back).T, congruent(found.latent[None], back)[0]
     return found._replace(second=second, cross=back.T @ found.cross, latent=latent)
+
+
+def _given_or_best(parameters: Parameters, counts: Array, priors: Priors) -> Array:
+    """V (K, K)."""
+    if priors.variance is None:
+        return prior_variance(parameters, counts)
+    return priors.variance * np.eye(parameters.loadings.shape[1])
 
 
 def axes_of(parameters: Parameters, counts: Array) -> Array:
@@ -93,12 +113,13 @@ def means_of(parameters: Parameters, offset: Array, own: npt.NDArray[np.bool_]) 
     return Means((offset + parameters.mean)[own], parameters.mean_variance[own])
 
 
-def divergence(parameters: Parameters, counts: Array, offset: Array | None = None) -> float:
-    """Σ_j KL(q(w_j) ‖ N(0, V)) at the best V, and where means have a prior that of them."""
-    own = counts > SEEN
-    whole = np.linalg.slogdet(prior_variance(parameters, counts))[1]
+def divergence(parameters: Parameters, counts: Array, priors: Priors = EVIDENCE) -> float:
+    """Σ_j KL(q(w_j) ‖ N(0, V)) at the given V, or the best, and where means have a prior that of them."""
+    own, best = counts > SEEN, prior_variance(parameters, counts)
+    variance = _given_or_best(parameters, counts, priors)
+    whole = np.linalg.slogdet(variance)[1] + np.trace(np.linalg.inv(variance) @ best) - len(best)
     found = 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
-    return found if offset is None else found + mean_divergence(means_of(parameters, offset, own))
+    return found if priors.offset is None else found + mean_divergence(means_of(parameters, priors.offset, own))
 
 
 def with_prior(parameters: Parameters, counts: Array) -> Parameters:
@@ -122,21 +143,19 @@ class _Regressions(NamedTuple):
     means: Means | None
 
 
-def _regressed(
-    second: Array, found: Entries, noise: Array, parameters: Parameters, offset: Array | None
-) -> _Regressions:
+def _regressed(second: Array, found: Entries, noise: Array, parameters: Parameters, priors: Priors) -> _Regressions:
     """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
     own, constant = counts > SEEN, second[:, :k, k]
-    ridge = noise[:, None, None] * np.linalg.inv(prior_variance(parameters, counts))
+    ridge = noise[:, None, None] * np.linalg.inv(_given_or_best(parameters, counts, priors))
     inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
     inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
     # Loadings are free − change · pulled: the mean by itself first.
     free, pulled = (np.einsum("jab,jb->ja", inverse, right) for right in (found.cross[:k].T, constant))
     weight = np.where(own, counts - np.einsum("ja,ja->j", constant, pulled), 1.0)
     change, means = (found.cross[k] - np.einsum("ja,ja->j", constant, free)) / weight, None
-    if offset is not None:
-        before = means_of(parameters, offset, own)
+    if priors.offset is not None:
+        before = means_of(parameters, priors.offset, own)
         alone, uncertainty, precision = before.mean + change[own], (noise / weight)[own], (counts / noise)[own]
         means = shrunk_means(alone, uncertainty, precision, mean_prior(before).variance)
         change[own] = means.mean - before.mean
@@ -168,7 +187,7 @@ def maximise_bound(
     found: Entries,
     parameters: Parameters,
     specification: Specification,
-    offset: Array | None = None,
+    priors: Priors = EVIDENCE,
     *,
     expand: bool = True,
 ) -> Parameters:
@@ -176,7 +195,7 @@ def maximise_bound(
     k, counts = parameters.loadings.shape[1], found.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     second = np.ascontiguousarray(unpacked(found.second, k + 1).transpose(2, 0, 1))
-    image = _regressed(second, found, noise, parameters, offset)
+    image = _regressed(second, found, noise, parameters, priors)
     loadings, spread, change, means = image
     shift = _shift(found, second, image, noise) if expand else np.zeros(k)
     solution = np.hstack([loadings, change[:, None]])
@@ -198,27 +217,43 @@ def maximise_bound(
     if not expand:
         return made
     latent = unpacked(found.latent, k + 1)
-    return turned(made, la.cholesky(_about(latent, shift) / latent[k, k], lower=True))
+    root = la.cholesky(_about(latent, shift) / latent[k, k], lower=True)
+    if priors.variance is not None:
+        root = _balanced(root, made, counts, float(latent[k, k]), priors.variance)
+    return turned(made, root)
+
+
+def _balanced(root: Array, parameters: Parameters, counts: Array, rows: float, variance: float) -> Array:
+    """The L that is best for z → L⁻¹z of covariance CCᵀ, C the root, where loadings N(0, v) become longer by it.
+
+    For R = LLᵀ and B = Σ_j E[w_j w_jᵀ] of n features and N rows, ½ [(n − N) log|R| − N tr R⁻¹CCᵀ − tr RB/v] is the
+    largest; along the axes of CᵀBC, of eigenvalues b, R is C diag(r) Cᵀ with br²/v + (N − n)r = N.
+    """
+    features = float((counts > SEEN).sum())
+    values, axes = la.eigh(features * root.T @ prior_variance(parameters, counts) @ root)
+    weight, less = values / variance, rows - features
+    stretch = 2.0 * rows / (less + np.sqrt(less**2 + 4.0 * weight * rows))
+    return np.asarray(root @ (axes * np.sqrt(stretch)) @ axes.T)
 
 
 def bound_gradient(
-    found: Entries, parameters: Parameters, specification: Specification, offset: Array | None = None
+    found: Entries, parameters: Parameters, specification: Specification, priors: Priors = EVIDENCE
 ) -> Array:
     """∂ bound/∂(W, μ, log ψ) for given Σ_j and s_j², in the order of `Parameters.flatten`."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
     noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
     own = turned(parameters, np.eye(k, free))
-    pulled[:, :free] = own.loadings @ la.inv(prior_variance(own, counts))
+    pulled[:, :free] = own.loadings @ np.linalg.inv(_given_or_best(own, counts, priors))
     pulled[counts < SEEN] = 0.0
     uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k]) / noise
     uncertain += counts * parameters.uncertainty(noise)
     starts = [at.start for at in specification.group_slices]
     slope = gradient(found, parameters, specification)
     slope[: pulled.size] -= pulled.ravel()
-    if offset is not None:
+    if priors.offset is not None:
         seen = counts > SEEN
-        means = means_of(parameters, offset, seen)
+        means = means_of(parameters, priors.offset, seen)
         prior = mean_prior(means)
         slope[pulled.size :][: len(noise)][seen] -= (means.mean - prior.centre) / prior.variance
     slope[-len(starts) :] += 0.5 * np.add.reduceat(uncertain, starts)

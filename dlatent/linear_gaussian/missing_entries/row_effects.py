@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as la
 
-from dlatent.arrays import Array
 from dlatent.linear_gaussian.missing_entries.entries import Entries, expanded, maximise_entries
-from dlatent.linear_gaussian.missing_entries.prior import maximise_bound, turned
+from dlatent.linear_gaussian.missing_entries.prior import EVIDENCE, Priors, maximise_bound, turned
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.batched import triangle, unpacked
@@ -76,7 +75,7 @@ def maximise_levels(
     found: Entries,
     parameters: Parameters,
     specification: Specification,
-    offset: Array | None = None,
+    priors: Priors = EVIDENCE,
     *,
     expand: bool = True,
 ) -> Parameters:
@@ -88,7 +87,7 @@ def maximise_levels(
     spread = np.sqrt(latent[at, at] / count - centre**2)
     if rest.loadings_covariance is not None:
         # The prior of the loadings is about 0: levels must not move into them.
-        image = maximise_bound(less, rest, specification, offset, expand=expand)
+        image = maximise_bound(less, rest, specification, priors, expand=expand)
         return with_level(image.moved(np.full(len(image.mean), level * centre)), level * spread)
     image = with_level(maximise_entries(less, rest, specification, expand=False), level)
     # The levels are last, so that a triangular root leaves their loadings equal.
