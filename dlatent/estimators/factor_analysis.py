@@ -25,6 +25,7 @@ from dlatent.linear_gaussian import expectation
 from dlatent.linear_gaussian.complete import ModelFunction
 from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
 from dlatent.linear_gaussian.missing_entries import incomplete
+from dlatent.linear_gaussian.missing_entries.prior import turned
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.specification import Specification
@@ -117,6 +118,9 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
             found = self._rotation(parameters, self.rotation)
             pattern = pattern @ found.transformation
             between = found.correlations if self.rotation in OBLIQUE else between
+            if parameters.loadings_covariance is not None:
+                turn = found.transformation @ np.linalg.cholesky(between)
+                parameters = turned(parameters, np.asarray(turn, dtype=np.float64))
         outcome = replace(fitted.outcome, parameters=self._with_factors(parameters, pattern, between))
         super()._keep(replace(fitted, outcome=outcome), task, given)
 
@@ -125,10 +129,6 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         correlations Φ = LLᵀ."""
         self._pattern, self.factor_correlation_ = pattern, between
         return parameters._replace(loadings=pattern @ self._axes if self._oblique else pattern)
-
-    @property
-    def _prior(self) -> str:
-        return "ml"
 
     @property
     def _oblique(self) -> bool:
@@ -177,9 +177,16 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         return found.assign(covariance=covariance.copy(data=axes @ covariance.values @ axes.T))
 
     def _rotation(self, parameters: Parameters, method: str, **options: float) -> Rotated:
-        """A rotation of the loadings of standardised features: features weigh alike, whatever their units."""
+        """A rotation of the loadings of standardised features, which weigh alike, whatever their units; factors that
+        are switched off stay where they are."""
         spread = np.sqrt((parameters.loadings**2).sum(axis=1) + parameters.noise_variance)
-        return METHODS[method](parameters.loadings / spread[:, None], **options)
+        standardised = parameters.loadings / spread[:, None]
+        on = standardised.any(axis=0)
+        turn, correlations = np.eye(len(on)), np.eye(len(on))
+        if on.any():
+            found = METHODS[method](standardised[:, on], **options)
+            turn[np.ix_(on, on)], correlations[np.ix_(on, on)] = found.transformation, found.correlations
+        return Rotated(standardised @ turn, correlations, turn)
 
     def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
         super()._publish(outcome, passes)

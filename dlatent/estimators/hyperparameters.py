@@ -513,15 +513,31 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparamete
     warm_start : bool, default False
         With missing entries: go on from the parameters of the last fit, or of the saved model.  The maximum is then the
         one near these, and not the best of several.
+    prior : {"ml", "auto", "ard"} or float, default "ml"
+        With missing entries: of the loadings in units of the features' standard deviations, as in PPCA; the means have
+        none.
     rotation : {"varimax", "quartimax", "promax", "oblimin"}, optional
         Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, the
         others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + Ψ), is the
         same.  By default loadings are the canonical ones.
     """
 
+    prior: Prior | float = parameter(
+        "of the loadings, where entries are missing; ard: its variances, and which factors are on, by evidence",
+        PRIOR,
+        default="ml",
+    )
     rotation: Rotation | None = parameter(
         "of the loadings to simple structure (default: none)", _among(*get_args(Rotation)).or_none(), default=None
     )
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.prior not in ("auto", "ml") and self.missing == "raise":
+            raise DataError(
+                f"prior={self.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
+                "takes complete data, too, or leave prior='ml'"
+            )
 
 
 @hyperparameters

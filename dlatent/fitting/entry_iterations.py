@@ -185,7 +185,9 @@ class BoundEM(EntriesEM):
     def priors(self) -> Priors:
         """What is said of the priors, in the units of the fit."""
         given = self.options.prior
-        variance = None if isinstance(given, str) else float(given / self.units.scale[0] ** 2)
+        # Where features have units of their own, the loadings are in these.
+        scale = 1.0 if len(self.specification.group_sizes) > 1 else self.units.scale[0]
+        variance = None if isinstance(given, str) else float(given / scale**2)
         return Priors(self.units.offset(self.specification), variance)
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:

@@ -64,7 +64,7 @@ def fit_rows(
     else:
         if begun is None:
             begun = _started(scaled, lambda free: found_start(run, free, units, sums, patterns, options))
-            problem = _on_driver(run, scaled, units, sums, patterns)
+            problem = _on_driver(run, scaled, units, sums, patterns) if options.prior == "ml" else None
             begun = begun if problem is None else best_of(problem, begun, options.random_state)
         best, value, converged = em.accelerated(begun)
     history = tuple(em.history)

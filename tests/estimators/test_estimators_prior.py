@@ -351,7 +351,41 @@ def test_it_is_the_default_where_entries_are_missing(model):
     assert factors._parameters.loadings_covariance is None
 
 
+def test_factor_analysis_has_it_in_any_units_and_after_rotations():
+    x, _ = planted(3, n=300, d=15)
+    rng = np.random.default_rng(4)
+    x = with_holes(x + rng.uniform(0.0, 1.5, 15) * rng.standard_normal(x.shape), 0.3, rng)
+    scale = np.geomspace(1.0, 1000.0, 15)
+    one = FactorAnalysis(6, missing="nan", prior="ard").fit(x)
+    other = FactorAnalysis(6, missing="nan", prior="ard", rotation="promax").fit(scale * x)
+    assert one.n_components_effective_ == other.n_components_effective_ == 3
+    lines = one.history_["iteration_log_likelihood"].values
+    assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+    seen = (~np.isnan(x)).sum(axis=0)
+    assert other.log_likelihood_ == pytest.approx(one.log_likelihood_ - seen @ np.log(scale), rel=1e-9)
+    for name in ("impute", "impute_variance"):
+        mine, theirs = (getattr(m, name)(y) for m, y in ((one, x), (other, scale * x)))
+        np.testing.assert_allclose(theirs / scale ** (1 + (name != "impute")), mine, rtol=1e-3, atol=1e-3)
+    assert other.score(scale * x) == pytest.approx(one.score(x) - seen @ np.log(scale) / len(x), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::dlatent.ConvergenceWarning")
+def test_factor_analysis_with_it_has_no_heywood_cases():
+    """Held-out cells, beside maximum likelihood, which gives features of few entries no noise."""
+    x, known = ratings(n=300, items=60)
+    gone, errors = np.isnan(known), []
+    for name in ("ard", "ml"):
+        model = FactorAnalysis(6, missing="nan", prior=name, tol=1e-6, max_iter=60, solver="em").fit(known)
+        errors.append(np.sqrt(np.mean((x - model.impute(known))[gone] ** 2)))
+        if name == "ard":
+            assert not model.at_floor_.any()
+    assert errors[0] < 0.95 * errors[1]
+
+
 def test_where_it_is_refused():
+    for wrong in ("ard", 0.3):
+        with pytest.raises(DataError, match="of factor analysis is for data with missing entries"):
+            FactorAnalysis(2, prior=wrong).fit(COMPLETE)
     with pytest.raises(DataError, match="both choose how many components"):
         PPCA("mle", prior="ard").fit(COMPLETE)
     with pytest.raises(DataError, match="both choose how many components"):
