@@ -232,7 +232,7 @@ def compared_columns(problem: Problem) -> int:
 
 
 def compared_seconds(problem: Problem, machine: Machine) -> float:
-    """What that takes: some passes for f², and one for f."""
+    """What that takes: a pass for the mean, some for f², and two for f."""
     if not problem.candidates:
         return 0.0
     columns = problem.candidates * (min(problem.n_components + OVERSAMPLING, problem.features) + 1)
@@ -240,7 +240,7 @@ def compared_seconds(problem: Problem, machine: Machine) -> float:
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
     each = pass_seconds(problem, machine, flops, rate, decode=True)
     half = graph_seconds(problem, machine, columns, problem.hops)
-    return (COMPARED_ITERATIONS + 1) * each + (2 * COMPARED_ITERATIONS + 1) * half
+    return (COMPARED_ITERATIONS + 2) * each + (2 * COMPARED_ITERATIONS + 2) * half
 
 
 def _travelling(problem: Problem, grown: float) -> float:

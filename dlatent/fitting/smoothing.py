@@ -23,7 +23,9 @@ from dlatent.linear_gaussian.smoothing import (
     check_and_add,
     compared,
     fold_predicted,
+    fold_scores,
     fold_smoothed,
+    score_maps,
     sent_rows,
     shares,
 )
@@ -64,12 +66,13 @@ def _predicted(request: SmoothingRequest, start: Array, k: int, run: Run) -> Arr
             for product, total, offset, v in zip(found.product, found.total, offsets, directions, strict=True)
         ]
         directions = tuple(_leading(one) for one in centred)
-    last = request._replace(
+    once = request._replace(
         twice=False,
         directions=tuple(v[:, :k] for v in directions),
         means=tuple(request.shift + offset for offset in offsets),
     )
-    return run(_pass(fold_predicted, last, "hidden cells"))
+    maps = score_maps(run(_pass(fold_scores, once, "scores")), HIDING.part)
+    return run(_pass(fold_predicted, once._replace(maps=maps), "hidden cells"))
 
 
 def _leading(product: Array) -> Array:

@@ -1,8 +1,10 @@
 """How well smoothed rows predict cells that they have not seen, for several strengths λ of the filter at once.
 
-A part of the cells is set to the mean, all others are scaled up as much; rows are smoothed, projected on the leading
-directions of each λ, and the reconstructions are correlated with the hidden cells.  Of sparse rows the mean is zero
-here: to hide a zero changes nothing, so that all zeros together say what a part of them would.
+A part of the cells is set to the mean, all others are scaled up as much; rows are smoothed, and projected on the
+leading directions of each λ.  The rows themselves, not smoothed, are regressed on these scores, and what that says of
+the hidden cells is correlated with them: the directions would reconstruct smoothed rows, in which f(S) makes large what
+neighbours have in common.  Of sparse rows the mean is zero here: to hide a zero changes nothing, so that all zeros
+together say what a part of them would.
 
 Statistics are additive over samples.  The candidates share the passes: each has columns of its own in the thin rows
 that meet their neighbours, with its own coefficients; λ = 0 needs no neighbour and sends none.
@@ -16,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg as la
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, Rows
@@ -30,12 +33,15 @@ CHUNK_ENTRIES = 1_000_000
 """Entries, of dense or sparse rows, that are worked on at a time; there are some copies of them."""
 FEWEST_ROWS = 64
 """Rows that are worked on at a time, at least: each time all sums are added up."""
+VARYING = 1e-10
+"""Directions of scores in which they vary by a smaller part of the largest variance are left out."""
 Truths: TypeAlias = npt.NDArray[np.bool_]
 
 
 class SmoothingRequest(NamedTuple):
     """Candidates λ, the hops of f, whether f² is applied (f where not), the hiding, the shift (D,), directions (D, b)
-    of each candidate, and where cells are predicted the mean (D,) of each."""
+    of each candidate; for scores the mean (D,) of each, and where cells are predicted what rows are made of scores by
+    (D, b + 1), the intercept last."""
 
     smoothings: tuple[float, ...]
     hops: int
@@ -44,6 +50,7 @@ class SmoothingRequest(NamedTuple):
     shift: Array
     directions: tuple[Array, ...]
     means: tuple[Array, ...] = ()
+    maps: tuple[Array, ...] = ()
 
     @property
     def moving(self) -> list[Array]:
@@ -140,21 +147,75 @@ def _rows_of(together: Array, x: Features, place: slice) -> Array:
     return together[place]
 
 
+def _scores(block: Block, at: slice, x: Features, request: SmoothingRequest) -> list[Array]:
+    """f(S)(X̃ − 1μᵀ)V (n, b) of each candidate, of some rows."""
+    arrived = zip(_arrived(block, at, x, request), request.directions, request.means, strict=True)
+    return [part[:, :-1] - np.outer(part[:, -1], (mean - request.shift) @ v) for part, v, mean in arrived]
+
+
+class ScoreSums(NamedTuple):
+    """Of each candidate (X̃−s)ᵀ[Z, 1] (D, b + 1), the same of all cells X, and [Z, 1]ᵀ[Z, 1], for scores Z; additive
+    over samples."""
+
+    seen: tuple[Array, ...]
+    all_cells: tuple[Array, ...]
+    gram: tuple[Array, ...]
+
+
+def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
+    """What rows are made of scores by; O(nnz b) or O(n D b) for each candidate."""
+    widths = [v.shape[1] + 1 for v in request.directions]
+    moved = np.zeros((2, block.features.shape[1], sum(widths)))
+    grams = [np.zeros((width, width)) for width in widths]
+    for at in _pieces(block):
+        rows = block.features[at]
+        x = _with_hidden(rows, block.start + at.start, request)
+        scores = [np.column_stack([z, np.ones(len(z))]) for z in _scores(block, at, x, request)]
+        together = partial(_rows_of, np.hstack(scores))
+        for own, cells in zip(moved, (x, rows), strict=True):
+            own += weighted_sums(cells, request.shift, together, energies=False)[0]
+        grams = [gram + z.T @ z for gram, z in zip(grams, scores, strict=True)]
+    seen, all_cells = (tuple(map(np.array, np.split(own, np.cumsum(widths)[:-1], axis=1))) for own in moved)
+    return ScoreSums(seen, all_cells, tuple(grams))
+
+
+def score_maps(sums: ScoreSums, part: float) -> tuple[Array, ...]:
+    """What rows about the shift are made of [Z, 1] by (D, b + 1), of each candidate, where a part of cells is hidden.
+
+    The cells that are seen, of which the scores are made, give the regression of rows on scores up to its size, in
+    its singular directions LSRᵀ; the hidden ones give the size of each, diag(LᵀB R) for their regression B, so that
+    directions of noise count for nothing.
+    """
+    return tuple(_score_map(*one, part) for one in zip(*sums, strict=True))
+
+
+def _score_map(seen: Array, all_cells: Array, gram: Array, part: float) -> Array:
+    hidden = (all_cells - (1.0 - part) * seen) / part
+    middle = gram[-1, :-1] / gram[-1, -1]
+    variances, axes = la.eigh(gram[:-1, :-1] - gram[-1, -1] * np.outer(middle, middle))
+    varying = variances > VARYING * max(variances[-1], 0.0)
+    white = axes[:, varying] / np.sqrt(variances[varying])
+    of_seen, of_hidden = ((cross[:, :-1] - np.outer(cross[:, -1], middle)) @ white for cross in (seen, hidden))
+    left, _, right = la.svd(of_seen, full_matrices=False)
+    sizes = np.maximum(np.einsum("dk,dk->k", left, of_hidden @ right.T), 0.0)
+    loadings = (left * sizes) @ (white @ right.T).T
+    return np.column_stack([loadings, seen[:, -1] / gram[-1, -1] - loadings @ middle])
+
+
 def fold_predicted(block: Block, request: SmoothingRequest) -> Array:
     """Of each candidate and each set of rows the sums of 1, x, x², p, p² and xp over hidden cells x and what is
     predicted of them, p, both about the shift (C, FOLDS, 6)."""
     found = np.zeros((len(request.directions), FOLDS, 6))
     for at in _pieces(block):
         rows, start = block.features[at], block.start + at.start
-        arrived = _arrived(block, at, _with_hidden(rows, start, request), request)
+        scores = _scores(block, at, _with_hidden(rows, start, request), request)
         sets, places = (start + np.arange(rows.shape[0])) % FOLDS, hidden_cells(rows, start, request.hiding)
-        for own, part, v, mean in zip(found, arrived, request.directions, request.means, strict=True):
-            middle = mean - request.shift
-            scores = part[:, :-1] - np.outer(part[:, -1], middle @ v)  # f(S)(X̃ − 1μᵀ)V
+        for own, z, made in zip(found, scores, request.maps, strict=True):
+            loadings, intercept = made[:, :-1], made[:, -1]
             if isinstance(rows, sp.csr_array):
-                sums = _sparse_sums(rows, places, scores, v, middle, request.hiding.part)
+                sums = _sparse_sums(rows, places, z, loadings, intercept, request.hiding.part)
             else:
-                sums = _dense_sums(rows - request.shift, places, scores, v, middle)
+                sums = _dense_sums(rows - request.shift, places, z, loadings, intercept)
             np.add.at(own, sets, sums)
     return found
 
@@ -202,8 +263,8 @@ class Comparison(NamedTuple):
 def compared(sums: Array) -> Comparison:
     """The smallest candidate whose correlation is within a standard error of the largest, from `fold_predicted`.
 
-    The standard error is that of the jackknife over the sets of rows.  Without variation nothing is known, and the
-    first candidate is taken.
+    The standard error is that of the jackknife over the sets of rows.  Where no candidate predicts anything, and
+    without variation, nothing is known, and the first one is taken.
     """
     whole = _correlations(sums.sum(axis=1))
     without = np.stack([_correlations(sums.sum(axis=1) - sums[:, one]) for one in range(FOLDS)])
@@ -211,7 +272,8 @@ def compared(sums: Array) -> Comparison:
     differences = without[:, [best]] - without
     spread = ((differences - differences.mean(axis=0)) ** 2).sum(axis=0)
     error = np.sqrt((FOLDS - 1) / FOLDS * spread)
-    return Comparison(whole, error, int(np.flatnonzero(whole[best] - whole <= error)[0]))
+    chosen = int(np.flatnonzero(whole[best] - whole <= error)[0]) if whole[best] > 0.0 else 0
+    return Comparison(whole, error, chosen)
 
 
 def _correlations(sums: Array) -> Array:

@@ -10,7 +10,16 @@ from dlatent.engine.connect import connect
 from dlatent.fitting.smoothing import _pass
 from dlatent.linear_gaussian import smoothing as smoothing_sums
 from dlatent.linear_gaussian.held_out import Hiding, hidden_cells
-from dlatent.linear_gaussian.smoothing import FOLDS, SmoothingRequest, compared, fold_predicted, fold_smoothed
+from dlatent.linear_gaussian.smoothing import (
+    FOLDS,
+    ScoreSums,
+    SmoothingRequest,
+    compared,
+    fold_predicted,
+    fold_scores,
+    fold_smoothed,
+    score_maps,
+)
 from dlatent.stores.graph import open_graph
 from dlatent.stores.open import open as open_source
 from dlatent.testing.graphs import power_law_graph
@@ -65,17 +74,59 @@ def test_products_are_those_of_the_formed_filter(kind):
         assert found.weight[at] == pytest.approx(weighted.sum(), rel=1e-12)
 
 
+def formed_scores(smoothing, x, shift, v, mean):
+    return smooth(smoothing) @ (with_hidden(x, shift) - mean) @ v
+
+
 @pytest.mark.parametrize("kind", CASES)
-def test_hidden_cells_are_compared_with_what_is_reconstructed_of_them(kind):
+def test_rows_are_made_of_scores_as_far_as_hidden_cells_say(kind):
+    """Rows with hidden cells regressed on orthonormal scores: singular directions as long as hidden cells say."""
+    x, shift = CASES[kind]
+    means = tuple(shift + RNG.normal(size=FEATURES) for _ in SMOOTHINGS)
+    request = SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means)
+    maps = score_maps(run(fold_scores, request, x), HIDING.part)
+    rows = with_hidden(x, shift) - shift
+    hidden = np.where(places(), (x.toarray() if sp.issparse(x) else x) - shift, 0.0) / 0.2
+    signs = set[float]()
+    for smoothing, v, mean, found in zip(SMOOTHINGS, DIRECTIONS, means, maps, strict=True):
+        scores = formed_scores(smoothing, x, shift, v, mean)
+        unit = np.linalg.qr(scores - scores.mean(axis=0))[0]
+        along, _, across = np.linalg.svd(unit.T @ rows, full_matrices=False)
+        of_hidden = [(unit @ u) @ hidden @ w for u, w in zip(along.T, across, strict=True)]
+        signs |= set(np.sign(of_hidden))
+        made = unit @ along * np.maximum(of_hidden, 0.0) @ across + rows.mean(axis=0)
+        np.testing.assert_allclose(scores @ found[:, :-1].T + found[:, -1], made, rtol=1e-8, atol=1e-9)
+    assert signs == {-1.0, 1.0}
+
+
+def test_directions_of_scores_that_do_not_vary_are_left_out():
+    shift, twice = CASES["dense"][1], np.eye(FEATURES)[:, [0, 0, 1]]
+    found = run(fold_scores, SmoothingRequest((1.0,), 2, False, HIDING, shift, (twice,), (shift,)), DENSE)
+    (made,), (alone,) = score_maps(found, 0.2), score_maps(without_second(found), 0.2)
+    np.testing.assert_allclose(made[:, 0] + made[:, 1], alone[:, 0], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(made[:, 2:], alone[:, 1:], rtol=1e-8, atol=1e-10)
+
+
+def without_second(sums):
+    """The sums without those of the second column of the scores."""
+    keep = [0, 2, 3]
+    (seen,), (all_cells,), (gram,) = sums
+    return ScoreSums((seen[:, keep],), (all_cells[:, keep],), (gram[np.ix_(keep, keep)],))
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_hidden_cells_are_compared_with_what_scores_say_of_them(kind):
     """Of sparse rows, hidden entries that are stored count once and each zero as the part that is hidden."""
     x, shift = CASES[kind]
     means = tuple(shift + RNG.normal(size=FEATURES) for _ in SMOOTHINGS)
-    found = run(fold_predicted, SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means), x)
+    maps = tuple(RNG.normal(size=(FEATURES, 5)) for _ in SMOOTHINGS)
+    request = SmoothingRequest(SMOOTHINGS, 2, False, HIDING, shift, DIRECTIONS, means, maps)
+    found = run(fold_predicted, request, x)
     dense = x.toarray() if sp.issparse(x) else x
     weights = np.where(dense == 0, 0.2, places()) if sp.issparse(x) else places()
     for at, smoothing in enumerate(SMOOTHINGS):
-        v, mean = DIRECTIONS[at], means[at]
-        predicted = smooth(smoothing) @ (with_hidden(x, shift) - mean) @ v @ v.T + mean - shift
+        scores = formed_scores(smoothing, x, shift, DIRECTIONS[at], means[at])
+        predicted = scores @ maps[at][:, :-1].T + maps[at][:, -1]
         values = dense - shift
         for terms in range(FOLDS):
             own = (slice(terms, None, FOLDS),)
@@ -107,6 +158,13 @@ def test_the_smallest_candidate_within_a_standard_error_is_chosen():
     apart = each[:, [best]] - each
     np.testing.assert_allclose(found.standard_error, np.sqrt(9 * apart.var(axis=0)), rtol=1e-6, atol=1e-12)
     assert compared(sums_of((x, good), (x, good))).chosen == 0
+
+
+def test_where_no_candidate_predicts_anything_the_first_is_chosen():
+    x = RNG.normal(size=500)
+    found = compared(sums_of((x, -x), (x, RNG.normal(size=500) - 0.2 * x)))
+    assert found.correlation[0] < found.correlation[1] - found.standard_error[0] < 0.0
+    assert found.chosen == 0
 
 
 def test_without_variation_nothing_is_smoothed():
