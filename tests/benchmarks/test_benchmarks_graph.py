@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from benchmarks.cases import citations, smoothing
+from benchmarks.cases import citations, few_labels_graph, smoothing
 from benchmarks.cases import graph as graph_case
 from benchmarks.cases.citations_spaces import GraphData, accuracies, averaging, both, graph_data, unit_rows, unit_scale
 from benchmarks.stored import load
@@ -167,6 +167,30 @@ def test_smoothing_gains_where_edges_help_and_is_ppca_where_they_do_not(
     found = smoothing.summarise(rows)
     assert found.checks[-1].passed, found.checks[-1]
     assert "| texas | rewired |" in found.markdown
+
+
+def test_few_labels_tell_more_with_edges_and_words_than_with_either(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few_labels_graph, "SMOOTHED", 4)
+    monkeypatch.setattr(few_labels_graph, "COMPONENTS", 3)
+    arguments = {"data": "cora", "each": 5, "first": 0, "last": 2}
+    row = row_of("cora-5/0", arguments, **few_labels_graph.measures(folder, 1.0, **arguments))
+    found = few_labels_graph.summarise([{**row, "case": "few-labels-graph"}])
+    means = {name: np.mean(values) for name, values in row["accuracies"].items()}
+    assert [len(values) for values in row["accuracies"].values()] == [2] * len(few_labels_graph.METHODS)
+    assert means[few_labels_graph.OURS] > 0.05 + means["S²PPCA, words"]
+    assert means["label spreading"] > 0.5
+    assert means["SGC"] > 0.5
+    assert "| cora | 5 | 2 |" in found.markdown
+
+
+def test_labels_spread_to_neighbours_and_not_beyond_their_component() -> None:
+    graph = sp.csr_array(sp.block_diag([power_law_graph(20, 60, random_state=n) for n in (0, 1)]))
+    codes, labelled = np.repeat([0, 1], 20), np.isin(np.arange(40), (3, 30))
+    given = few_labels_graph.Setting(sp.csr_array((40, 2)), graph, np.zeros((40, 2)), codes, labelled)
+    connected = np.asarray(graph.sum(axis=1)).ravel() > 0
+    np.testing.assert_array_equal(few_labels_graph.label_spreading(given)[connected], codes[connected])
 
 
 def test_other_edges_are_symmetric_and_about_as_many() -> None:
