@@ -28,6 +28,10 @@ class Alone:
     """Blocks do not meet: each is mapped by itself."""
 
 
+MET_ENTRIES = 2_000_000
+"""Entries of sparse rows after their last hop that are made at a time where no features are needed."""
+
+
 @dataclass(frozen=True)
 class Edges:
     """Rows meet their neighbours in a graph of adjacency matrix A before they are mapped.

@@ -13,7 +13,9 @@ Law: like every pass, the result depends to the last bit on the blocks alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple, cast
 
@@ -21,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Exchanged, Features, Rows
+from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
 from dlatent.engine.part import Part, Share, Tally, Work, block_of, fold_block, folded, read_ahead, run_part
 from dlatent.operators.added_products import add_coordinates
-from dlatent.passes import Edges
+from dlatent.passes import MET_ENTRIES, Edges
 
 
 class GroupEdges(NamedTuple):
@@ -90,8 +92,7 @@ def spread(work: Work, hop: int, part: Part, first: Share, own: Share, *near: Pa
 
 def _hop(work: Work, hop: int, pieces: Sequence[GroupEdges], first: Share, own: Share, *near: Packed) -> Share:
     started = perf_counter()
-    rows = {group: found for packed in near for group, found in packed.rows.items()}
-    met = [rows[piece.group] for piece in pieces]
+    met = _met_groups(pieces, near)
     with pinned():
         total = _edges(work).keep(first[0], own[0], hop, work.pass_.parameters)
         if _edges(work).normalised:
@@ -100,6 +101,12 @@ def _hop(work: Work, hop: int, pieces: Sequence[GroupEdges], first: Share, own: 
         else:
             total = add_neighbours(total, pieces, met)
     return total, own[1].since(started)
+
+
+def _met_groups(pieces: Sequence[GroupEdges], near: Sequence[Packed]) -> list[Rows]:
+    """The rows of the groups that the pieces lead to."""
+    rows = {group: found for packed in near for group, found in packed.rows.items()}
+    return [rows[piece.group] for piece in pieces]
 
 
 def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
@@ -111,6 +118,8 @@ def fold(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Sha
 
 def fold_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
     """The same where the fold needs no features: nothing is read."""
+    if isinstance(first[0], sp.csr_array):
+        return _fold_sparse_rows(work, part, first, own, *near)
     exchanged, tally = meet(work, part, first, own, *near)
     started, total = perf_counter(), None
     with pinned():
@@ -118,6 +127,43 @@ def fold_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -
             block = block_of(part, position, np.empty((source.stop - source.start, 0)), exchanged)
             total = folded(work, total, work.pass_.map(block, work.pass_.parameters))
     return total, tally.since(started)
+
+
+def _fold_sparse_rows(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> Share:
+    """The last hop and the fold of sparse rows, a few at a time: they have many more entries then, and memory that is
+    used again is faster than new memory."""
+    pieces, read = pieces_of(work, part)
+    started, total = perf_counter(), None
+    with pinned():
+        kept = _edges(work).keep(first[0], own[0], _edges(work).hops, work.pass_.parameters)
+        shares = degrees(pieces, kept.shape[0]) if _edges(work).normalised else np.ones(kept.shape[0])
+        graph = _joined_edges(pieces, shares)
+        graph = sp.csr_array(sp.diags_array(shares**-0.5) @ graph)  # 1/D of the hop, √D of what went as Q
+        sent, rows = _scaled(first[0], np.sqrt(shares)), stacked([kept, *_met_groups(pieces, near)])
+        cuts = _light_cuts(graph, np.diff(cast(sp.csr_array, rows).indptr))
+        for position, source in enumerate(part.blocks):
+            start, stop = source.start - part.start, source.stop - part.start
+            block = block_of(part, position, np.empty((stop - start, 0)))
+            inside = cuts[(cuts > start) & (cuts < stop)].tolist()
+            for a, b in pairwise([start, *inside, stop]):
+                piece = _rows_of_block(block, slice(a - start, b - start), Exchanged(sent[a:b], graph[a:b] @ rows))
+                total = folded(work, total, work.pass_.map(piece, work.pass_.parameters))
+    return total, own[1].plus(Tally(read)).since(started)
+
+
+def _light_cuts(graph: sp.csr_array, lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Where to cut the rows of a product with sparse rows of these lengths, so that pieces have few entries."""
+    ends = np.concatenate([[0], np.cumsum(lengths[graph.indices], dtype=np.int64)])[graph.indptr[1:]]
+    return np.flatnonzero(np.diff(ends // MET_ENTRIES)) + 1
+
+
+def _rows_of_block(block: Block, rows: slice, exchanged: Exchanged) -> Block:
+    """Some rows of a block, with what they have met."""
+    targets, weights = (None if of is None else of[rows] for of in (block.targets, block.weights))
+    start = block.start + rows.start
+    return replace(
+        block, start=start, features=block.features[rows], targets=targets, weights=weights, exchanged=exchanged
+    )
 
 
 def meet(work: Work, part: Part, first: Share, own: Share, *near: Packed) -> tuple[Exchanged, Tally]:
@@ -170,13 +216,20 @@ def degrees(pieces: Sequence[GroupEdges], rows: int) -> Array:
 def add_neighbours(total: Rows, pieces: Sequence[GroupEdges], near: Sequence[Rows]) -> Rows:
     """`total` + Σ_j A_ij R_j (n, b) over the groups j of the pieces, in their order; a dense total is given up."""
     if isinstance(total, sp.csr_array):
-        # One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
-        graph = sp.hstack([sp.eye_array(total.shape[0], format="csr"), *(p.graph for p in pieces)], format="csr")
+        graph = _joined_edges(pieces, np.ones(total.shape[0]))
         return sp.csr_array(graph @ cast(sp.csr_array, stacked([total, *near])))
     total = np.ascontiguousarray(total)
     for piece, rows in zip(pieces, near, strict=True):
         add_coordinates(total, piece.graph, cast(Array, rows))
     return total
+
+
+def _joined_edges(pieces: Sequence[GroupEdges], own: Array) -> sp.csr_array:
+    """The edges to a group's own rows, of these weights, and to those of the pieces, side by side (n, n + m).
+
+    One product with everything: sums of sparse matrices sort their entries, which costs more than the product.
+    """
+    return sp.csr_array(sp.hstack([sp.diags_array(own, format="csr"), *(p.graph for p in pieces)], format="csr"))
 
 
 def pieces_of(work: Work, part: Part) -> tuple[list[GroupEdges], int]:

@@ -12,6 +12,7 @@ from dlatent.fitting.plan import Cost, Duration, Machine, Problem, size
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 from dlatent.order import FAN_IN, FEWEST_STRIPS, MOST_STRETCHES
+from dlatent.passes import MET_ENTRIES
 
 MIB = 2**20
 BASE_MEMORY = 280 * MIB
@@ -39,6 +40,8 @@ OVERSAMPLING = 10
 """Their directions beyond K."""
 COMPARED_NUMBERS = 2**24
 """Numbers of the statistics of a pass that compares several of them."""
+SPARSE_MEETING_RATE = 0.07e9
+"""The same for edges × sparse rows."""
 SKEWNESS = 10.0
 """Meetings of entries in products of sparse rows, as a multiple of those of evenly filled columns (text measured)."""
 EXPECTED_VIEW_PASSES = 40
@@ -210,19 +213,17 @@ def exchange_columns(problem: Problem, machine: Machine, columns: int, room: int
 def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[int, int]:
     """In how many parts the features of samples in a graph must meet to fit in the room, and what one part takes.
 
-    A row that has met its neighbours has as many entries as all of them together, up to all features.
+    A row that has met its neighbours has as many entries as all of them together, up to all features; of sparse rows
+    the last hop is made for a few at a time.
     """
     if problem.nnz is None:
-        whole = exchange_memory(problem, machine, problem.features)
+        whole, last = exchange_memory(problem, machine, problem.features), 0
     else:
-        met = (1.0 + (problem.graph_entries or 0) / problem.samples) ** problem.hops
-        grown = min(met, problem.features * problem.samples / problem.nnz)
-        group = grown * problem.nnz / group_number(problem) * machine.threads
         reach = max(problem.reach / problem.samples, 1 / machine.workers)
-        entries = (reach + 1 / machine.workers + machine.threads * reach) * _travelling(problem, grown) + 3 * group
-        whole = int(SPARSE_SLACK * 12 * entries)
-    column_blocks = max(1, min(-(-whole // room), problem.features))
-    return column_blocks, whole // column_blocks
+        entries = (reach + 1 / machine.workers + machine.threads * reach) * _travelling(problem, problem.hops)
+        whole, last = (int(SPARSE_SLACK * 12 * n) for n in (entries, 3 * MET_ENTRIES * machine.threads))
+    column_blocks = max(1, min(-(-whole // max(room - last, room // 2, 1)), problem.features))
+    return column_blocks, whole // column_blocks + last
 
 
 def compared_columns(problem: Problem) -> int:
@@ -243,11 +244,20 @@ def compared_seconds(problem: Problem, machine: Machine) -> float:
     return (COMPARED_ITERATIONS + 2) * each + (2 * COMPARED_ITERATIONS + 2) * half
 
 
-def _travelling(problem: Problem, grown: float) -> float:
-    """Entries of sparse rows before their last hop."""
+def _travelling(problem: Problem, hop: int) -> float:
+    """Entries of sparse rows before a hop, the first of which is 1."""
     assert problem.nnz is not None
-    before = (1.0 + (problem.graph_entries or 0) / problem.samples) ** (problem.hops - 1)
-    return problem.nnz * min(before, grown)
+    before = (1.0 + (problem.graph_entries or 0) / problem.samples) ** (hop - 1)
+    return min(problem.nnz * before, problem.samples * problem.features)
+
+
+def energy_seconds(problem: Problem, machine: Machine) -> float:
+    """What the total variance of samples in a graph takes, without reading: hops of the features themselves."""
+    if problem.nnz is None:
+        return graph_seconds(problem, machine, problem.features, problem.hops)
+    entries = sum(_travelling(problem, hop) for hop in range(1, problem.hops + 1))
+    flops = 2.0 * (problem.graph_entries or 0) / problem.samples * entries
+    return flops / SPARSE_MEETING_RATE / busy_threads(problem, machine)
 
 
 def graph_seconds(problem: Problem, machine: Machine, columns: int, hops: int) -> float:

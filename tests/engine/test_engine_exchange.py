@@ -13,11 +13,12 @@ import scipy.sparse as sp
 from engine_cases import COLUMNS, drawn, held
 
 from dlatent.arrays import Exchanged
+from dlatent.engine import exchange
 from dlatent.engine.connect import connect
 from dlatent.engine.exchange import fold_met_block, split_columns, traffic_of
 from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.errors import DataError, EngineError
-from dlatent.passes import neighbour_pass
+from dlatent.passes import Edges, Pass, neighbour_pass
 from dlatent.stores.graph import open_graph
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
@@ -215,6 +216,32 @@ def test_the_place_of_rows_in_memory_does_not_change_a_bit(sizes, monkeypatch):
         for values in (rows, at_odd_address(rows))
     ]
     assert same(*found)
+
+
+def in_place(block, _parameters):
+    """The rows of a block that have met their neighbours, and its targets, at their places in all rows, and the
+    entries of this piece."""
+    met, found = block.exchanged.met, np.zeros((ROWS, COLUMNS + 2))
+    at = slice(block.start, block.start + block.rows)
+    found[at] = np.column_stack([met.toarray(), np.full(block.rows, met.nnz), block.targets])
+    return found
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_sparse_rows_meet_a_few_at_a_time_where_no_features_are_needed(normalised, monkeypatch):
+    monkeypatch.setattr(exchange, "MET_ENTRIES", 50)
+    source, targets = drawn(SIZES), np.random.default_rng(0).normal(size=(ROWS, 1))
+    meeting = Edges(send_sparse, keep, 2, normalised, features=False)
+    with connect(source, targets=targets, client="serial", graph=open_graph(GRAPH)) as session:
+        found = session.run(Pass(in_place, 0.5, meeting=meeting, name="in place"))
+    degrees = np.maximum(GRAPH.sum(axis=1), 1e-300)
+    step = 0.5 * np.eye(ROWS) + (
+        GRAPH.toarray() / np.sqrt(np.outer(degrees, degrees)) if normalised else GRAPH.toarray()
+    )
+    features = np.vstack([block.load() for block in source.blocks])
+    np.testing.assert_allclose(found[:, :COLUMNS], step @ step @ features, rtol=1e-9, atol=1e-12)
+    assert COLUMNS <= found[:, COLUMNS].max() < 50 + max(np.diff(GRAPH.indptr) + 1) * COLUMNS
+    np.testing.assert_array_equal(found[:, COLUMNS + 1 :], targets)
 
 
 def test_pieces_put_together_are_the_rows():

@@ -10,7 +10,14 @@ import pytest
 import scipy.sparse as sp
 
 from dlatent import PPCA, PlanError, RelationalPPCA, SupervisedPPCA
-from dlatent.fitting.costs import EXPECTED_PASSES, EXPECTED_ROW_PASSES, WORKER_BASE, subspace_bound
+from dlatent.fitting.costs import (
+    EXPECTED_PASSES,
+    EXPECTED_ROW_PASSES,
+    SPARSE_MEETING_RATE,
+    WORKER_BASE,
+    energy_seconds,
+    subspace_bound,
+)
 from dlatent.fitting.plan import Problem, size
 from dlatent.fitting.planner import make_plan
 from dlatent.testing.simulators import documents
@@ -245,6 +252,17 @@ def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monk
     assert (names == "energy").sum() == column_blocks
     more = 0 if cached else 2 * ((names == "products").sum() - plan.passes) * plan.bytes_per_pass
     np.testing.assert_allclose(read[names != "initial mean"].sum(), plan.bytes_total + more, rtol=0.06)  # and the edges
+
+
+def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():
+    """30 of 1,000 entries a row and 10 neighbours: 30, 330 and, as rows are full then, 1,000 before the hops."""
+    known = replace(problem(10_000_000, 1_000, nnz=300_000_000), graph_entries=100_000_000)
+    one, two, three = (energy_seconds(replace(known, hops=hops), Host()) for hops in (1, 2, 3))
+    assert one == pytest.approx(2 * 100_000_000 * 30 / SPARSE_MEETING_RATE / 2)
+    assert (two / one, three / one) == pytest.approx((1 + 11, 1 + 11 + 1_000 / 30))
+    fits = [make_plan(replace(known, hops=hops), Host(), solver="krylov").alternatives for hops in (1, 2)]
+    seconds = [next(cost.seconds for cost in found if cost.name == "krylov") for found in fits]
+    assert seconds[1] - seconds[0] > two - one
 
 
 def test_the_plan_of_a_fit_is_kept():

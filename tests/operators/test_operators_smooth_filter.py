@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlatent.engine import exchange
 from dlatent.engine.connect import connect
 from dlatent.fitting.graph_samples import GraphSamples
 from dlatent.fitting.task import Relation
@@ -74,9 +75,12 @@ def weighted(x, delta):
 
 
 @pytest.mark.parametrize("shifted", [False, True])
-@pytest.mark.parametrize("x", [X, SPARSE], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("x", "entries"), [(X, 1), (SPARSE, 10**6), (SPARSE, 30)], ids=["dense", "sparse", "by pieces"]
+)
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, x, shifted):
+def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, x, entries, shifted, monkeypatch):
+    monkeypatch.setattr(exchange, "MET_ENTRIES", entries)
     precision, directions = PRECISIONS[name], np.random.default_rng(5).normal(size=(FEATURES, 5))
     dense = x.toarray() if sp.issparse(x) else x
     mean, scatter = weighted(dense, formed(GRAPH, precision))
