@@ -226,9 +226,15 @@ def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[i
     return column_blocks, whole // column_blocks + last
 
 
+def compared_width(problem: Problem) -> int:
+    """Columns of one strength of smoothing: directions, or later scores, which meet the rows twice, and one of ones."""
+    k = min(problem.n_components, problem.features)
+    return max(min(k + OVERSAMPLING, problem.features) + 1, 2 * (k + 1))
+
+
 def compared_columns(problem: Problem) -> int:
     """Columns for the strengths of smoothing that are compared in one pass, at least two; 0 where none are."""
-    each = min(problem.n_components + OVERSAMPLING, problem.features) + 1
+    each = compared_width(problem)
     return each * min(problem.candidates, max(2, COMPARED_NUMBERS // (each * problem.features)))
 
 

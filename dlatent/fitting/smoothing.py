@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array, Block
-from dlatent.fitting.costs import COMPARED_ITERATIONS, OVERSAMPLING, compared_columns
+from dlatent.fitting.costs import COMPARED_ITERATIONS, OVERSAMPLING, compared_columns, compared_width
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.held_out import Hiding
@@ -45,7 +45,7 @@ def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: boo
     columns = min(k + OVERSAMPLING, width)
     start: Array = np.asarray(la.qr(np.random.default_rng(0).standard_normal((width, columns)), mode="economic")[0])
     room = min(plan.columns_at_once, compared_columns(task.problem))
-    together = max(1, room // (columns + 1) - 1)
+    together = max(1, room // compared_width(task.problem) - 1)
     groups = [CANDIDATES[at : at + together] for at in range(1, len(CANDIDATES), together)]
     groups[0] = (*CANDIDATES[:1], *groups[0])  # λ = 0 sends nothing
     requests = [SmoothingRequest(group, hops, True, HIDING, shift, ()) for group in groups]

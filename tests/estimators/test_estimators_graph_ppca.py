@@ -12,7 +12,7 @@ import xarray as xr
 
 from dlatent import PPCA, GraphPPCA, NotFittedError, load, plot
 from dlatent.errors import DataError
-from dlatent.fitting import costs
+from dlatent.fitting import costs, smoothing
 from dlatent.testing.conformance import plain_features
 from dlatent.testing.graphs import power_law_graph
 
@@ -164,6 +164,24 @@ def test_how_rows_are_cut_does_not_matter_to_the_choice(monkeypatch):
     few = GraphPPCA(2).fit(rows, graph=graph)
     xr.testing.assert_allclose(few.smoothing_scores_, whole, rtol=1e-9)
     assert few.n_passes_ == 1 + 5 * 5 + 1
+
+
+def test_statistics_of_the_choice_stay_within_their_bound(monkeypatch):
+    rows, graph, found = *topics(), list[int]()
+
+    def noted(of):
+        def fold(block, request):
+            made = of(block, request)
+            found.append(sum(array.size for array in (*made[0], *made[1]) if array.ndim == 2))
+            return made
+
+        return fold
+
+    for name in ("fold_smoothed", "fold_scores"):
+        monkeypatch.setattr(smoothing, name, noted(getattr(smoothing, name)))
+    monkeypatch.setattr(costs, "COMPARED_NUMBERS", 6000)
+    GraphPPCA(25).fit(rows, graph=graph)
+    assert 3000 < max(found) <= 6000
 
 
 def test_a_chosen_smoothing_is_saved_told_and_drawn(tmp_path):
