@@ -20,7 +20,7 @@ from dlatent import (
     RelationalSupervisedPPCA,
     SupervisedPPCA,
 )
-from dlatent.linear_gaussian.missing_entries.prior import divergence
+from dlatent.linear_gaussian.missing_entries.prior import Priors, divergence
 from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
 from dlatent.testing.graphs import power_law_graph
 from dlatent.testing.mixture import MixturePreset, simulate_mixture
@@ -73,12 +73,13 @@ def smoothed(graph, smoothing, hops):
 
 
 class BoundPreset(Preset):
-    """A model with a prior on its loadings: what is maximised is lower by how far these are from the prior."""
+    """A model with priors of loadings and means: what is maximised is lower by how far these are from them."""
 
     def log_likelihood(self, model):
         counts, own = np.isfinite(self.features).sum(axis=0).astype(float), model._parameters
         spread = np.broadcast_to(own.loadings_covariance, (len(own.mean), own.loadings_covariance.shape[1]))
-        return super().log_likelihood(model) - divergence(own._replace(loadings_covariance=spread), counts)
+        priors = Priors(None if own.mean_variance is None else np.zeros(len(counts)))
+        return super().log_likelihood(model) - divergence(own._replace(loadings_covariance=spread), counts, priors)
 
 
 PRESETS = [
