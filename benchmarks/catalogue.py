@@ -31,6 +31,7 @@ from benchmarks.cases import (
     ratings,
     scaling,
     smoothing,
+    smoothing_missing,
     yeast,
 )
 from benchmarks.task import Case
@@ -45,6 +46,7 @@ CASES: dict[str, Case] = {
         few_labels.CASE,
         citations.CASE,
         smoothing.CASE,
+        smoothing_missing.CASE,
         few_labels_graph.CASE,
         exactness.CASE,
         beyond_memory.CASE,

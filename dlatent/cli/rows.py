@@ -49,6 +49,7 @@ def register(commands: Any) -> None:
         _impute,
     )
     parser.add_argument("--variance", action="store_true", help="write the variances of the missing entries instead")
+    add_graph(parser, required=False)
     parser = _command(
         commands,
         "reconstruct",
@@ -109,14 +110,19 @@ def _transform(arguments: argparse.Namespace, model: Any, data: Any, options: di
         from dlatent.cli.labels import labels_of
 
         options["y"] = labels_of(arguments)
-    if arguments.graph is not None:
-        if not hasattr(model, "smoothing_"):
-            raise DataError(f"{_kind(arguments, model)}, whose scores need no graph; omit --graph")
-        from dlatent.cli.models import graph_of
-
-        options["graph"] = graph_of(arguments)
+    options |= _edges(arguments, model)
     model.transform(data if names is None else {arguments.view: data}, **options)
     return "scores"
+
+
+def _edges(arguments: argparse.Namespace, model: Any) -> dict[str, Any]:
+    if arguments.graph is None:
+        return {}
+    if not hasattr(model, "smoothing_"):
+        raise DataError(f"{_kind(arguments, model)}, whose scores need no graph; omit --graph")
+    from dlatent.cli.models import graph_of
+
+    return {"graph": graph_of(arguments)}
 
 
 def _impute(arguments: argparse.Namespace, model: Any, data: Any, options: dict[str, Any]) -> str:
@@ -124,8 +130,13 @@ def _impute(arguments: argparse.Namespace, model: Any, data: Any, options: dict[
         raise DataError(f"{_kind(arguments, model)}, which cannot fill in rows; fit PPCA for that")
     if getattr(model, "missing", None) == "raise":
         model.set_params(missing="nan")
-    (model.impute_variance if arguments.variance else model.impute)(data, **options)
-    return "imputed_variance" if arguments.variance else "imputed"
+    if arguments.variance:
+        if arguments.graph is not None:
+            raise DataError("variances are those given the rows alone; omit --graph, or --variance")
+        model.impute_variance(data, **options)
+        return "imputed_variance"
+    model.impute(data, **options, **_edges(arguments, model))
+    return "imputed"
 
 
 def _reconstruct(arguments: argparse.Namespace, model: Any, data: Any, options: dict[str, Any]) -> str:

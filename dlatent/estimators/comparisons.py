@@ -85,15 +85,20 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client
 
 
 def hides_cells(given: Trial) -> bool:
-    """Whether cells can be held out of the data: the model has missing entries, and those not stored are missing."""
+    """Whether cells can be held out of the data: the model has missing entries, those not stored are missing, and rows
+    do not say of each other what was hidden."""
     missing, data = getattr(given.model, "missing", None), given.data
-    return missing is not None and isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
+    if missing is None or given.graph is not None:
+        return False
+    return isinstance(data, DataSource) and (not data.sparse or missing == "unstored")
 
 
 def by_cells(given: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
     """Fits to the visible cells, and their scores on the others."""
     if not hasattr(given.model, "missing"):
         raise DataError(f"{type(given.model).__name__} has no missing entries; take criterion='cross_validation'")
+    if given.graph is not None:
+        raise DataError("cells are held out of rows that no graph joins; take criterion='cross_validation'")
     if not hides_cells(given):
         raise DataError(
             "cells of sparse data can be held out where their stored entries are the observed ones: say "

@@ -169,8 +169,8 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         function = self._rows(self._of_factors(scores))
         return self._mapped(X, function, "scores", "component", self.component_names_, **options)
 
-    def _posterior(self, X: Data, targets: Array | None, client: Where) -> xr.Dataset:
-        found = super()._posterior(X, targets, client)
+    def _posterior(self, X: Data, targets: Array | None, client: Where, **options: Any) -> xr.Dataset:
+        found = super()._posterior(X, targets, client, **options)
         if not self._oblique:
             return found
         axes, covariance = self._axes, found["covariance"]

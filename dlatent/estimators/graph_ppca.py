@@ -12,15 +12,17 @@ import xarray as xr
 from dlatent.arrays import Array, Graph
 from dlatent.engine.connect import Where
 from dlatent.engine.session import Session
+from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Given
 from dlatent.estimators.graph_model import FitsInGraph
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import GraphPPCAHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
-from dlatent.estimators.map_rows import open_edges
+from dlatent.estimators.map_rows import Smoothing, open_edges
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.smoothing import CANDIDATES, chosen_smoothing
+from dlatent.fitting.smoothing import CANDIDATES, chosen_averaging, chosen_smoothing
 from dlatent.fitting.task import Relation, Task
+from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.smooth_filter import SmoothFilter
 from dlatent.passes import Run
@@ -38,6 +40,13 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
     T are the samples × features, A the adjacency matrix of the graph with degrees D, and the rows of Z and E are as in
     PPCA.  A sample without edges keeps its own row; with λ = 0 it is PPCA.
 
+    With missing entries the rows are weighted means, each cell over those of the samples near by that have it,
+
+    .. math:: y_{ij} = \frac{\sum_m f(S)_{im}\, o_{mj}\, t_{mj}}{\sum_m f(S)_{im}\, o_{mj}}
+
+    with o 1 for observed entries and 0 for missing ones; they are fitted by PPCA with missing entries and its prior on
+    the loadings.
+
     Attributes
     ----------
     smoothing_ : float
@@ -48,7 +57,7 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
     log_likelihood_ : float
         Of the smoothed rows, in nats; likelihoods of different λ are those of different data, and do not compare.
     mean_ : ndarray of shape (n_features,)
-        μ, weighted by f(S)²1.
+        μ, weighted by f(S)²1; with missing entries that of the weighted means.
 
     See Also
     --------
@@ -137,25 +146,72 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         Returns
         -------
         xarray.Dataset
-            `scores` (sample, component) and `covariance` M⁻¹ (component, component_2), shared by all samples.
+            `scores` (sample, component) and `covariance` M⁻¹ (component, component_2), shared by all samples; where
+            entries may be missing each sample has its own (sample, component, component_2).
 
         Raises
         ------
         NotFittedError, DataError
             As in `transform`.
         """
-        found = self._posterior(X, None, client)
-        if graph is None:
-            return found
-        scores = self.transform(X, graph=graph, client=client)
-        return found.assign(scores=found["scores"].copy(data=scores))
+        return self._posterior(X, None, client, **self._smoothed(graph))
 
-    def _smoothed(self, graph: GraphLike) -> dict[str, Any]:
-        """How scores of rows meet those of their neighbours."""
+    def impute(
+        self,
+        X: Data,
+        *,
+        graph: GraphLike = None,
+        out: PathLike | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        client: Where = None,
+    ) -> Rows | str:
+        """The data with each missing entry (NaN) replaced by what the model expects there.
+
+        Parameters
+        ----------
+        graph : sparse matrix, networkx graph, path or URL, optional
+            Edges between these samples, of a model that was fitted with `missing="nan"`: missing entries are then
+            w_jᵀE[z|y] + μ_j, given the smoothed row y.  By default there are none, and they are expected given the
+            observed entries of their row.
+
+        Returns
+        -------
+        array of shape (n_samples, n_features), or str
+            In the kind of the input, or the path `out`.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        DataError
+            For other features, infinite values or sparse data, and for a graph with a model of complete data, whose
+            smoothed rows are sums over neighbours and not in units of the features.
+        """
+        options = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
+        edges = self._smoothed(graph, holes=True)
+        if not edges:
+            return self._imputed(incomplete.imputed, X, None, "imputed", **options)
+        edges["smoothing"] = edges["smoothing"]._replace(beside=True)
+        return self._imputed(incomplete.imputed_beside, X, None, "imputed", **options, **edges)
+
+    def _smoothed(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
+        """How scores of rows meet those of their neighbours, or where rows may have `holes` the rows themselves."""
         self._require_fitted()
         if graph is None or not self.smoothing_:
             return {}
-        return {"graph": graph, "precision": SmoothFilter(self.smoothing_, self._hops)}
+        if not self._averaged and (holes or self.missing != "raise"):
+            raise DataError(
+                "the fit was one of complete data, whose smoothed rows are sums over neighbours; for rows with missing "
+                "entries and edges fit with missing='nan', or leave out graph="
+            )
+        shift = np.nan_to_num(self._parameters.mean) if self._averaged else None
+        return {"graph": graph, "smoothing": Smoothing(SmoothFilter(self.smoothing_, self._hops), shift)}
+
+    @property
+    def _prior(self) -> str | float:
+        """As that of PPCA."""
+        return "ml" if self.missing == "raise" else "ard"
 
     def _in_graph(self, given: Given, graph: GraphLike) -> Given:
         """What a fit is given, with the graph between the samples, where rows are smoothed over it."""
@@ -179,7 +235,10 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         if self.smoothing != "auto":
             return task
         assert given.graph is not None
-        found = chosen_smoothing(task, plan, int(self.hops), run, sparse=given.source.sparse)
+        if self.missing == "raise":
+            found = chosen_smoothing(task, plan, int(self.hops), run, sparse=given.source.sparse)
+        else:
+            found = chosen_averaging(task, plan, int(self.hops), run)
         return replace(task, compared=found, relation=self._relation(CANDIDATES[found.chosen], given.graph))
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
@@ -187,6 +246,7 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         between = None if task.relation is None else task.relation.precision
         self.smoothing_ = between.smoothing if isinstance(between, SmoothFilter) else 0.0
         self._hops, self.smoothing_scores_ = int(self.hops), None
+        self._averaged = self.missing != "raise"
         if task.compared is not None:
             self.smoothing_scores_ = _scores_of(CANDIDATES, task.compared.correlation, task.compared.standard_error)
         self._edges = 0 if given.graph is None else given.graph.entries // 2
@@ -198,7 +258,7 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         return found | {name: scores[name].values for name in ("smoothing", *SMOOTHING_SCORES)}
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
-        graph = {"smoothing": self.smoothing_, "hops": self._hops, "edges": self._edges}
+        graph = {"smoothing": self.smoothing_, "hops": self._hops, "edges": self._edges, "averaged": self._averaged}
         return super()._attributes(whole=whole) | (graph if whole else {})
 
     def _facts(self) -> dict[str, Any]:
@@ -221,7 +281,8 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
-        self.smoothing_, self._hops, self._edges = (attributes[name] for name in ("smoothing", "hops", "edges"))
+        names = ("smoothing", "hops", "edges", "averaged")
+        self.smoothing_, self._hops, self._edges, self._averaged = (attributes[name] for name in names)
         known = "smoothing" in values
         self.smoothing_scores_ = _scores_of(*(values[n] for n in ("smoothing", *SMOOTHING_SCORES))) if known else None
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
 GraphSolver = Literal["auto", "covariance", "krylov", "em"]
+SmoothedSolver = Literal["auto", "covariance", "krylov", "accelerated_em", "em"]
 FactorSolver = Literal["auto", "covariance", "accelerated_em", "em"]
 KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
 MixtureSolver = Literal["auto", "em"]
@@ -154,6 +155,7 @@ KERNEL = Allowed(
     choices=get_args(KernelName),
 )
 PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
+MISSING = "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold"
 SOLVER = "auto: the planner chooses; em: textbook EM"
 """Help for models of which several solvers find the same maximum."""
 
@@ -297,16 +299,21 @@ class GraphPPCAHyperparameters(LatentVariableHyperparameters):
         10 and 30 with which rows predict cells best that they have not seen.
     hops : int, default 2
         h, how far neighbours reach.
-    solver : {"auto", "covariance", "krylov", "em"}, default "auto"
+    missing : {"raise", "nan", "unstored"}, default "raise"
+        As in PPCA.  Where entries may be missing, each cell of a smoothed row is a weighted mean over those of the
+        samples near by that have it.
+    solver : {"auto", "covariance", "krylov", "accelerated_em", "em"}, default "auto"
         "auto" takes the cheaper of two that find the global maximum from eigenvectors: "covariance" (one pass, D²
-        numbers) and "krylov" (about ten passes); "em" iterates.
+        numbers) and "krylov" (about ten passes); data with missing entries go by "accelerated_em" (about twenty
+        passes).  "em" is textbook EM.
     """
 
     smoothing: float | Literal["auto"] = parameter(
         "weight of the neighbours beside a row; auto: by held-out cells", SMOOTHING, default="auto", short="L"
     )
     hops: int = parameter("how far neighbours reach", COUNT, default=2, short="N")
-    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+    missing: Missing = choice(MISSING, Missing, default="raise")
+    solver: SmoothedSolver = choice(SOLVER, SmoothedSolver, default="auto")
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
@@ -402,9 +409,7 @@ class LinearHyperparameters(LatentVariableHyperparameters):
     """
 
     solver: LinearSolver = choice(SOLVER, LinearSolver, default="auto")
-    missing: Missing = choice(
-        "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold", Missing, default="raise"
-    )
+    missing: Missing = choice(MISSING, Missing, default="raise")
 
 
 @hyperparameters

@@ -114,12 +114,13 @@ class LinearModel(RowModel):
         """The log-likelihood as a function of rows and their encoded targets."""
         return self._rows(self._functions.log_likelihoods)
 
-    def _posterior(self, X: Data, targets: Array | None, client: Where) -> xr.Dataset:
+    def _posterior(self, X: Data, targets: Array | None, client: Where, **options: Any) -> xr.Dataset:
         """Scores and posterior covariances, with encoded targets (N, L') where there are any."""
-        scores = cast(Rows, self._scores(X, targets, client=client))
+        options = {"targets": targets, "client": client, **options}
+        scores = cast(Rows, self._scores(X, **options))
         if self._missing != "raise":
             names, function = np.arange(self._n_features_out**2), self._rows(incomplete.covariances)
-            each = self._mapped(X, function, "covariance", "entry", names, targets=targets, client=client)
+            each = self._mapped(X, function, "covariance", "entry", names, **options)
             return own_posteriors(scores, np.asarray(each))
         patterns: tuple[tuple[int, ...], ...] = ((0,),) if targets is None else ((0, 1), (0,))
         covariances = [pattern_projection(self._parameters, self._specification, p).covariance for p in patterns]

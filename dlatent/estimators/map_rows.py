@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, DataSource, Features, Graph, Grid
 from dlatent.engine.connect import Where, connect
@@ -26,9 +27,10 @@ from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.grid import cells_named
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows
 from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
+from dlatent.linear_gaussian.averaged_rows import averaged_rows, observed_rows
 from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.operators.sample_precision import SamplePrecision
-from dlatent.passes import Alone, Pass
+from dlatent.passes import Alone, Meeting, Pass
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.graph import open_graph
 from dlatent.stores.lazy import has_sparse_chunks
@@ -36,7 +38,7 @@ from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
 
 RowFunction = Callable[[Features, Array | None], Array]
-"""Rows (n, D) and their targets (n, L') or None → (n, width)."""
+"""Rows (n, D) and their targets (n, L') or None → (n, width); see also `Smoothing.beside`."""
 S = TypeVar("S")
 
 
@@ -61,24 +63,44 @@ def open_edges(graph: GraphLike, source: DataSource) -> Graph:
     return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
 
 
+class Smoothing(NamedTuple):
+    """What goes over the edges of a graph with Δ = F² between its samples: the values of the rows, to F times them.
+
+    With a `shift` (D,) it is the rows themselves, with missing entries, that are averaged before the function sees
+    them; with `beside` it gets the rows and, in the place of targets, their averages.
+    """
+
+    precision: SamplePrecision
+    shift: Array | None = None
+    beside: bool = False
+
+
 class RowWork(NamedTuple):
-    """What is asked of every block: a function of its rows, once these are seen to be finite, a sink, if any, and where
-    its values go over the edges of a graph, what is between the samples."""
+    """What is asked of every block: a function of its rows, once these are seen to be finite, a sink, if any, and what
+    goes over the edges of a graph, if anything does."""
 
     function: RowFunction
     features: KnownFeatures
     sink: RowSink | None = None
-    smooth: SamplePrecision | None = None
+    smoothing: Smoothing | None = None
+
+    @property
+    def smooth(self) -> Smoothing:
+        """What goes over the edges."""
+        assert self.smoothing is not None
+        return self.smoothing
 
     @property
     def precision(self) -> SamplePrecision:
         """What is between the samples of a graph."""
-        assert self.smooth is not None
-        return self.smooth
+        return self.smooth.precision
 
     def over(self, map: Callable[[Block, RowWork], S], combine: Callable[[S, S], S], name: str) -> Pass[RowWork, S]:
         """The pass over all blocks."""
-        meeting = Alone() if self.smooth is None else way_of(_own, self.smooth)
+        meeting: Meeting = Alone()
+        if self.smoothing is not None:
+            rows = _own if self.smooth.shift is None else _observed
+            meeting = replace(way_of(rows, self.precision), features=self.smooth.beside)
         return Pass(map, self, combine=combine, meeting=meeting, name=name)
 
     def on(self, session: Session) -> RowWork:
@@ -93,8 +115,20 @@ class RowWork(NamedTuple):
 def _of_block(block: Block, work: RowWork) -> Array:
     if block.exchanged is None:
         return _own(block, work)
-    precision = work.precision
-    return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
+    precision, shift, beside = work.smooth
+    if shift is None:
+        return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
+    averages = averaged_rows(block, shift)
+    if not beside:
+        return work.function(averages, None)
+    assert isinstance(averages, np.ndarray)
+    return work.function(block.features, averages)
+
+
+def _observed(block: Block, work: RowWork) -> Array | sp.csr_array:
+    work.features.check_values(block.features, block.start)
+    assert work.smooth.shift is not None
+    return observed_rows(block, work.smooth.shift)
 
 
 def _own(block: Block, work: RowWork) -> Array:
@@ -147,15 +181,15 @@ def map_rows(
     resume: bool = False,
     client: Where = None,
     graph: GraphLike = None,
-    precision: SamplePrecision | None = None,
+    smoothing: Smoothing | None = None,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
     their units; `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory; `resume`, whether an
-    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `precision` Δ = F²,
-    where F times the values is wanted.
+    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `smoothing`, where
+    something goes over edges.
     Returns: an array of the input's kind, or the path of the written store.
     """
     if out is not None:
@@ -180,7 +214,7 @@ def map_rows(
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     edges = None if graph is None else open_edges(graph, source)
-    work = RowWork(function, features.without_labels(), smooth=precision if edges else None)
+    work = RowWork(function, features.without_labels(), smoothing=smoothing if edges else None)
     if out is not None:
         with cells_named({None: features.grid}):
             return _into_store(source, work, targets, edges, out, columns, names, name, overwrite, resume, client)
@@ -233,7 +267,7 @@ def _into_store(
         RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
     )
     data = {"data": source, "targets": targets, "graph": graph}
-    made = work.function if graph is None else (work.function, work.smooth)
+    made = work.function if graph is None else (work.function, work.smoothing)
     with (
         connect(source, targets=targets, client=client, graph=graph, cache_bytes=0) as session,
         rows_checkpoint(out if resume else None, name, made, data, session) as session.journal,

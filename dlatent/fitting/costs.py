@@ -216,14 +216,27 @@ def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[i
     A row that has met its neighbours has as many entries as all of them together, up to all features; of sparse rows
     the last hop is made for a few at a time.
     """
-    if problem.nnz is None:
-        whole, last = exchange_memory(problem, machine, problem.features), 0
-    else:
-        reach = max(problem.reach / problem.samples, 1 / machine.workers)
-        entries = (reach + 1 / machine.workers + machine.threads * reach) * _travelling(problem, problem.hops)
-        whole, last = (int(SPARSE_SLACK * 12 * n) for n in (entries, 3 * MET_ENTRIES * machine.threads))
+    whole, last = features_memory(problem, machine)
     column_blocks = max(1, min(-(-whole // max(room - last, room // 2, 1)), problem.features))
     return column_blocks, whole // column_blocks + last
+
+
+def features_memory(problem: Problem, machine: Machine) -> tuple[int, int]:
+    """What whole rows take that meet their neighbours, and where they are sparse what the last hop takes beside."""
+    if problem.nnz is None:
+        return exchange_memory(problem, machine, problem.features), 0
+    reach = max(problem.reach / problem.samples, 1 / machine.workers)
+    entries = (reach + 1 / machine.workers + machine.threads * reach) * _travelling(problem, problem.hops)
+    whole, last = (int(SPARSE_SLACK * 12 * n) for n in (entries, 3 * MET_ENTRIES * machine.threads))
+    return whole, last
+
+
+def features_bytes(problem: Problem) -> int:
+    """Bytes of whole rows that travel between workers in their hops."""
+    if problem.nnz is None:
+        return 8 * problem.travelling * problem.features * problem.hops
+    entries = sum(_travelling(problem, hop) for hop in range(1, problem.hops + 1))
+    return int(12 * entries * problem.travelling / problem.samples)
 
 
 def compared_width(problem: Problem) -> int:
@@ -257,12 +270,14 @@ def _travelling(problem: Problem, hop: int) -> float:
     return min(problem.nnz * before, problem.samples * problem.features)
 
 
-def energy_seconds(problem: Problem, machine: Machine) -> float:
-    """What the total variance of samples in a graph takes, without reading: hops of the features themselves."""
+def features_seconds(problem: Problem, machine: Machine) -> float:
+    """What hops of the features themselves take, without reading, as for the total variance of samples in a graph."""
+    if problem.graph_entries is None:
+        return 0.0
     if problem.nnz is None:
         return graph_seconds(problem, machine, problem.features, problem.hops)
     entries = sum(_travelling(problem, hop) for hop in range(1, problem.hops + 1))
-    flops = 2.0 * (problem.graph_entries or 0) / problem.samples * entries
+    flops = 2.0 * problem.graph_entries / problem.samples * entries
     return flops / SPARSE_MEETING_RATE / busy_threads(problem, machine)
 
 

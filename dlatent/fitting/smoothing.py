@@ -1,12 +1,15 @@
 """The strength of smoothing over a graph, chosen by cells that the fits have not seen.
 
 Maximum likelihood cannot choose it: rows that are smoothed otherwise are other data.  For each λ the leading directions
-come from three subspace iterations, a cheap fit, whose rank is K; the passes are shared by the candidates.
+come from three subspace iterations, a cheap fit, whose rank is K; the passes are shared by the candidates.  Where
+entries are missing each λ has a fit of its own, cut short: directions of rows that are filled with means would not tell
+how much of what is missing the model finds by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +17,12 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array, Block
 from dlatent.fitting.costs import COMPARED_ITERATIONS, OVERSAMPLING, compared_columns, compared_width
+from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
+from dlatent.linear_gaussian.averaged_rows import Averaging, ExpectedRequest, expected_cells, over_averages
 from dlatent.linear_gaussian.held_out import Hiding
+from dlatent.linear_gaussian.missing_entries.entries import EntrySums, block_entry_sums
 from dlatent.linear_gaussian.smoothing import (
     Comparison,
     SmoothingRequest,
@@ -29,10 +35,13 @@ from dlatent.linear_gaussian.smoothing import (
     sent_rows,
     shares,
 )
+from dlatent.operators.smooth_filter import SmoothFilter
 from dlatent.passes import Pass, Run, neighbour_pass
 
 CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
 HIDING = Hiding(0.2, 0)
+COMPARED_STEPS = 10
+"""Iterations after which candidates are compared: more change little (docs/models/graph_ppca.md)."""
 S = TypeVar("S")
 
 
@@ -50,6 +59,29 @@ def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: boo
     groups[0] = (*CANDIDATES[:1], *groups[0])  # λ = 0 sends nothing
     requests = [SmoothingRequest(group, hops, True, HIDING, shift, ()) for group in groups]
     sums = [_predicted(request, start, k, run) for request in requests]
+    return compared(np.concatenate(sums))
+
+
+def averaged(run: Run, averaging: Averaging) -> Run:
+    """Runs passes over rows that are averaged over a graph."""
+
+    def over(pass_: Pass[Any, S], /) -> S:
+        return run(over_averages(pass_, averaging))
+
+    return over
+
+
+def chosen_averaging(task: Task, plan: Plan, hops: int, run: Run) -> Comparison:
+    """The comparison of all candidates, where entries are missing."""
+    specification = task.specification
+    options = replace(task.settled_options(plan), max_iterations=COMPARED_STEPS)
+    means: EntrySums = run(Pass(block_entry_sums, np.zeros(specification.sizes[0]), name="mean"))
+    shift, sums = means.total / np.maximum(means.counts, 1.0), []
+    for smoothing in CANDIDATES:
+        averaging = Averaging(SmoothFilter(smoothing, hops) if smoothing else None, shift, HIDING)
+        found = fit_rows(averaged(run, averaging), specification, shift, options)
+        known = found.parameters._replace(mean=np.nan_to_num(found.parameters.mean))
+        sums.append(run(expected_cells(ExpectedRequest(known, found.specification, averaging))))
     return compared(np.concatenate(sums))
 
 

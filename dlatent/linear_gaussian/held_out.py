@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Block, Features
+from dlatent.arrays import Array, Block, Features
 from dlatent.linear_gaussian.expectation import LOG_2PI
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.missing_entries.observed import chunks
@@ -73,6 +73,24 @@ def hidden(features: Features, start: int, hiding: Hiding) -> Features:
     return rest
 
 
+class Cells(NamedTuple):
+    """Some cells of a block: their rows and columns, and values (m,)."""
+
+    rows: npt.NDArray[np.intp]
+    columns: npt.NDArray[np.integer[Any]]
+    values: Array
+
+
+def held_out_cells(features: Features, start: int, hiding: Hiding) -> Cells:
+    """The held-out cells of rows that begin at `start`, where they are known."""
+    places = hidden_cells(features, start, hiding)
+    if isinstance(features, sp.csr_array):
+        rows = np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))[places]
+        return Cells(rows, features.indices[places], np.asarray(features.data[places], dtype=np.float64))
+    rows, columns = np.nonzero(places & ~np.isnan(features))
+    return Cells(rows, columns, np.asarray(features[rows, columns], dtype=np.float64))
+
+
 def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     """How well the held-out cells of a block are predicted from its other cells and its targets; additive."""
     parameters, specification, hiding = request
@@ -91,14 +109,7 @@ def block_held_out(block: Block, request: HeldOutRequest) -> HeldOut:
     found = np.zeros(3)
     for at in chunks(block.features, k * k + k):
         x, y = block.features[at], None if block.targets is None else block.targets[at]
-        places = hidden_cells(x, block.start + at.start, hiding)
-        if isinstance(x, sp.csr_array):
-            rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))[places]
-            columns: npt.NDArray[np.integer[Any]] = x.indices[places]
-            values = x.data[places]
-        else:
-            rows, columns = np.nonzero(places & ~np.isnan(x))
-            values = x[rows, columns]
+        rows, columns, values = held_out_cells(x, block.start + at.start, hiding)
         rest = hidden(x, block.start + at.start, hiding)
         z = incomplete.scores(rest, y, parameters, specification)
         spread = incomplete.covariances(rest, y, parameters, specification)[:, first * k + second]

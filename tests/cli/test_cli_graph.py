@@ -126,6 +126,26 @@ def test_smoothed_rows_have_scores_with_their_edges(run, store: Path, graph: Pat
     assert "PPCA, whose scores need no graph; omit --graph" in said.err
 
 
+def test_entries_are_filled_in_by_neighbours(run, graph: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(120, 6))
+    rows[rng.random(rows.shape) < 0.3] = np.nan
+    np.save(tmp_path / "rows.npy", rows)
+    store, model = tmp_path / "rows.zarr", tmp_path / "m.zarr"
+    assert run("ingest", tmp_path / "rows.npy", store, "--missing", "nan").status == 0
+    words = ["-k", "2", "--missing", "nan", "--smoothing", "3"]
+    said = run("fit", "graph-ppca", store, "--graph", graph, *words, "-o", model)
+    assert said.status == 0, said.err
+    fitted = dlatent.load(model)
+    for more, expected in ((["--graph", graph], fitted.impute(rows, graph=graph)), ([], fitted.impute(rows))):
+        said = run("impute", model, store, "-o", tmp_path / "f.zarr", "--overwrite", *more)
+        assert said.status == 0, said.err
+        np.testing.assert_array_equal(zarr.open_group(tmp_path / "f.zarr", mode="r")["imputed"][:], expected)
+    said = run("impute", model, store, "-o", tmp_path / "v.zarr", "--variance", "--graph", graph)
+    assert said.status == 3
+    assert "rows alone" in said.err
+
+
 def test_fit_as_in_the_paper(run, store: Path, graph: Path, tmp_path: Path) -> None:
     words = ["fit", "relational", store, "--graph", graph, "-k", "2", "-o", tmp_path / "m.zarr"]
     said = run(*words, "--solver", "em", "--start", "pca", "--start-noise", "1e-6", "--max-iter", "5")

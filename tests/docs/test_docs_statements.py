@@ -91,7 +91,7 @@ def the_demonstration_has_no_json() -> None:
 DENIED: dict[tuple[str, str], Callable[[], None]] = {
     (
         "docs/design.md",
-        "Not in this version: rows in a graph with missing entries",
+        "No missing entries in relational PPCA",
     ): (graph_rows_are_complete),
     ("docs/models/kernels.md", "a kernel that is a function cannot be saved"): a_kernel_that_is_a_function_is_not_saved,
     (

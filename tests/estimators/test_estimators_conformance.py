@@ -82,6 +82,22 @@ class BoundPreset(Preset):
         return super().log_likelihood(model) - divergence(own._replace(loadings_covariance=spread), counts, priors)
 
 
+class AveragedPreset(BoundPreset):
+    """Rows with missing entries averaged over a graph: their bound is that of the averages, rows without edges."""
+
+    @property
+    def cells(self):
+        return int(np.isfinite(self.averages(self.make())).sum())
+
+    def averages(self, model):
+        f, seen = smoothed(self.graph.toarray(), model.smoothing, model.hops), np.isfinite(self.features)
+        with np.errstate(invalid="ignore"):
+            return (f @ np.where(seen, self.features, 0.0)) / (f @ seen)
+
+    def log_likelihood(self, model):
+        return BoundPreset(str(self), self.make, self.averages(model)).log_likelihood(model)
+
+
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
@@ -114,6 +130,10 @@ PRESETS = [
     SmoothedPreset("smoothed, λ chosen", partial(GraphPPCA, n_components=2), X, graph=GRAPH),
     SmoothedPreset(
         "smoothed, weights", partial(GraphPPCA, n_components=2, smoothing=0.5, hops=3), X, graph=sp.csr_array(WEIGHTED)
+    ),
+    AveragedPreset(
+        "smoothed, entries missing", partial(GraphPPCA, n_components=2, missing="nan", smoothing=0.3, hops=1), HOLES,
+        graph=GRAPH, **BY_ROWS,
     ),
     ViewsPreset("two views", partial(CorrespondencePPCA, n_components=2), PAIRS, sizes=TWO, has=SOME),
     ViewsPreset("three views", partial(CorrespondencePPCA, n_components=2), TRIPLES, sizes=THREE, has=FEW),

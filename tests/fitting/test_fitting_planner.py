@@ -15,7 +15,7 @@ from dlatent.fitting.costs import (
     EXPECTED_ROW_PASSES,
     SPARSE_MEETING_RATE,
     WORKER_BASE,
-    energy_seconds,
+    features_seconds,
     subspace_bound,
 )
 from dlatent.fitting.plan import Problem, size
@@ -257,7 +257,7 @@ def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monk
 def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():
     """30 of 1,000 entries a row and 10 neighbours: 30, 330 and, as rows are full then, 1,000 before the hops."""
     known = replace(problem(10_000_000, 1_000, nnz=300_000_000), graph_entries=100_000_000)
-    one, two, three = (energy_seconds(replace(known, hops=hops), Host()) for hops in (1, 2, 3))
+    one, two, three = (features_seconds(replace(known, hops=hops), Host()) for hops in (1, 2, 3))
     assert one == pytest.approx(2 * 100_000_000 * 30 / SPARSE_MEETING_RATE / 2)
     assert (two / one, three / one) == pytest.approx((1 + 11, 1 + 11 + 1_000 / 30))
     fits = [make_plan(replace(known, hops=hops), Host(), solver="krylov").alternatives for hops in (1, 2)]

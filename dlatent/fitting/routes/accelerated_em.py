@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dlatent.arrays import Array
 from dlatent.fitting.costs import (
     BASE_MEMORY,
@@ -13,6 +15,10 @@ from dlatent.fitting.costs import (
     SPARSE_RATE,
     cache_room,
     driver_base,
+    features_bytes,
+    features_memory,
+    features_seconds,
+    graph_memory,
     passes_seconds,
     placed,
     worker_memory,
@@ -22,8 +28,10 @@ from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.route import Route
+from dlatent.fitting.smoothing import averaged
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
+from dlatent.linear_gaussian.averaged_rows import Averaging
 from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
 from dlatent.passes import Run
 
@@ -36,7 +44,7 @@ class AcceleratedEMRoute(Route):
     """About twenty passes, D · K² numbers."""
 
     name, observed = "accelerated_em", True
-    serves = frozenset({"missing", "own noise", "views", "targets", "prior"})
+    serves = frozenset({"missing", "graph", "own noise", "views", "targets", "prior"})
 
     def misfit(self, problem: Problem) -> str | None:
         """Where rows have statistics in common, which another route reads in fewer passes."""
@@ -62,14 +70,22 @@ class AcceleratedEMRoute(Route):
         # The points and images that the acceleration remembers, and a few statistics.
         own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
         own += 8 * width * PRIOR_MATRICES * (k + 1) ** 2 if problem.prior else 0
+        graph = problem.graph_entries is not None
+        if graph:  # rows and their masks meet their neighbours
+            held += graph_memory(problem, machine) + 2 * sum(features_memory(problem, machine))
         cache = cache_room(problem, machine, held, own)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
         passes = problem.em_passes or EXPECTED_ROW_PASSES
-        return placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+        seconds += passes * 2 * features_seconds(problem, machine)
+        seconds *= 1 + problem.candidates  # strengths of smoothing are compared by fits
+        cost = placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+        return replace(cost, neighbour_bytes=2 * features_bytes(problem)) if graph else cost
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum by accelerated EM, or by textbook EM."""
         options, whole = task.settled_options(plan, MAX_PASSES), stacked_shift(shift, task.specification)
+        if task.relation is not None:
+            run = averaged(run, Averaging(task.relation.precision, shift))
         if task.arrangement is None:
             start = None if task.start is None else task.start.parameters
             return fit_rows(run, task.specification, whole, options, textbook=task.textbook, start=start, report=report)

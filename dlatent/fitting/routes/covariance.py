@@ -83,7 +83,8 @@ class CovarianceRoute(Route):
         cost = placed("covariance", 1, seconds, 0, worker, own, machine, statistic)
         if problem.graph_entries is None:
             return cost
-        return replace(cost, columns_at_once=at_once, neighbour_bytes=8 * problem.travelling * (width + 1))
+        met = 8 * problem.travelling * problem.hops * (width + 1)
+        return replace(cost, columns_at_once=at_once, neighbour_bytes=met)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum from moments; with textbook EM the iterations do not touch the data either."""

@@ -16,10 +16,10 @@ from dlatent.fitting.costs import (
     compared_columns,
     compared_seconds,
     driver_base,
-    energy_seconds,
     exchange_columns,
     exchange_memory,
     exchange_room,
+    features_seconds,
     fresh_directions,
     graph_bytes,
     graph_memory,
@@ -79,7 +79,7 @@ class KrylovRoute(Route):
             seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, 2 * problem.hops)
             seconds += compared_seconds(problem, machine)
             seconds += column_blocks * pass_seconds(problem, machine, 0.0, rate, decode=True)
-            seconds += energy_seconds(problem, machine)
+            seconds += features_seconds(problem, machine)
             # Rows are read once to be exchanged, and once to be multiplied by what came.
             products = EXPECTED_PASSES * 2 * -(-exchanged // at_once)
             seconds += (products - EXPECTED_PASSES) * problem.nbytes / DECODE_RATE

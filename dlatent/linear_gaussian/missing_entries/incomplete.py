@@ -104,15 +104,28 @@ def bartlett(x: Features, y: Array | None, parameters: Parameters, specification
     return _each(x, y, parameters, specification, unbiased, k)
 
 
+def _expected(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """What every entry of the rows is expected to be (n, D), WE[z] + μ given the observed ones."""
+    own = specification.slices[0]
+    z = scores(x, y, parameters, specification)
+    return np.asarray(z @ parameters.loadings[own].T + parameters.mean[own])
+
+
 def imputed(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
     """The rows (n, D) with every missing entry replaced by its mean given the observed ones."""
-    own = specification.slices[0]
-    filled = scores(x, y, parameters, specification) @ parameters.loadings[own].T + parameters.mean[own]
+    filled = _expected(x, y, parameters, specification)
     if isinstance(x, sp.csr_array):
         lines = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
         filled[lines, x.indices] = x.data
         return filled
     return np.where(np.isnan(x), filled, x)
+
+
+def imputed_beside(x: Features, near: Array | None, parameters: Parameters, specification: Specification) -> Array:
+    """Dense rows (n, D) with every missing entry replaced by what is expected there given other rows, `near` (n, D)."""
+    assert near is not None
+    rows = np.asarray(x)
+    return np.where(np.isnan(rows), _expected(near, None, parameters, specification), rows)
 
 
 def imputed_variances(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
