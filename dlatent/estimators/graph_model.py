@@ -324,7 +324,7 @@ def isolated_likelihood_rows(
         if not at.any():
             continue
         size = sum(specification.sizes[view] for view in pattern)
-        log_determinant = pattern_projection(parameters, specification, pattern).log_determinant
-        distance = -2.0 * values[at] - size * LOG_2PI - log_determinant
+        constant = pattern_projection(parameters, specification, pattern).constant
+        distance = -2.0 * values[at] - size * LOG_2PI - constant
         values[at] += 0.5 * size * np.log(precision) - 0.5 * (precision - 1.0) * distance
     return values

@@ -28,12 +28,13 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 class Projection(NamedTuple):
     """The posterior map shared by all samples of one pattern.
 
-    `coefficients` B (K, D_p), `covariance` M⁻¹ (K, K), `log_determinant` = log|WWᵀ + Ψ|.
+    `coefficients` B (K, D_p), `covariance` M⁻¹ (K, K), and `constant`, what −2 log p(x) is beside D log 2π and the
+    distance of x: log|WWᵀ + Ψ|, and where loadings or means are uncertain what the bound has in its place.
     """
 
     coefficients: Array
     covariance: Array
-    log_determinant: float
+    constant: float
 
 
 class Latent(NamedTuple):
@@ -62,18 +63,17 @@ def projection(loadings: Array, noise: Array, spread: Array | None = None) -> Pr
     uncertain = spread[0] * (1.0 / noise).sum() if len(spread) == 1 else (spread / noise[:, None]).sum(axis=0)
     precision = np.eye(loadings.shape[1]) + loadings.T @ weighted + unpacked(uncertain, loadings.shape[1])
     inverse = np.asarray(np.linalg.inv(precision))
-    log_determinant = float(np.log(noise).sum() + np.linalg.slogdet(precision)[1])
-    return Projection(inverse @ weighted.T, inverse, log_determinant)
+    constant = float(np.log(noise).sum() + np.linalg.slogdet(precision)[1])
+    return Projection(inverse @ weighted.T, inverse, constant)
 
 
 def pattern_projection(parameters: Parameters, specification: Specification, pattern: tuple[int, ...]) -> Projection:
-    """The posterior map of the samples that have the views of `pattern`; what uncertain means lose is beside the
-    log-determinant."""
+    """The posterior map of the samples that have the views of `pattern`."""
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)
     own = parameters.of(at)
     found = projection(own.loadings, noise[at], own.loadings_covariance)
-    return found._replace(log_determinant=found.log_determinant + float(own.uncertainty(noise[at]).sum()))
+    return found._replace(constant=found.constant + float(own.uncertainty(noise[at]).sum()))
 
 
 def joined(second: Array, first: Array, count: float) -> Array:
@@ -108,7 +108,7 @@ def _expect_pattern(
     at = specification.features_of(pattern)
     mean, loadings = parameters.mean[at], parameters.loadings[at]
     noise = specification.per_feature(parameters.noise_variance)[at]
-    b, covariance, log_determinant = projection(loadings, noise)
+    b, covariance, constant = projection(loadings, noise)
     # Moments about the mean would be G − t mᵀ − m tᵀ + n m mᵀ; what is needed of them is O(D K) beside the product.
     first = b @ (found.total - found.samples * mean)
     gram_b = found.gram @ b.T - np.outer(found.total, b @ mean) - np.outer(mean, first)
@@ -118,7 +118,7 @@ def _expect_pattern(
     # (x−s)E[z]ᵀ = (x−s−μ)E[z]ᵀ + μE[z]ᵀ, summed over samples.
     cross = np.column_stack([gram_b + np.outer(mean, first), found.total])
     trace = float((squares / noise).sum() - np.sum(gram_b * (loadings / noise[:, None])))
-    value = -0.5 * (found.samples * (len(noise) * LOG_2PI + log_determinant) + trace)
+    value = -0.5 * (found.samples * (len(noise) * LOG_2PI + constant) + trace)
     energy = _group_energies(diagonal, _group_sizes(specification, pattern))
     return Latent(joined(second, first, found.samples), cross, energy, value)
 
@@ -162,7 +162,7 @@ def _expect_rows(
     at = specification.features_of(pattern)
     noise = specification.per_feature(parameters.noise_variance)[at]
     residual = _mahalanobis(cross, energy, latent, often, count, parameters, specification, pattern)
-    value = -0.5 * (count * (len(noise) * LOG_2PI + about.log_determinant) + residual)
+    value = -0.5 * (count * (len(noise) * LOG_2PI + about.constant) + residual)
     return Latent(joined(second, often.sum(axis=0), count), cross, energy, value)
 
 

@@ -265,7 +265,7 @@ def expect_graph(product: Array, parameters: Parameters, sums: CentredSums, spec
     """
     pattern = specification.patterns[0]
     size, count = specification.sizes[0], sums.samples
-    coefficients, covariance, log_determinant = pattern_projection(parameters, specification, pattern)
+    coefficients, covariance, constant = pattern_projection(parameters, specification, pattern)
     scaled = joint_product(product, parameters, sums, size)
     gram_b = scaled @ covariance
     second = count * covariance + coefficients @ gram_b
@@ -274,5 +274,5 @@ def expect_graph(product: Array, parameters: Parameters, sums: CentredSums, spec
     noise = specification.per_feature(parameters.noise_variance)
     trace = float((energy / parameters.noise_variance).sum())
     trace -= float(np.sum(gram_b * (parameters.loadings / noise[:, None])))
-    value = -0.5 * (count * (len(noise) * LOG_2PI + log_determinant) + trace)
+    value = -0.5 * (count * (len(noise) * LOG_2PI + constant) + trace)
     return Latent(joined(second, np.zeros(second.shape[0]), count), cross, energy, value)

@@ -79,7 +79,7 @@ def joint_log_likelihoods(
     # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
     distance -= np.einsum("ij,ij->i", z, z @ np.linalg.inv(about.covariance))
     size = sum(specification.sizes[view] for view in pattern)
-    return np.asarray(-0.5 * (size * LOG_2PI + about.log_determinant + distance))
+    return np.asarray(-0.5 * (size * LOG_2PI + about.constant + distance))
 
 
 class LikelihoodRequest(NamedTuple):

@@ -176,7 +176,7 @@ def _met(rows: Features, squares: Features | Array, about: _Compared) -> tuple[A
             # zᵀMz with M = (M⁻¹)⁻¹; z = M⁻¹WᵀΨ⁻¹(x−μ)
             distance[:, m] -= np.einsum("ij,ij->i", z, z @ la.inv(own.covariance))
         scores.append(z)
-    constant = np.array([own.log_determinant for own in about.maps]) + width * LOG_2PI
+    constant = np.array([own.constant for own in about.maps]) + width * LOG_2PI
     return _log_weights(mixture.weights) - 0.5 * (constant + distance), scores
 
 

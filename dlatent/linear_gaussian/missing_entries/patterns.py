@@ -97,7 +97,7 @@ def entries_of_patterns(sums: MaskMoments, request: EntryRequest) -> Entries:
         joint = np.block([[count * about.covariance + about.coefficients @ gram_b, mean[:, None]], [mean, count]])
         squares = np.diag(found.gram)
         explained = float(np.sum(gram_b * (parameters.loadings[at] / noise[at, None])))
-        constant = len(at) * LOG_2PI + about.log_determinant + own.uncertainty(noise[at]).sum()
+        constant = len(at) * LOG_2PI + about.constant + own.uncertainty(noise[at]).sum()
         value -= 0.5 * (count * constant + (squares / noise[at]).sum() - explained)
         packed[:, at] += joint[first, second][:, None]
         latent += joint[first, second]

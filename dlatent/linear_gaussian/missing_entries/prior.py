@@ -88,11 +88,9 @@ def turned_back(found: Entries, by: Array) -> Entries:
     return found._replace(second=second, cross=back.T @ found.cross, latent=latent)
 
 
-def _given_or_best(parameters: Parameters, counts: Array, priors: Priors) -> Array:
+def _given_or(best: Array, priors: Priors) -> Array:
     """V (K, K)."""
-    if priors.variance is None:
-        return prior_variance(parameters, counts)
-    return priors.variance * np.eye(parameters.loadings.shape[1])
+    return best if priors.variance is None else priors.variance * np.eye(len(best))
 
 
 def axes_of(parameters: Parameters, counts: Array) -> Array:
@@ -116,7 +114,7 @@ def means_of(parameters: Parameters, offset: Array, own: npt.NDArray[np.bool_]) 
 def divergence(parameters: Parameters, counts: Array, priors: Priors = EVIDENCE) -> float:
     """Σ_j KL(q(w_j) ‖ N(0, V)) at the given V, or the best, and where means have a prior that of them."""
     own, best = counts > SEEN, prior_variance(parameters, counts)
-    variance = _given_or_best(parameters, counts, priors)
+    variance = _given_or(best, priors)
     whole = np.linalg.slogdet(variance)[1] + np.trace(np.linalg.inv(variance) @ best) - len(best)
     found = 0.5 * float((whole - np.linalg.slogdet(spreads(parameters)[own])[1]).sum())
     return found if priors.offset is None else found + mean_divergence(means_of(parameters, priors.offset, own))
@@ -147,7 +145,7 @@ def _regressed(second: Array, found: Entries, noise: Array, parameters: Paramete
     """Regressions on z̃ = (z, 1) with the ridge ψ_j V⁻¹ on the loadings, and that of the prior on the mean."""
     k, counts = parameters.loadings.shape[1], found.second[-1]
     own, constant = counts > SEEN, second[:, :k, k]
-    ridge = noise[:, None, None] * np.linalg.inv(_given_or_best(parameters, counts, priors))
+    ridge = noise[:, None, None] * np.linalg.inv(_given_or(prior_variance(parameters, counts), priors))
     inverse = np.asarray(np.linalg.inv(second[:, :k, :k] + ridge), dtype=np.float64)
     inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
     # Loadings are free − change · pulled: the mean by itself first.
@@ -244,7 +242,7 @@ def bound_gradient(
     noise = specification.per_feature(parameters.noise_variance)
     pulled, free = np.zeros_like(parameters.loadings), k - int(specification.row_effects)
     own = turned(parameters, np.eye(k, free))
-    pulled[:, :free] = own.loadings @ np.linalg.inv(_given_or_best(own, counts, priors))
+    pulled[:, :free] = own.loadings @ np.linalg.inv(_given_or(prior_variance(own, counts), priors))
     pulled[counts < SEEN] = 0.0
     uncertain = np.einsum("jab,abj->j", spreads(parameters), unpacked(found.second, k + 1)[:k, :k]) / noise
     uncertain += counts * parameters.uncertainty(noise)
