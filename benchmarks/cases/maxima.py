@@ -28,14 +28,14 @@ def prepare(folder: Path, scale: float) -> Row:
 
 
 def fitted(problem: Problem) -> Any:
-    """The library's fit of a problem, with its defaults."""
+    """The library's fit of a problem by maximum likelihood."""
     from dlatent import CorrespondenceFactorAnalysis, FactorAnalysis
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if len(problem.sizes) == 1:
             missing: Any = "nan" if np.isnan(problem.rows).any() else "raise"
-            return FactorAnalysis(problem.components, missing=missing).fit(problem.rows)
+            return FactorAnalysis(problem.components, missing=missing, prior="ml").fit(problem.rows)
         bounds = np.cumsum([0, *problem.sizes])
         views = {str(number): problem.rows[:, a:b] for number, (a, b) in enumerate(pairwise(bounds))}
         have = {name: ~np.isnan(rows[:, 0]) for name, rows in views.items()}

@@ -516,11 +516,11 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparamete
     noise_floor : float, default 1e-6
         Smallest noise variance of a feature, as a part of its variance.
     warm_start : bool, default False
-        With missing entries: go on from the parameters of the last fit, or of the saved model.  The maximum is then the
-        one near these, and not the best of several.
-    prior : {"ml", "auto", "ard"} or float, default "ml"
+        With missing entries: go on from the parameters of the last fit, or of the saved model.  With `prior="ml"` the
+        maximum is then the one near these, and not the best of several.
+    prior : {"auto", "ml", "ard"} or float, default "auto"
         With missing entries: of the loadings in units of the features' standard deviations, as in PPCA; the means have
-        none.
+        none.  "auto" is "ard" there, and "ml", maximum likelihood, for complete data.
     rotation : {"varimax", "quartimax", "promax", "oblimin"}, optional
         Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, the
         others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + Ψ), is the
@@ -530,7 +530,7 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparamete
     prior: Prior | float = parameter(
         "of the loadings, where entries are missing; ard: its variances, and which factors are on, by evidence",
         PRIOR,
-        default="ml",
+        default="auto",
     )
     rotation: Rotation | None = parameter(
         "of the loadings to simple structure (default: none)", _among(*get_args(Rotation)).or_none(), default=None

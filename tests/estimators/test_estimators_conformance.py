@@ -35,6 +35,7 @@ WEIGHTED = GRAPH.toarray() * np.add.outer(np.arange(len(X)), np.arange(len(X))) 
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
 HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
+FEW_HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.1, np.nan, X)
 GAPS = np.where(np.random.default_rng(4).random(OUTPUTS.shape) < 0.3, np.nan, OUTPUTS)
 BY_ROWS = {"routes": ("accelerated_em", "accelerated_em")}
 WIDE = plain_features(20, 60)
@@ -79,7 +80,11 @@ class BoundPreset(Preset):
         counts, own = np.isfinite(self.features).sum(axis=0).astype(float), model._parameters
         spread = np.broadcast_to(own.loadings_covariance, (len(own.mean), own.loadings_covariance.shape[1]))
         priors = Priors(None if own.mean_variance is None else np.zeros(len(counts)))
-        return super().log_likelihood(model) - divergence(own._replace(loadings_covariance=spread), counts, priors)
+        own = own._replace(loadings_covariance=spread)
+        if len(own.noise_variance) > 1:  # loadings in units of the features' deviations
+            units = 1.0 / np.nanstd(self.features, axis=0)
+            own = own.rescaled(units, units)
+        return super().log_likelihood(model) - divergence(own, counts, priors)
 
 
 class AveragedPreset(BoundPreset):
@@ -107,7 +112,12 @@ PRESETS = [
     BoundPreset("ppca, dual, a prior", partial(PPCA, n_components=3, prior="ard"), WIDE, routes=DUAL),
     BoundPreset("ppca, a prior", partial(PPCA, n_components=2, missing="nan", prior="ard"), HOLES, **BY_ROWS),
     Preset(
-        "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan"), HOLES, **BY_ROWS
+        "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan", prior="ml"), HOLES,
+        **BY_ROWS,
+    ),
+    BoundPreset(
+        "factor analysis, a prior", partial(FactorAnalysis, n_components=2, missing="nan", tol=1e-12), FEW_HOLES,
+        **BY_ROWS,
     ),
     Preset(
         "supervised, entries missing", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS

@@ -130,8 +130,8 @@ def test_rotated_loadings_are_those_of_scikit_learn_where_features_weigh_alike(r
 @pytest.mark.parametrize("rotation", ["varimax", "promax"])
 def test_rotations_take_missing_entries(rotation):
     holes = np.where(np.random.default_rng(6).random((40, D)) < 0.1, np.nan, X[:40])
-    plain = FactorAnalysis(2, missing="nan", solver="em", max_iter=5).fit(holes)
-    turned = FactorAnalysis(2, missing="nan", solver="em", max_iter=5, rotation=rotation).fit(holes)
+    plain = FactorAnalysis(2, missing="nan", prior="ml", solver="em", max_iter=5).fit(holes)
+    turned = FactorAnalysis(2, missing="nan", prior="ml", solver="em", max_iter=5, rotation=rotation).fit(holes)
     back = np.linalg.inv(plain.rotated(rotation)["transformation"].values)
     np.testing.assert_allclose(turned.transform(holes), plain.transform(holes) @ back.T, atol=1e-10)
     each = back @ plain.posterior(holes)["covariance"].values @ back.T
@@ -208,7 +208,7 @@ def test_constant_features_are_kept_and_named_in_a_warning(feature):
     x[:, feature] = 7.3
     for missing in ("nan", "raise"):
         with pytest.warns(DataWarning, match=f"feature {feature} has one value") as said:
-            kept = FactorAnalysis(K, missing=missing).fit(x)
+            kept = FactorAnalysis(K, missing=missing, prior="ml").fit(x)
         assert len(said) == 1
     without = FactorAnalysis(K).fit(np.delete(x, feature, axis=1))
     np.testing.assert_allclose(np.delete(kept.communalities_, feature), without.communalities_, atol=1e-4)

@@ -46,10 +46,10 @@ def dense(model):
     return oracles.DenseModel(model.components_.T, model.mean_, np.broadcast_to(model.noise_variance_, D))
 
 
-ML = partial(PPCA, prior="ml")
-MODELS = {"ppca": ML, "fa": FactorAnalysis}
+ML, FACTORS = (partial(kind, prior="ml") for kind in (PPCA, FactorAnalysis))
+MODELS = {"ppca": ML, "fa": FACTORS}
 # The search of factor analysis over many starts takes seconds.
-SOME = [pytest.param(ML, id="PPCA"), pytest.param(FactorAnalysis, marks=pytest.mark.slow)]
+SOME = [pytest.param(ML, id="PPCA"), pytest.param(FACTORS, id="FactorAnalysis", marks=pytest.mark.slow)]
 
 
 def disjoint_halves(x, part, rng):

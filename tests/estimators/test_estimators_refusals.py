@@ -128,7 +128,7 @@ def test_unknown_chunks_are_refused_with_the_way_out():
         *(PPCA(solver=solver) for solver in ("covariance", "krylov", "em")),
         *(FactorAnalysis(solver=solver) for solver in ("covariance", "accelerated_em", "em")),
         PPCA(missing="nan", prior="ml"),
-        FactorAnalysis(missing="nan"),
+        FactorAnalysis(missing="nan", prior="ml"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

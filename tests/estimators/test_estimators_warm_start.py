@@ -15,9 +15,9 @@ HOLES = np.where(np.random.default_rng(0).random(FULL.shape) < 0.2, np.nan, FULL
 MODELS = {
     "ppca": (PPCA(2, missing="nan", prior="ml", warm_start=True), HOLES),
     "ppca, em": (PPCA(2, missing="nan", prior="ml", solver="em", tol=1e-7, warm_start=True), HOLES),
-    "factors": (FactorAnalysis(1, missing="nan", solver="em", tol=1e-6, warm_start=True), HOLES),
+    "factors": (FactorAnalysis(1, missing="nan", prior="ml", solver="em", tol=1e-6, warm_start=True), HOLES),
     "rotated factors": (
-        FactorAnalysis(2, missing="nan", solver="em", tol=1e-6, rotation="varimax", warm_start=True),
+        FactorAnalysis(2, missing="nan", prior="ml", solver="em", tol=1e-6, rotation="varimax", warm_start=True),
         HOLES,
     ),
     "mixture": (PPCAMixture(1, 2, tol=1e-7, warm_start=True), FULL),

@@ -27,11 +27,12 @@ CASES = {
     "ppca": lambda x, **where: PPCA(2, tol=1e-11, missing="nan").fit(x, **where),
     "ard": lambda x, **where: PPCA(4, tol=1e-11, missing="nan", prior="ard").fit(x, **where),
     "levels": lambda x, **where: PPCA(2, tol=1e-11, missing="nan", prior="ard", row_effects=True).fit(x, **where),
-    "fa": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan").fit(x, **where),
+    "fa": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan", prior="ml").fit(x, **where),
+    "fa, ard": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan").fit(x, **where),
     "supervised": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan").fit(x, Y, **where),
 }
 
-KINDS = [PPCA, FactorAnalysis, partial(PPCA, prior="ard")]
+KINDS = [partial(kind, prior=prior) for kind in (PPCA, FactorAnalysis) for prior in ("ml", "ard")]
 
 
 def sparse():
@@ -69,7 +70,9 @@ def in_memory(case):
     return CASES[case](X, client="serial")
 
 
-@pytest.mark.parametrize("case", ["ppca", "ard", "supervised", pytest.param("fa", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case", ["ppca", "ard", "supervised", *(pytest.param(case, marks=pytest.mark.slow) for case in ("fa", "fa, ard"))]
+)
 @given(cuts=st.lists(st.integers(1, 159), min_size=1, max_size=6, unique=True))
 @settings(max_examples=8, deadline=None, derandomize=True)
 def test_blocks_do_not_matter(case, cuts):
