@@ -483,7 +483,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _parameter_variables(self) -> dict[str, Any]:
         """Loadings, mean and noise."""
-        return uncertainty_variables(self._parameters) | {
+        return uncertainty_variables(self._parameters.of(self._own)) | {
             f"{self._space}loadings": self._own_loadings,
             f"{self._space}mean": self._parameters.mean[self._own],
             noise_name(self._shared, "noise_variance"): self._parameters.noise_variance,

@@ -437,7 +437,25 @@ class IteratedHyperparameters(Checked):
 
 
 @hyperparameters
-class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
+class PriorHyperparameters(LinearHyperparameters):
+    """What models have whose loadings may have a prior."""
+
+    prior: Prior | float = parameter(
+        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
+        PRIOR,
+        default="auto",
+    )
+
+    @property
+    def _prior(self) -> str | float:
+        """The prior of the loadings, by what may be missing where that is left open."""
+        if self.prior != "auto":
+            return self.prior
+        return "ml" if self.missing == "raise" else "ard"
+
+
+@hyperparameters
+class PPCAHyperparameters(IteratedHyperparameters, PriorHyperparameters):
     """Those of PPCA.
 
     Parameters
@@ -473,11 +491,6 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
     row_effects: bool = parameter(
         "whether rows have levels of their own, where entries are missing", TRUTH, default=False, option=None
     )
-    prior: Prior | float = parameter(
-        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
-        PRIOR,
-        default="auto",
-    )
 
     @property
     def _rule(self) -> str | float | None:
@@ -501,7 +514,7 @@ class PPCAHyperparameters(IteratedHyperparameters, LinearHyperparameters):
 
 
 @hyperparameters
-class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparameters):
+class FactorAnalysisHyperparameters(IteratedHyperparameters, PriorHyperparameters):
     """Those of factor analysis.
 
     Parameters
@@ -527,11 +540,6 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparamete
         same.  By default loadings are the canonical ones.
     """
 
-    prior: Prior | float = parameter(
-        "of the loadings, where entries are missing; ard: its variances, and which factors are on, by evidence",
-        PRIOR,
-        default="auto",
-    )
     rotation: Rotation | None = parameter(
         "of the loadings to simple structure (default: none)", _among(*get_args(Rotation)).or_none(), default=None
     )
@@ -546,8 +554,16 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, LinearHyperparamete
 
 
 @hyperparameters
-class SupervisedHyperparameters(TargetHyperparameters, LinearHyperparameters):
-    """Those of supervised PPCA."""
+class SupervisedHyperparameters(TargetHyperparameters, PriorHyperparameters):
+    """Those of supervised PPCA.
+
+    Parameters
+    ----------
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings of features and targets, each in units of the standard deviation that these have on average, as
+        in PPCA; the means have none.  "auto" is "ard" with missing entries, and "ml", maximum likelihood, for complete
+        data, where scores and what the default head predicts hardly differ.
+    """
 
 
 @hyperparameters

@@ -77,13 +77,6 @@ class PPCA(
         self._require_fitted()
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
-    @property
-    def _prior(self) -> str | float:
-        """The prior of the loadings, by what is missing where that is left open."""
-        if self.prior != "auto":
-            return self.prior
-        return "ml" if self._missing == "raise" else "ard"
-
     def _finished(self, outcome: Outcome, given: Given) -> Outcome:
         if self._prior == "ml" or self._missing != "raise":
             return outcome

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dlatent.arrays import DataSource
+from dlatent.errors import DataError
 from dlatent.estimators.heads import Reconstructs
 from dlatent.estimators.hyperparameters import SupervisedHyperparameters
 from dlatent.estimators.target_heads import (
@@ -57,3 +59,11 @@ class SupervisedPPCA(
     >>> bool(np.mean(model.predict(scale(X)) == grape) > 0.95)
     True
     """
+
+    def _check_missing(self, source: DataSource) -> None:
+        super()._check_missing(source)
+        if self._prior != "ml" and self._missing == "raise" and source.sparse:
+            raise DataError(
+                f"prior={self.prior!r} of supervised PPCA is for dense data or missing='unstored', and the "
+                f"{source.description} is sparse; make it dense, or leave prior='ml'"
+            )

@@ -224,7 +224,7 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 
     def _variables(self, *, whole: bool) -> dict[str, Any]:
         own, encoding = self._specification.slices[-1], self._encoding
-        names = np.asarray(encoding.names)
+        names, spread = np.asarray(encoding.names), self._parameters.covariance_of(own)
         return (
             super()._variables(whole=whole)
             | {
@@ -236,6 +236,7 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
                 "rank_mean": self._parameters.mean[own],
                 "target": names.astype(str) if names.dtype == object else names,
             }
+            | ({} if spread is None else {"rank_loadings_covariance": spread})
             | self._head_variables()
         )
 
@@ -261,10 +262,12 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 
     def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
         features = super()._restored_parameters(values)
+        spread = features.loadings_covariance
         return Parameters(
             np.vstack([features.loadings, values["rank_loadings"]]),
             np.concatenate([features.mean, values["rank_mean"]]),
             features.noise_variance,
+            None if spread is None else np.vstack([spread, values["rank_loadings_covariance"]]),
         )
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:

@@ -185,7 +185,7 @@ class BoundEM(EntriesEM):
     def priors(self) -> Priors:
         """What is said of the priors, in the units of the fit."""
         given = self.options.prior
-        # Where features have units of their own, the loadings are in these.
+        # Where features, or features and targets, have units of their own, the loadings are in these.
         scale = 1.0 if len(self.specification.group_sizes) > 1 else self.units.scale[0]
         variance = None if isinstance(given, str) else float(given / scale**2)
         return Priors(self.units.offset(self.specification), variance)

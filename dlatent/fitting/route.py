@@ -36,6 +36,7 @@ def demands(problem: Problem) -> dict[str, str]:
         "weights": (problem.weighted, "samples have weights"),
         "added rows": (problem.adding, "rows are added to those of before, of which moments are known"),
         "prior": (problem.prior, "the loadings have a prior"),
+        "prior, targets": (problem.prior and problem.targets > 0, "the loadings of features and targets have a prior"),
         "rule": (problem.rule is not None, "the number of components is chosen from all eigenvalues"),
     }
     return {name: why for name, (there, why) in asked.items() if there}

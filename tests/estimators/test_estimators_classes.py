@@ -47,11 +47,13 @@ LIKELIHOOD = {"head": "likelihood"}
 MODELS = {
     "supervised": SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, NAMES),
     "semi-supervised": SupervisedPPCA(3, **LIKELIHOOD).fit(IRIS, SOME),
-    "missing": SupervisedPPCA(2, missing="nan", solver="em", max_iter=50, tol=1e-4, **LIKELIHOOD).fit(IRIS, NAMES),
+    "missing": SupervisedPPCA(2, missing="nan", prior="ml", solver="em", max_iter=50, tol=1e-4, **LIKELIHOOD).fit(
+        IRIS, NAMES
+    ),
     "kernel": KernelSupervisedPPCA(3, gamma=0.3, **LIKELIHOOD).fit(IRIS, NAMES),
     "graph": RelationalSupervisedPPCA(3, alpha=0.7, **LIKELIHOOD).fit(IRIS, NAMES, graph=RING),
     "auto": SupervisedPPCA(3).fit(IRIS, NAMES),
-    "auto, missing": SupervisedPPCA(2, missing="nan", solver="em", max_iter=50, tol=1e-4).fit(IRIS, SOME),
+    "auto, missing": SupervisedPPCA(2, missing="nan", prior="ml", solver="em", max_iter=50, tol=1e-4).fit(IRIS, SOME),
     "auto, kernel": KernelSupervisedPPCA(3, gamma=0.3).fit(IRIS, NAMES),
     "auto, graph": RelationalSupervisedPPCA(3, alpha=0.7).fit(IRIS, NAMES, graph=RING),
 }

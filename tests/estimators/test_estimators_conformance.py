@@ -77,13 +77,16 @@ class BoundPreset(Preset):
     """A model with priors of loadings and means: what is maximised is lower by how far these are from them."""
 
     def log_likelihood(self, model):
-        counts, own = np.isfinite(self.features).sum(axis=0).astype(float), model._parameters
+        encoded = [] if self.targets is None else [model._encode_new(self.features, self.targets)]
+        rows, own = np.hstack([self.features, *encoded]), model._parameters
+        counts, groups = np.isfinite(rows).sum(axis=0).astype(float), model._specification.group_slices
         spread = np.broadcast_to(own.loadings_covariance, (len(own.mean), own.loadings_covariance.shape[1]))
         priors = Priors(None if own.mean_variance is None else np.zeros(len(counts)))
         own = own._replace(loadings_covariance=spread)
-        if len(own.noise_variance) > 1:  # loadings in units of the features' deviations
-            units = 1.0 / np.nanstd(self.features, axis=0)
-            own = own.rescaled(units, units)
+        if len(groups) > 1:  # loadings are in units of the deviations of each noise group
+            away = rows - np.nanmean(rows, axis=0)
+            units = np.array([1.0 / np.sqrt(np.nanmean(away[:, at] ** 2)) for at in groups])
+            own = own.rescaled(model._specification.per_feature(units), units)
         return super().log_likelihood(model) - divergence(own, counts, priors)
 
 
@@ -120,8 +123,10 @@ PRESETS = [
         **BY_ROWS,
     ),
     Preset(
-        "supervised, entries missing", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS
+        "supervised, entries missing", partial(SupervisedPPCA, n_components=2, missing="nan", prior="ml"), HOLES, GAPS,
+        **BY_ROWS,
     ),
+    BoundPreset("supervised, a prior", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS),
     Preset("supervised, regression", partial(SupervisedPPCA, n_components=2), X, OUTPUTS),
     Preset("supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.array(["no", "yes"])[CLASSES]),
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),

@@ -187,7 +187,7 @@ def test_a_model_of_complete_data_takes_incomplete_rows_when_told():
 class TestSupervised:
     """Holes in the features and in the targets alike."""
 
-    model = SupervisedPPCA(K, missing="nan", tol=1e-13, head="likelihood").fit(X, Y)
+    model = SupervisedPPCA(K, missing="nan", prior="ml", tol=1e-13, head="likelihood").fit(X, Y)
 
     def stacked(self):
         p, centre = self.model._parameters, self.model._encoding.centre
@@ -229,20 +229,20 @@ class TestSupervised:
     def test_with_whole_rows_of_targets_the_maximum_is_that_of_the_other_routes(self):
         y = DATA.targets.copy()
         y[::3] = np.nan
-        one = SupervisedPPCA(K, missing="nan").fit(DATA.features, y)
+        one = SupervisedPPCA(K, missing="nan", prior="ml").fit(DATA.features, y)
         other = SupervisedPPCA(K).fit(DATA.features, y)
         assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-9)
 
     def test_classes(self, tmp_path):
         labels = np.where(np.arange(N) % 4 == 0, None, np.where(DATA.features[:, 0] > 1, "a", "b"))
-        model = SupervisedPPCA(1, missing="nan").fit(X, labels)
+        model = SupervisedPPCA(1, missing="nan", prior="ml").fit(X, labels)
         known = labels != None  # noqa: E711
         assert (model.predict(X)[known] == labels[known]).mean() > 0.7
         model.save(tmp_path / "m.zarr")
         np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").predict(X), model.predict(X))
 
     def test_stored_entries_and_targets(self):
-        model = SupervisedPPCA(K, missing="unstored").fit(stored(X), Y)
+        model = SupervisedPPCA(K, missing="unstored", prior="ml").fit(stored(X), Y)
         assert model.log_likelihood_ == pytest.approx(self.model.log_likelihood_, rel=1e-9)
 
 

@@ -10,7 +10,19 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import norm
 
-from dlatent import PPCA, DataError, FactorAnalysis, SupervisedPPCA, load, select_n_components
+from dlatent import (
+    PPCA,
+    CorrespondencePPCA,
+    DataError,
+    FactorAnalysis,
+    KernelPPCA,
+    KernelSupervisedPPCA,
+    PPCAMixture,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+    load,
+    select_n_components,
+)
 from dlatent.arrays import Block
 from dlatent.fitting.entry_starts import Units
 from dlatent.linear_gaussian.missing_entries import prior
@@ -382,6 +394,50 @@ def test_factor_analysis_with_it_has_no_heywood_cases():
     assert errors[0] < 0.95 * errors[1]
 
 
+def labelled(seed=0, n=300, d=20, each=3, classes=8):
+    """Rows of four components, and labels of a few that tell the rows' places along two of these."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, 4))
+    x = z @ rng.standard_normal((4, d)) + 0.7 * rng.standard_normal((n, d))
+    codes = (4 * (np.arctan2(z[:, 0], z[:, 1]) / np.pi + 1.0)).astype(int) % classes
+    known = np.concatenate([np.flatnonzero(codes == c)[:each] for c in range(classes)])
+    return x, codes, np.where(np.isin(np.arange(n), known), codes, -1)
+
+
+@pytest.fixture(scope="module")
+def few_labels():
+    x, codes, known = labelled()
+    return x, codes, known, SupervisedPPCA(12, prior="ard", head="likelihood").fit(x, known)
+
+
+def test_supervised_ppca_has_it_for_complete_data_too(few_labels, tmp_path):
+    x, _, known, model = few_labels
+    assert model.components_.any(axis=1).sum() == 4
+    lines = model.history_["iteration_log_likelihood"].values
+    assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    for name in ("predict_proba", "transform", "score_samples"):
+        np.testing.assert_array_equal(getattr(again, name)(x), getattr(model, name)(x))
+    np.testing.assert_array_equal(again.score_samples(x, known), model.score_samples(x, known))
+    holes = SupervisedPPCA(12, missing="nan", head="likelihood").fit(x, known)
+    assert holes.log_likelihood_ == pytest.approx(model.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(holes.predict_proba(x), model.predict_proba(x), atol=1e-5)
+    assert SupervisedPPCA(2).fit(x, known).n_passes_ == SupervisedPPCA(2, prior="ml").fit(x, known).n_passes_
+
+
+def test_few_labels_are_not_learned_by_heart(few_labels):
+    """What the likelihood says of rows without labels, beside maximum likelihood with the right number of components,
+    and with too many."""
+    x, codes, known, model = few_labels
+    rest = known < 0
+
+    def loss(model):
+        return -np.log(np.maximum(model.predict_proba(x)[rest, codes[rest]], 1e-6)).mean()
+
+    assert loss(model) < min(loss(SupervisedPPCA(k, head="likelihood").fit(x, known)) for k in (4, 12))
+
+
 def test_where_it_is_refused():
     for wrong in ("ard", 0.3):
         with pytest.raises(DataError, match="of factor analysis is for data with missing entries"):
@@ -393,8 +449,11 @@ def test_where_it_is_refused():
     for wrong in ("flat", 0.0, -1.0, np.inf, True):
         with pytest.raises(DataError, match="expected a positive number, 'auto', 'ml' or 'ard'"):
             PPCA(2, missing="nan", prior=wrong).fit(X)
-    with pytest.raises(TypeError, match="prior"):
-        SupervisedPPCA(2, prior="ard")
+    with pytest.raises(DataError, match="of supervised PPCA is for dense data or missing='unstored', and the scipy"):
+        SupervisedPPCA(2, prior="ard").fit(sp.csr_array(COMPLETE), np.arange(len(COMPLETE)))
+    for other in (KernelPPCA, KernelSupervisedPPCA, PPCAMixture, CorrespondencePPCA, RelationalSupervisedPPCA):
+        with pytest.raises(TypeError, match="prior"):
+            other(2, prior="ard")
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ CASES = {
     "levels": lambda x, **where: PPCA(2, tol=1e-11, missing="nan", prior="ard", row_effects=True).fit(x, **where),
     "fa": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan", prior="ml").fit(x, **where),
     "fa, ard": lambda x, **where: FactorAnalysis(2, tol=1e-11, missing="nan").fit(x, **where),
-    "supervised": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan").fit(x, Y, **where),
+    "supervised": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan", prior="ml").fit(x, Y, **where),
+    "supervised, ard": lambda x, **where: SupervisedPPCA(2, tol=1e-11, missing="nan").fit(x, Y, **where),
 }
 
 KINDS = [partial(kind, prior=prior) for kind in (PPCA, FactorAnalysis) for prior in ("ml", "ard")]

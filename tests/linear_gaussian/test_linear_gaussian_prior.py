@@ -25,8 +25,9 @@ from dlatent.linear_gaussian.specification import Specification, View
 D, K = 6, 3
 SHARED = Specification((View("features", D),), ((0,),), K)
 EACH = Specification((View("features", D, shared=False),), ((0,),), K)
-SPECIFICATIONS = [SHARED, EACH]
-IDS = ["one variance", "a variance per feature"]
+TWO = Specification((View("features", 4), View("targets", 2)), ((0, 1),), K)
+SPECIFICATIONS = [SHARED, EACH, TWO]
+IDS = ["one variance", "a variance per feature", "features and targets"]
 HOLES = [0.0, 0.3, 0.8]
 
 
@@ -113,8 +114,10 @@ def definition(x, p, specification, means, covariances, variance, priors=FREE, m
 
 
 def posterior(x, p, specification):
-    means = incomplete.scores(x, None, p, specification)
-    return means, incomplete.covariances(x, None, p, specification).reshape(-1, *2 * (means.shape[1],))
+    size = specification.sizes[0]
+    parts = x[:, :size], x[:, size:] if size < D else None
+    means = incomplete.scores(*parts, p, specification)
+    return means, incomplete.covariances(*parts, p, specification).reshape(-1, *2 * (means.shape[1],))
 
 
 @pytest.mark.parametrize("specification", SPECIFICATIONS, ids=IDS)

@@ -44,13 +44,13 @@ class AcceleratedEMRoute(Route):
     """About twenty passes, D · K² numbers."""
 
     name, observed = "accelerated_em", True
-    serves = frozenset({"missing", "graph", "own noise", "views", "targets", "prior"})
+    serves = frozenset({"missing", "graph", "own noise", "views", "targets", "prior", "prior, targets"})
 
     def misfit(self, problem: Problem) -> str | None:
         """Where rows have statistics in common, which another route reads in fewer passes."""
         if problem.missing:
             return None
-        if problem.shared:
+        if problem.shared and not (problem.prior and problem.targets):
             return "no entry is missing"
         # What sparse rows do not store is zero: only their Gram matrix does without densifying them.
         return "the data are sparse" if problem.nnz is not None and not problem.views else None
