@@ -122,16 +122,20 @@ class GraphModel(GraphHyperparameters, LinearModel):
         return found
 
     def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
-        graph = given.graph
+        graph, rank = given.graph, self._rank(given)
         assert graph is not None
-        rank = graph.samples
-        if self.gamma == 0:
-            rank = graph_precision.rank(whole(graph), self.precision)
         if self.n_components >= rank:
             raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
         partly = len(specification.patterns) > 1
         relation = Relation(self.precision, rank, self.start, self.start_noise, graph if partly else None)
         return {"relation": relation}
+
+    def _rank(self, given: Given) -> int:
+        """The rank of Δ."""
+        assert given.graph is not None
+        if self.gamma == 0:
+            return graph_precision.rank(whole(given.graph), self.precision)
+        return given.graph.samples
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         super()._keep(fitted, task, given)

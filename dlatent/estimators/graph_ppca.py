@@ -19,6 +19,7 @@ from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Trans
 from dlatent.estimators.hyperparameters import GraphPPCAHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
 from dlatent.estimators.map_rows import Smoothing, open_edges
+from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.smoothing import CANDIDATES, chosen_averaging, chosen_smoothing
 from dlatent.fitting.task import Relation, Task
@@ -200,7 +201,7 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         self._require_fitted()
         if graph is None or not self.smoothing_:
             return {}
-        if not self._averaged and (holes or self.missing != "raise"):
+        if not self._averaged and (holes or self._averaging):
             raise DataError(
                 "the fit was one of complete data, whose smoothed rows are sums over neighbours; for rows with missing "
                 "entries and edges fit with missing='nan', or leave out graph="
@@ -209,9 +210,9 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         return {"graph": graph, "smoothing": Smoothing(SmoothFilter(self.smoothing_, self._hops), shift)}
 
     @property
-    def _prior(self) -> str | float:
-        """As that of PPCA."""
-        return "ml" if self.missing == "raise" else "ard"
+    def _averaging(self) -> bool:
+        """Whether entries may be missing, so that rows are averaged."""
+        return self.missing != "raise"
 
     def _in_graph(self, given: Given, graph: GraphLike) -> Given:
         """What a fit is given, with the graph between the samples, where rows are smoothed over it."""
@@ -235,18 +236,21 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
         if self.smoothing != "auto":
             return task
         assert given.graph is not None
-        if self.missing == "raise":
+        if not self._averaging:
             found = chosen_smoothing(task, plan, int(self.hops), run, sparse=given.source.sparse)
         else:
             found = chosen_averaging(task, plan, int(self.hops), run)
         return replace(task, compared=found, relation=self._relation(CANDIDATES[found.chosen], given.graph))
+
+    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
+        return outcome if self._averaging else self._with_prior(outcome, float(given.source.shape[0]))
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         super()._keep(fitted, task, given)
         between = None if task.relation is None else task.relation.precision
         self.smoothing_ = between.smoothing if isinstance(between, SmoothFilter) else 0.0
         self._hops, self.smoothing_scores_ = int(self.hops), None
-        self._averaged = self.missing != "raise"
+        self._averaged = self._averaging
         if task.compared is not None:
             self.smoothing_scores_ = _scores_of(CANDIDATES, task.compared.correlation, task.compared.standard_error)
         self._edges = 0 if given.graph is None else given.graph.entries // 2

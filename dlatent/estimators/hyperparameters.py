@@ -254,6 +254,32 @@ class TargetHyperparameters(Checked):
 
 
 @hyperparameters
+class PriorHyperparameters(Checked):
+    """What models have whose loadings may have a prior.
+
+    Parameters
+    ----------
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings.  "auto" and "ml" are none: maximum likelihood.  "ard" (automatic relevance determination) gives
+        those of each component a normal prior whose variance the evidence chooses, and switches off components that the
+        data do not support.  A number is the variance of all loadings, in squared units of the features.
+    """
+
+    prior: Prior | float = parameter(
+        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
+        PRIOR,
+        default="auto",
+    )
+
+    @property
+    def _prior(self) -> str | float:
+        """The prior of the loadings, by what may be missing where that is left open."""
+        if self.prior != "auto":
+            return self.prior
+        return "ml" if getattr(self, "missing", "raise") == "raise" else "ard"
+
+
+@hyperparameters
 class GraphHyperparameters(LatentVariableHyperparameters):
     """Those of models of samples in a graph.
 
@@ -289,7 +315,7 @@ class GraphHyperparameters(LatentVariableHyperparameters):
 
 
 @hyperparameters
-class GraphPPCAHyperparameters(LatentVariableHyperparameters):
+class GraphPPCAHyperparameters(PriorHyperparameters, LatentVariableHyperparameters):
     """Those of PPCA of rows that are smoothed over a graph.
 
     Parameters
@@ -302,6 +328,9 @@ class GraphPPCAHyperparameters(LatentVariableHyperparameters):
     missing : {"raise", "nan", "unstored"}, default "raise"
         As in PPCA.  Where entries may be missing, each cell of a smoothed row is a weighted mean over those of the
         samples near by that have it.
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings, as in PPCA: "auto" is "ard" with missing entries, and "ml", maximum likelihood, for complete
+        data.
     solver : {"auto", "covariance", "krylov", "accelerated_em", "em"}, default "auto"
         "auto" takes the cheaper of two that find the global maximum from eigenvectors: "covariance" (one pass, D²
         numbers) and "krylov" (about ten passes); data with missing entries go by "accelerated_em" (about twenty
@@ -437,25 +466,7 @@ class IteratedHyperparameters(Checked):
 
 
 @hyperparameters
-class PriorHyperparameters(LinearHyperparameters):
-    """What models have whose loadings may have a prior."""
-
-    prior: Prior | float = parameter(
-        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
-        PRIOR,
-        default="auto",
-    )
-
-    @property
-    def _prior(self) -> str | float:
-        """The prior of the loadings, by what may be missing where that is left open."""
-        if self.prior != "auto":
-            return self.prior
-        return "ml" if self.missing == "raise" else "ard"
-
-
-@hyperparameters
-class PPCAHyperparameters(IteratedHyperparameters, PriorHyperparameters):
+class PPCAHyperparameters(IteratedHyperparameters, PriorHyperparameters, LinearHyperparameters):
     """Those of PPCA.
 
     Parameters
@@ -514,7 +525,7 @@ class PPCAHyperparameters(IteratedHyperparameters, PriorHyperparameters):
 
 
 @hyperparameters
-class FactorAnalysisHyperparameters(IteratedHyperparameters, PriorHyperparameters):
+class FactorAnalysisHyperparameters(IteratedHyperparameters, PriorHyperparameters, LinearHyperparameters):
     """Those of factor analysis.
 
     Parameters
@@ -554,7 +565,7 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, PriorHyperparameter
 
 
 @hyperparameters
-class SupervisedHyperparameters(TargetHyperparameters, PriorHyperparameters):
+class SupervisedHyperparameters(TargetHyperparameters, PriorHyperparameters, LinearHyperparameters):
     """Those of supervised PPCA.
 
     Parameters
@@ -564,6 +575,11 @@ class SupervisedHyperparameters(TargetHyperparameters, PriorHyperparameters):
         in PPCA; the means have none.  "auto" is "ard" with missing entries, and "ml", maximum likelihood, for complete
         data, where scores and what the default head predicts hardly differ.
     """
+
+
+@hyperparameters
+class RelationalHyperparameters(PriorHyperparameters, GraphHyperparameters):
+    """Those of PPCA of samples in a graph."""
 
 
 @hyperparameters

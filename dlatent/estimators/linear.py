@@ -17,6 +17,7 @@ from dlatent.estimators.base import Given, LatentVariableModel
 from dlatent.estimators.grid import feature_axis, over_features
 from dlatent.estimators.inputs import Data, Rows
 from dlatent.estimators.map_rows import map_rows, open_input
+from dlatent.fitting.evidence import with_evidence
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian import complete
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -55,6 +56,8 @@ class LinearModel(RowModel):
 
     Attributes
     ----------
+    n_components_effective_ : int
+        How many components are not zero: with `prior="ard"` those that the data support.
     noise_variance_ : float
         σ², in squared units of the features.
     explained_variance_ : ndarray of shape (n_components,)
@@ -80,6 +83,18 @@ class LinearModel(RowModel):
         self.components_ = outcome.parameters.loadings[own].T
         self.mean_ = outcome.parameters.mean[own]
         self.n_features_in_ = len(self.mean_)
+
+    @property
+    def n_components_effective_(self) -> int:
+        """How many components are not zero."""
+        self._require_fitted()
+        return int(self._parameters.loadings[:, : self.n_components_].any(axis=0).sum())
+
+    def _with_prior(self, outcome: Outcome, samples: float) -> Outcome:
+        """What the prior of the loadings makes of the maximum of the likelihood of so many complete samples."""
+        if self._prior == "ml":
+            return outcome
+        return with_evidence(outcome, samples, None if isinstance(self._prior, str) else float(self._prior))
 
     @property
     def _dimension(self) -> int:

@@ -10,7 +10,6 @@ from dlatent.estimators.base import Given
 from dlatent.estimators.heads import Criteria, Draws, Imputes, Reconstructs, Transforms
 from dlatent.estimators.hyperparameters import PPCAHyperparameters
 from dlatent.estimators.moment_heads import FitsPartly, FitsWeighted, ScoresWeighted
-from dlatent.fitting.evidence import with_evidence
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian.specification import Specification
 
@@ -27,8 +26,6 @@ class PPCA(
 
     Attributes
     ----------
-    n_components_effective_ : int
-        How many components are not zero: with `prior="ard"` those that the data support.
     row_effect_variance_ : float
         τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its last score
         times τ.
@@ -66,23 +63,16 @@ class PPCA(
     """
 
     @property
-    def n_components_effective_(self) -> int:
-        """How many components are not zero."""
-        self._require_fitted()
-        return int(self.components_[: self.n_components_].any(axis=1).sum())
-
-    @property
     def row_effect_variance_(self) -> float:
         """The variance of the levels of the rows."""
         self._require_fitted()
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
     def _finished(self, outcome: Outcome, given: Given) -> Outcome:
-        if self._prior == "ml" or self._missing != "raise":
+        if self._missing != "raise":
             return outcome
         weights = given.source.weights
-        samples = float(outcome.samples if weights is None else weights.sum())
-        return with_evidence(outcome, samples, None if isinstance(self._prior, str) else float(self._prior))
+        return self._with_prior(outcome, float(outcome.samples if weights is None else weights.sum()))
 
     def _most_components(self, source: DataSource) -> int:
         rows, features = source.shape

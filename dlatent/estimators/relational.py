@@ -16,7 +16,7 @@ from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.graph_model import FitsInGraph, GraphModel
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
-from dlatent.estimators.hyperparameters import RelationalSupervisedHyperparameters
+from dlatent.estimators.hyperparameters import RelationalHyperparameters, RelationalSupervisedHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, Mask, PathLike, TargetsLike
 from dlatent.estimators.map_rows import open_input
 from dlatent.estimators.target_heads import (
@@ -28,11 +28,14 @@ from dlatent.estimators.target_heads import (
 )
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.graph_samples import graph_log_likelihood
+from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 
-class RelationalPPCA(GraphModel, FitsInGraph, Transforms, Scores, Imputes, Reconstructs, Draws):
+class RelationalPPCA(
+    RelationalHyperparameters, GraphModel, FitsInGraph, Transforms, Scores, Imputes, Reconstructs, Draws
+):
     r"""Probabilistic relational PCA of samples in a graph, by maximum likelihood.
 
     .. math:: T \sim N(1 \mu^\top, \Delta^{-1}, W W^\top + \sigma^2 I), \qquad
@@ -61,6 +64,9 @@ class RelationalPPCA(GraphModel, FitsInGraph, Transforms, Scores, Imputes, Recon
     >>> model.precision_rank_
     30
     """
+
+    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
+        return self._with_prior(outcome, float(self._rank(given)))
 
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)).

@@ -106,6 +106,10 @@ class AveragedPreset(BoundPreset):
         return BoundPreset(str(self), self.make, self.averages(model)).log_likelihood(model)
 
 
+class SmoothedBoundPreset(BoundPreset, SmoothedPreset):
+    """The same of smoothed rows."""
+
+
 PRESETS = [
     Preset("ppca", partial(PPCA, n_components=3), X),
     Preset("ppca of one component", partial(PPCA, n_components=1), X),
@@ -141,6 +145,10 @@ PRESETS = [
     Preset("relational", partial(RelationalPPCA, n_components=3), X, graph=GRAPH),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, graph=0.3 * GRAPH),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], graph=GRAPH),
+    BoundPreset("relational, a prior", partial(RelationalPPCA, n_components=2, prior="ard"), X, graph=GRAPH),
+    SmoothedBoundPreset(
+        "smoothed, a prior", partial(GraphPPCA, n_components=2, smoothing=3.0, prior="ard"), X, graph=GRAPH
+    ),
     SmoothedPreset("smoothed", partial(GraphPPCA, n_components=3, smoothing=3.0), X, graph=GRAPH),
     SmoothedPreset("smoothed, λ chosen", partial(GraphPPCA, n_components=2), X, graph=GRAPH),
     SmoothedPreset(

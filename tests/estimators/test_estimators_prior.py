@@ -18,6 +18,7 @@ from dlatent import (
     KernelPPCA,
     KernelSupervisedPPCA,
     PPCAMixture,
+    RelationalPPCA,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
     load,
@@ -392,6 +393,19 @@ def test_factor_analysis_with_it_has_no_heywood_cases():
         if name == "ard":
             assert not model.at_floor_.any()
     assert errors[0] < 0.95 * errors[1]
+
+
+def test_samples_in_a_graph_count_as_the_rank_of_their_precision():
+    """Pairs that are joined, whose Δ has half the rank."""
+    x = planted(2, n=80, d=6, noise=0.5)[0]
+    pairs = sp.csr_array(np.kron(np.eye(40), [[0.0, 1.0], [1.0, 0.0]]))
+    model = RelationalPPCA(4, alpha=1.0, gamma=0.0, prior="ard").fit(x, graph=pairs)
+    assert (model.precision_rank_, model.n_components_effective_) == (40, 2)
+    # Both rows of a pair are summed: twice the same row, which is one of length √2.
+    summed = np.sqrt(2.0) * (x[::2] + x[1::2])
+    plain = PPCA(4, prior="ard").fit(summed)
+    assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-9)
+    np.testing.assert_allclose(model.components_, plain.components_, atol=1e-6)
 
 
 def labelled(seed=0, n=300, d=20, each=3, classes=8):
