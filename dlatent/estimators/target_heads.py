@@ -612,7 +612,8 @@ class Predicts(RowTargets):
         With `head="auto"` each class is normal in the space of the scores, all with one covariance V, as in linear
         discriminant analysis, with priors of m_c and V by evidence; R is the identity or the metric of the features.
         The space, and τ ≤ 1, are those in which labelled samples that are left out are most probable.  π_c is the part
-        that a class has of the labelled samples.
+        that a class has of the labelled samples.  Where each class has five or more, and these are then more probable,
+        it is p(c | x) ∝ exp(a_cᵀu + b_c), as in multinomial logistic regression, with a normal prior of a_c.
 
         With `head="likelihood"` it is Bayes' rule with the densities of the model, p(c | x) ∝ π_c p(x | y = t_c) with
         t_c the code of a class.

@@ -59,9 +59,9 @@ class Discriminants(NamedTuple):
     offsets: Array
     left_out: Array
 
-    def score(self, codes: Integers) -> float:
-        """Mean log-probability of the classes of rows that are left out."""
-        return float(log_softmax(self.left_out, axis=1)[np.arange(len(codes)), codes].mean())
+    def log_probabilities(self, codes: Integers) -> Array:
+        """Log-probabilities of the classes (n,) of rows that are left out."""
+        return np.asarray(log_softmax(self.left_out, axis=1)[np.arange(len(codes)), codes])
 
 
 def prior(rows: ClassSums) -> Prior:

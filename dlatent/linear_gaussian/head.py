@@ -6,7 +6,6 @@ beside labels, they fit the labels and nothing else.  A head has a prior, and ta
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,10 +15,11 @@ import scipy.linalg as la
 from scipy.special import log_softmax
 
 from dlatent.arrays import Array, Block, Features, Integers, add
-from dlatent.linear_gaussian.discriminants import ClassSums, discriminants
+from dlatent.linear_gaussian.discriminants import ClassSums, Discriminants, discriminants
 from dlatent.linear_gaussian.expectation import posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.ridge import RidgeSums, ridge
+from dlatent.linear_gaussian.softmax import FOLDS, Softmax, softmax
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement, observed, take
 
@@ -202,13 +202,20 @@ def feature_metric(parameters: Parameters, specification: Specification) -> Arra
 
 
 def class_head(rows: LabelledRows, spaces: ClassSpaces, shares: Array) -> Head:
-    """Normal classes with one covariance, in the space in which labels that are left out are most probable."""
+    """Normal classes with one covariance, in the space in which labels that are left out are most probable; or any
+    linear rule there, where each class has rows enough to leave some out, and these are then more probable by more than
+    two standard errors."""
     codes, found = spaces.codes(rows.targets), []
     for sums, (root, unit, space) in zip(rows.sums, spaces.each(rows.scores), strict=True):
         own = discriminants(sums, space, codes, shares)
-        made = Head(root @ own.coefficients, own.offsets, np.zeros(0), root if unit else None)
-        found.append((own.score(codes), made))
-    return max(found, key=operator.itemgetter(0))[1]
+        found.append((own.log_probabilities(codes), root, unit, space, own))
+    known, root, unit, space, normal = max(found, key=lambda one: one[0].mean())
+    best: Softmax | Discriminants = normal
+    if np.bincount(codes, minlength=len(spaces.table)).min() >= FOLDS:
+        linear = softmax(space, codes, len(spaces.table))
+        gain = linear.left_out - known
+        best = linear if gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)) else normal
+    return Head(root @ best.coefficients, best.offsets, np.zeros(0), root if unit else None)
 
 
 def output_head(rows: LabelledRows, rotation: Array, centre: Array, metric: Array) -> Head:

@@ -18,6 +18,7 @@ from dlatent import (
     load,
 )
 from dlatent.linear_gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
+from dlatent.linear_gaussian.softmax import FOLDS
 from dlatent.testing.simulators import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
@@ -179,6 +180,8 @@ def test_targets_that_miss_outputs_are_fitted_one_by_one():
 
 def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypatch):
     y = np.where(np.arange(len(NUMBERS)) % 2 == 0, NUMBERS, -1)
+    # Of normal classes, which are learned from sums over all rows; the other rule is learned from the part.
+    monkeypatch.setattr("dlatent.linear_gaussian.head.FOLDS", len(y))
     whole = SupervisedPPCA(10).fit(DIGITS, y)
     monkeypatch.setattr(target_heads, "FEW_NUMBERS", 100 * 20)
     part, again = (SupervisedPPCA(10).fit(DIGITS, y) for _ in range(2))
@@ -220,3 +223,18 @@ def test_rows_without_anything_have_the_shares_of_the_classes_or_the_mean():
     assert np.isfinite(model.predict_proba(np.repeat(model.mean_[None], 2, axis=0))).all()
     missing = SupervisedPPCA(2, missing="nan").fit(HOLES, SOME)
     assert np.isfinite(missing.predict_proba(np.full((2, 4), np.nan))).all()
+
+
+def test_of_many_labels_a_linear_rule_tells_more_than_normal_classes(monkeypatch):
+    """Of rows whose place along a skew direction makes them one or the other."""
+    rng = np.random.default_rng(1)
+    z = np.column_stack([np.exp(1.2 * rng.normal(size=1200)), 2.0 * rng.normal(size=(1200, 2))])
+    x, classes = z @ rng.normal(size=(3, 10)) + 0.1 * rng.normal(size=(1200, 10)), (z[:, 0] > 1.0).astype(int)
+    rest, wrong, losses = np.arange(1200) % 2 == 1, [], []
+    for folds in (FOLDS, 1200):
+        monkeypatch.setattr("dlatent.linear_gaussian.head.FOLDS", folds)  # no class has as many rows, at last
+        said = SupervisedPPCA(3).fit(x, np.where(rest, -1, classes)).predict_proba(x[rest])
+        wrong.append(np.mean(said.argmax(axis=1) != classes[rest]))
+        losses.append(-np.log(said[np.arange(600), classes[rest]]).mean())
+    assert wrong[0] < 0.9 * wrong[1]
+    assert losses[0] < 0.95 * losses[1]
