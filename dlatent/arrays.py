@@ -215,7 +215,8 @@ class Graph:
     """An undirected graph of N samples: A (N, N), symmetric, weights not negative, diagonal zero.
 
     `graph[rows]` is the graph of some of the samples and of the edges between them, A[rows][:, rows], so that what cuts
-    samples along their first axis, as the searches of scikit-learn do, cuts the graph as a whole.
+    samples along their first axis, as the searches of scikit-learn do, cuts the graph as a whole.  Of a precision it is
+    that of these samples given the others.
 
     Parameters
     ----------
@@ -235,6 +236,8 @@ class Graph:
         What opening it did, one sentence each ("3 self-loops were dropped").
     check : callable or None
         As that of DataSource.
+    precision : bool
+        Whether a precision Δ takes the place of A: positive semi-definite, with a diagonal, entries of either sign.
 
     Attributes
     ----------
@@ -250,6 +253,7 @@ class Graph:
     in_memory: bool = False
     notes: tuple[str, ...] = ()
     check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    precision: bool = False
 
     __iter__ = None  # not one sample after the other, as Python would take `graph[0]`, `graph[1]`, …
 
@@ -270,6 +274,7 @@ class Graph:
             key=uuid4().hex,
             description=f"{len(chosen):,} samples of {self.description}",
             in_memory=True,
+            precision=self.precision,
         )
 
 

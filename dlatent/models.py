@@ -16,7 +16,7 @@ class Model(NamedTuple):
     command : the word for it on the command line; nothing where the commands do not fit it.
     words : what it is.
     declared : the class of its hyperparameters, without the last word of the name.
-    labels, graph, views : whether it takes labels, a graph, or several views.
+    labels, graph, precision, views : whether it takes labels, a graph, a precision in its place, or several views.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Model(NamedTuple):
     declared: str = ""
     labels: bool = False
     graph: bool = False
+    precision: bool = False
     views: bool = False
 
     def load(self) -> Any:
@@ -61,6 +62,7 @@ MODELS = (
         "probabilistic relational PCA: rows in a graph",
         "Graph",
         graph=True,
+        precision=True,
     ),
     Model(
         "RelationalSupervisedPPCA",

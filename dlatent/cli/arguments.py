@@ -137,15 +137,22 @@ def add_direction(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_graph(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """`--graph` and `--direction`."""
-    parser.add_argument(
+def add_graph(parser: argparse.ArgumentParser, *, required: bool = True, precision: bool = False) -> None:
+    """`--graph` and `--direction`, and where a model takes one `--precision`."""
+    between = parser.add_mutually_exclusive_group(required=required)
+    between.add_argument(
         "--graph",
-        required=required,
         metavar="GRAPH",
         help="edges between the rows of DATA: a store (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet "
         ".npz)",
     )
+    if precision:
+        between.add_argument(
+            "--precision",
+            metavar="PRECISION",
+            help="the precision matrix between the rows of DATA: a store (dlatent ingest-graph --precision makes one), "
+            "or a .npz of scipy.sparse",
+        )
     add_direction(parser)
 
 
@@ -199,7 +206,7 @@ def add_model(parser: argparse.ArgumentParser, model: Model, components: Callabl
         parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
     add_missing_chunks(parser)
     if model.graph:
-        add_graph(parser)
+        add_graph(parser, precision=model.precision)
     if model.labels and model.views:
         add_view_labels(parser)
     elif model.labels:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, get_args
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_quiet, counts, positive
+from dlatent.cli.arguments import UsageError, add_quiet, counts, positive
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
 from dlatent.cli.status import OK
@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     import dlatent
 
     dlatent.show_progress(False if arguments.quiet else "auto")
+    if getattr(arguments, "precision", None) is not None:
+        raise UsageError("samples of a given precision cannot be held out; leave --precision to dlatent fit")
     given, candidates = inputs_of(arguments), arguments.n_components
     arguments.n_components = candidates[0]
     options = {"criterion": arguments.criterion, "held_out": arguments.held_out, "cv": arguments.folds}

@@ -1,4 +1,4 @@
-"""`dlatent ingest-graph`: a graph between samples into a Zarr store."""
+"""`dlatent ingest-graph`: a graph between samples, or a precision, into a Zarr store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "ingest-graph",
         help="bring a graph between samples into a Zarr store",
-        description="Write a graph of any size as a symmetric adjacency matrix, checked once, in bounded memory.",
+        description="Write a graph of any size as a symmetric adjacency matrix, or a precision, checked once, in "
+        "bounded memory.",
     )
     parser.add_argument("source", metavar="SOURCE", help="a list of edges (.csv .tsv .parquet .npz), or a Zarr store")
     parser.add_argument("destination", metavar="DEST", help="path or URL of the new store")
@@ -25,6 +26,11 @@ def register(commands: Any) -> None:
     whose.add_argument("--data", metavar="DATA", help="the store whose rows are the nodes: their number and labels")
     whose.add_argument("--samples", type=positive, metavar="N", help="the number of rows; edges name them from 0")
     add_direction(parser)
+    parser.add_argument(
+        "--precision",
+        action="store_true",
+        help="SOURCE is a precision matrix between the rows (.npz of scipy.sparse, or a Zarr store)",
+    )
     add_missing_chunks(parser)
     parser.add_argument(
         "--most-pairs",
@@ -50,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         data=arguments.data,
         direction=arguments.direction,
         missing_chunks=arguments.missing_chunks,
+        precision=arguments.precision,
         overwrite=arguments.overwrite,
         **limit,
     )

@@ -30,7 +30,7 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look into the store, and show what is there."""
-    from dlatent.stores.atomic import GRAPHS, RESULT, kind_of
+    from dlatent.stores.atomic import GRAPHS, PRECISION, RESULT, kind_of
     from dlatent.stores.checkpoint import read_header
     from dlatent.stores.open import open_node
 
@@ -50,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         found = {"model": arguments.path, **model._facts()}
         show.model(f"{arguments.path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
         return OK
-    if kind in GRAPHS:
+    if kind == PRECISION:
+        found, display = describe_precision(arguments.path, missing_chunks), _print_precision
+    elif kind in GRAPHS:
         found, display = describe_graph(arguments.path, missing_chunks), _print_graph
     else:
         found, display = describe_data(arguments.path, missing_chunks), _print_data
@@ -113,6 +115,27 @@ def describe_graph(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
         "chunks": node["data"].chunks,
         "reordered": "original_position" in node,
     }
+
+
+def describe_precision(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
+    """What a precision between samples is, without reading its entries."""
+    from dlatent.stores.graph import open_precision
+    from dlatent.stores.open import open_node
+
+    found = open_precision(path, missing_chunks=missing_chunks)
+    node: Any = open_node(path, missing_chunks)
+    return {"precision": path, "samples": found.samples, "entries": found.entries, "chunks": node["data"].chunks}
+
+
+def _print_precision(found: dict[str, Any]) -> None:
+    show.facts(
+        f"{found['precision']}: a precision",
+        {
+            "samples": f"{found['samples']:,}",
+            "entries": f"{found['entries']:,}",
+            "chunks": " × ".join(map(str, found["chunks"])),
+        },
+    )
 
 
 def _print_graph(found: dict[str, Any]) -> None:

@@ -79,15 +79,36 @@ def graph_of(arguments: argparse.Namespace) -> Graph:
     )
 
 
+def precision_of(arguments: argparse.Namespace) -> Graph:
+    """The precision between the rows of the data.
+
+    Errors: UsageError for a direction.
+    """
+    from dlatent.stores.graph import open_precision
+    from dlatent.stores.open import open as open_source
+
+    if arguments.direction is not None:
+        raise UsageError("--direction belongs to --graph; a precision is symmetric already")
+    data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
+    return open_precision(
+        arguments.precision,
+        samples=data.shape[0],
+        missing_chunks=arguments.missing_chunks,
+        origin=data.labels.origin,
+    )
+
+
 def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `graph`, which are open,
-    so that the two need not read them twice; `correspondence` or `on`."""
+    """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `graph` or `precision`,
+    which are open, so that the two need not read them twice; `correspondence` or `on`."""
     taken, found = MODELS[arguments.model], dict[str, Any]()
     if taken.labels:
         from dlatent.cli.labels import labels_of
 
         found["y"] = _view_labels(arguments) if taken.views else labels_of(arguments)
-    if taken.graph:
+    if taken.precision and arguments.precision is not None:
+        found["precision"] = precision_of(arguments)
+    elif taken.graph:
         found["graph"] = graph_of(arguments)
     if taken.views:
         found["on"] = arguments.on

@@ -98,6 +98,9 @@ SHARED = entries(
     graph : sparse matrix, networkx graph, path or URL
         Edges between the samples, what `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse
         adjacency matrix (n_samples, n_samples), a Zarr store of one, a networkx graph.
+    precision : sparse matrix, Dask array, path or URL, optional
+        Instead of `graph` the precision matrix Δ (n_samples, n_samples) between the samples, symmetric and positive
+        semi-definite, what `dlatent.stores.graph.open_precision` takes or returns; without alpha and gamma.
     labelled : array of bool of shape (n_samples,), optional
         Which rows have targets; another way to say it than by NaN, None or −1 in `y`.
     sample_weight : array of shape (n_samples,), optional

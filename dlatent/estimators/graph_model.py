@@ -30,10 +30,11 @@ from dlatent.linear_gaussian.complete import log_likelihoods
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.operators import graph_precision
-from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate, Precision
+from dlatent.operators import given_precision, graph_precision
+from dlatent.operators.given_precision import GivenPrecision
+from dlatent.operators.graph_precision import EXACT_COMPONENT, EXACT_SAMPLES, Estimate, Precision
 from dlatent.passes import Pass
-from dlatent.stores.graph import open_graph
+from dlatent.stores.graph import open_graph, open_precision
 
 GRAPH_BLOCK_ENTRIES = 4_000_000
 """Stored edges that the multiplication with a graph beyond memory reads at a time."""
@@ -101,80 +102,130 @@ class GraphModel(GraphHyperparameters, LinearModel):
     Attributes
     ----------
     precision_rank_ : int
-        Rank of Δ, N for γ > 0.
+        Rank of Δ, N for γ > 0.  That of a given precision is counted up to 4,000 samples; larger ones are taken as
+        definite, with rank N.
     mean_ : ndarray of shape (n_features,)
         μ, weighted by Δ1.
     """
+
+    _given_entries = 0
+    """Stored entries of a given precision; 0 where a graph made it."""
 
     @property
     def precision(self) -> Precision:
         """The numbers of Δ = γI + (αI + A)²."""
         return Precision(float(self.alpha), float(self.gamma))
 
-    def _in_graph(self, given: Given, graph: GraphLike) -> Given:
-        """What a fit is given, with the graph between the samples."""
-        return replace(given, graph=self._open_graph(graph, given.source))
+    def _in_graph(self, given: Given, graph: GraphLike, precision: GraphLike = None) -> Given:
+        """What a fit is given, with the graph between the samples, or the precision."""
+        return replace(given, graph=self._open_graph(graph, precision, given.source))
 
-    def _open_graph(self, graph: GraphLike, source: DataSource) -> Graph:
+    def _open_graph(self, graph: GraphLike, precision: GraphLike, source: DataSource) -> Graph:
+        if precision is not None:
+            return self._open_precision(graph, precision, source)
         found = open_edges(graph, source)
         if not found.entries and not self.alpha and not self.gamma:
             raise DataError("alpha and gamma are 0 and there is no edge, so that Δ is zero; give alpha > 0")
         return found
 
-    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
-        graph, rank = given.graph, self._rank(given)
-        assert graph is not None
-        if self.n_components >= rank:
-            raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer, or gamma > 0")
-        partly = len(specification.patterns) > 1
-        relation = Relation(self.precision, rank, self.start, self.start_noise, graph if partly else None)
-        return {"relation": relation}
+    def _open_precision(self, graph: GraphLike, precision: GraphLike, source: DataSource | None = None) -> Graph:
+        """A precision that takes the place of a graph, with its α and γ.
 
-    def _rank(self, given: Given) -> int:
-        """The rank of Δ."""
-        assert given.graph is not None
-        if self.gamma == 0:
-            return graph_precision.rank(whole(given.graph), self.precision)
-        return given.graph.samples
+        Errors: DataError where these are given, too.
+        """
+        if graph is not None:
+            raise DataError("graph= and precision= both say what is between the samples; give one of them")
+        for name in ("alpha", "gamma"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise DataError(
+                    f"{name} makes a precision of a graph, and precision= is one already; leave {name} out, or give "
+                    "the graph as graph=…"
+                )
+        if source is None:
+            return open_precision(precision)
+        return open_precision(precision, samples=source.shape[0], origin=source.labels.origin)
+
+    def _between(self, graph: Graph) -> Precision | GivenPrecision:
+        """Δ."""
+        return GivenPrecision() if graph.precision else self.precision
+
+    def _rank(self, graph: Graph) -> int:
+        """Rank of Δ; a given one that is too large to be counted is taken as definite."""
+        if graph.precision and graph.samples <= EXACT_COMPONENT:
+            return given_precision.rank(whole(graph))
+        if not graph.precision and self.gamma == 0:
+            return graph_precision.rank(whole(graph), self.precision)
+        return graph.samples
+
+    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        found = super()._more_of_problem(given, specification)
+        return found | {"given_precision": given.graph is not None and given.graph.precision}
+
+    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
+        graph = given.graph
+        assert graph is not None
+        partly, rank = len(specification.patterns) > 1, self._rank(graph)
+        if self.n_components >= rank:
+            way_out = "" if graph.precision else ", or gamma > 0"
+            raise DataError(f"n_components is {self.n_components}, but Δ has rank {rank}; use fewer{way_out}")
+        relation = Relation(self._between(graph), rank, self.start, self.start_noise, graph if partly else None)
+        return {"relation": relation}
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         super()._keep(fitted, task, given)
         assert task.relation is not None
         assert given.graph is not None
-        self.precision_rank_, self._edges = task.relation.rank, given.graph.entries // 2
+        self.precision_rank_, self._edges, self._given_entries = task.relation.rank, given.graph.entries // 2, 0
+        if given.graph.precision:
+            self._edges, self._given_entries = 0, given.graph.entries
 
     def _attributes(self, *, whole: bool) -> dict[str, Any]:
         graph = {"precision_rank": self.precision_rank_, "edges": self._edges}
+        if self._given_entries:
+            graph["precision_entries"] = self._given_entries
         return super()._attributes(whole=whole) | (graph if whole else {})
 
     def _facts(self) -> dict[str, Any]:
+        if self._given_entries:
+            return super()._facts() | {"precision": {"entries": self._given_entries, "rank": self.precision_rank_}}
         numbers = {"alpha": float(self.alpha), "gamma": float(self.gamma)}
         return super()._facts() | {"graph": {"edges": self._edges, **numbers, "rank": self.precision_rank_}}
 
     def _words(self) -> dict[str, str]:
         found, rank = super()._words(), self.precision_rank_
         less = "" if rank == self.n_samples_ else f", rank of Δ {rank:,}"
+        if self._given_entries:
+            found["log-likelihood"] += " without ½ D log|Δ|"
+            return found | {"precision": f"given, {self._given_entries:,} entries{less}"}
         found["log-likelihood"] += " without ½ D log|Δ| of the graph"
         return found | {"graph": f"{self._edges:,}, with α = {self.alpha:g} and γ = {self.gamma:g}{less}"}
 
     def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
         super()._restore(values, attributes)
         self.precision_rank_, self._edges = attributes["precision_rank"], attributes["edges"]
+        self._given_entries = attributes.get("precision_entries", 0)
 
     def log_determinant(
-        self, graph: GraphLike, *, method: str = "auto", probes: int = 32, steps: int = 100, client: Where = None
+        self,
+        graph: GraphLike = None,
+        *,
+        precision: GraphLike = None,
+        method: str = "auto",
+        probes: int = 32,
+        steps: int = 100,
+        client: Where = None,
     ) -> Estimate:
         r"""log|Δ|, which no fit needs.
 
         .. math:: \log |\Delta| = \sum_i \log\left(\gamma + (\alpha + \lambda_i)^2\right)
 
-        over the eigenvalues λ_i of the adjacency matrix.
+        over the eigenvalues λ_i of the adjacency matrix; of a given precision Σ log λ_i over its own.
 
         Parameters
         ----------
         method : {"auto", "exact", "lanczos"}, default "auto"
-            "exact" is a sparse factorisation (for γ = 0 over the non-zero eigenvalues), "lanczos" stochastic Lanczos
-            quadrature; "auto" is exact up to 20,000 samples.
+            "exact" is a sparse factorisation (of a singular Δ over the non-zero eigenvalues), "lanczos" stochastic
+            Lanczos quadrature; "auto" is exact up to 20,000 samples.
         probes : int, default 32
             Random vectors of "lanczos".
         steps : int, default 100
@@ -188,22 +239,26 @@ class GraphModel(GraphHyperparameters, LinearModel):
         Raises
         ------
         DataError
-            For other methods, or where γ = 0 and the graph is too large for its eigenvalues.
+            For other methods, or where Δ is singular and too large for its eigenvalues.
         """
         if method not in ("auto", "exact", "lanczos"):
             raise DataError(f"method is {method!r}; expected 'auto', 'exact' or 'lanczos'")
-        own = open_graph(graph)
+        own = open_graph(graph) if precision is None else self._open_precision(graph, precision)
         exact = method == "exact" or (method == "auto" and own.samples <= EXACT_SAMPLES)
-        if exact or self.gamma == 0:
+        if exact and own.precision:
+            return Estimate(given_precision.log_determinant(whole(own)), 0.0)
+        if not own.precision and (exact or self.gamma == 0):
             return Estimate(graph_precision.log_determinant(whole(own), self.precision), 0.0)
         if probes < 2 or steps < 2:
             raise DataError(f"{probes} probes and {steps} steps were asked for; an estimate needs 2 of each")
-        request = ProbeRequest(own.rows, _row_edges(own), own.entries <= HELD_ENTRIES, self.precision, steps)
+        request = ProbeRequest(own.rows, _row_edges(own), own.entries <= HELD_ENTRIES, self._between(own), steps)
         with connect(_probes(own.samples, probes), client=client, cache_bytes=0) as session:
             values, changes = session.run(Pass(probe_block, request, combine=joined_probes, name="log determinant"))
         return graph_precision.estimated(values, changes)
 
-    def node_variance(self, graph: GraphLike, rows: npt.ArrayLike | None = None) -> Array:
+    def node_variance(
+        self, graph: GraphLike = None, rows: npt.ArrayLike | None = None, *, precision: GraphLike = None
+    ) -> Array:
         """(Δ⁻¹)_ii of samples in a graph, by which the posterior covariance of each is multiplied.
 
         Parameters
@@ -219,14 +274,16 @@ class GraphModel(GraphHyperparameters, LinearModel):
         Raises
         ------
         DataError
-            For γ = 0, or for a graph of more than 20,000 samples.
+            For γ = 0, for a singular precision, or for more than 20,000 samples.
         """
-        own = open_graph(graph)
+        own = open_graph(graph) if precision is None else self._open_precision(graph, precision)
         if own.samples > EXACT_SAMPLES:
             raise DataError(
                 f"the graph has {own.samples} samples; (Δ⁻¹)_ii is a factorisation, done up to {EXACT_SAMPLES}"
             )
         chosen = np.arange(own.samples) if rows is None else np.asarray(rows)
+        if own.precision:
+            return given_precision.inverse_diagonal(whole(own), chosen)
         return graph_precision.inverse_diagonal(whole(own), self.precision, chosen)
 
     def _drawn(self, n_samples: int, random_state: Seed) -> Array:
@@ -238,7 +295,9 @@ class GraphModel(GraphHyperparameters, LinearModel):
         return partial(self._rows(isolated_likelihood_rows), precision=self._alone())
 
     def _alone(self) -> float:
-        """Precision of a sample without edges."""
+        """Precision of a sample without edges; beside samples of a given precision 1."""
+        if self._given_entries:
+            return 1.0
         value = graph_precision.isolated_precision(self.precision)
         if value == 0.0:
             raise DataError("with alpha = 0 and gamma = 0 a sample without edges has no distribution")
@@ -291,7 +350,7 @@ class ProbeRequest(NamedTuple):
     rows: GraphRows
     edges: tuple[int, ...]
     held: bool
-    precision: Precision
+    precision: Precision | GivenPrecision
     steps: int
 
 

@@ -14,7 +14,7 @@ from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
 from dlatent.estimators.base import Given
 from dlatent.estimators.callbacks import Callback
-from dlatent.estimators.graph_model import FitsInGraph, GraphModel
+from dlatent.estimators.graph_model import GraphModel
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import RelationalHyperparameters, RelationalSupervisedHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, Mask, PathLike, TargetsLike
@@ -33,9 +33,7 @@ from dlatent.fitting.plan import Plan
 from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 
-class RelationalPPCA(
-    RelationalHyperparameters, GraphModel, FitsInGraph, Transforms, Scores, Imputes, Reconstructs, Draws
-):
+class RelationalPPCA(RelationalHyperparameters, GraphModel, Transforms, Scores, Imputes, Reconstructs, Draws):
     r"""Probabilistic relational PCA of samples in a graph, by maximum likelihood.
 
     .. math:: T \sim N(1 \mu^\top, \Delta^{-1}, W W^\top + \sigma^2 I), \qquad
@@ -43,7 +41,8 @@ class RelationalPPCA(
 
     T are the samples × features, A the adjacency matrix.  Samples in a graph share what they say: the fit is PCA of the
     features summed over each sample and its neighbours, (αI + A)(T − 1μᵀ), with a little of the features alone (γ).
-    With A = 0, α = 0, γ = 1 it is PPCA.  Variances are those of H = (T − 1μᵀ)ᵀΔ(T − 1μᵀ)/N.
+    With A = 0, α = 0, γ = 1 it is PPCA.  Variances are those of H = (T − 1μᵀ)ᵀΔ(T − 1μᵀ)/N.  Another Δ is given as
+    `precision=` in the place of a graph.
 
     Attributes
     ----------
@@ -66,38 +65,94 @@ class RelationalPPCA(
     """
 
     def _finished(self, outcome: Outcome, given: Given) -> Outcome:
-        return self._with_prior(outcome, float(self._rank(given)))
+        assert given.graph is not None
+        return self._with_prior(outcome, float(self._rank(given.graph)))
 
-    def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        precision: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
+        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+        return self._plan(self._in_graph(self._given(X, dim, weights), graph, precision), client)
+
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        precision: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Fit the model to samples × features and the graph between the samples, or a precision.
+
+        Raises
+        ------
+        DataError
+            For data, a graph or a precision that cannot be fitted, naming row, column and block, the edge or the entry.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
+        """
+        given = self._in_graph(self._given(X, dim, weights), graph, precision)
+        return self._fit(given, client, callbacks, checkpoint, resume)
+
+    def posterior(
+        self, X: Data, *, graph: GraphLike = None, precision: GraphLike = None, client: Where = None
+    ) -> xr.Dataset:
         """The distribution of the latent variables given the features (PRPCA (19)).
 
         Parameters
         ----------
         graph : sparse matrix, networkx graph, path or URL, optional
             Edges between these samples; by default there are none.
+        precision : sparse matrix, path or URL, optional
+            The precision between these samples, of a model that was fitted to one; by default I.
 
         Returns
         -------
         xarray.Dataset
             `scores` (sample, component), `covariance` (component, component_2), which is M⁻¹, and `node_variance`
             (sample).  The covariance of a sample is its `node_variance` times M⁻¹: (Δ⁻¹)_ii, or 1/(γ + α²) where there
-            are no edges.
+            are no edges, and 1 where a precision would say otherwise.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
         DataError
-            For other features, for γ = 0 with edges, or for more than 20,000 samples with edges.
+            For other features, for a singular Δ, or for more than 20,000 samples with edges.
         """
         found = self._posterior(X, None, client)
         samples, dim = found.sizes[found["scores"].dims[0]], found["scores"].dims[0]
-        each = np.full(samples, 1.0 / self._alone()) if graph is None else self.node_variance(graph)
+        apart = graph is None and precision is None
+        each = np.full(samples, 1.0 / self._alone()) if apart else self.node_variance(graph, precision=precision)
         if len(each) != samples:
             raise DataError(f"the edges join {len(each)} samples, but {samples} were given")
         return found.assign(node_variance=(dim, each))
 
-    def log_likelihood(self, X: Data, graph: GraphLike, *, client: Where = None, **determinant: str | int) -> Estimate:
+    def log_likelihood(
+        self,
+        X: Data,
+        graph: GraphLike = None,
+        *,
+        precision: GraphLike = None,
+        client: Where = None,
+        **determinant: str | int,
+    ) -> Estimate:
         """log p(T) of samples in a graph together, with ½ D log|Δ|.
 
         Parameters
@@ -115,7 +170,7 @@ class RelationalPPCA(
         NotFittedError, DataError
             As in `fit` and `transform`.
         """
-        return joint_log_likelihood(self, X, graph, None, client, determinant)
+        return joint_log_likelihood(self, X, graph, precision, None, client, determinant)
 
 
 class RelationalSupervisedPPCA(
@@ -279,19 +334,26 @@ class RelationalSupervisedPPCA(
         targets = self._encode_new(X, y)
         if targets is not None and np.isnan(targets[:, 0]).any():
             self._require_completable(len(targets))
-        return joint_log_likelihood(self, X, graph, targets, client, determinant)
+        return joint_log_likelihood(self, X, graph, None, targets, client, determinant)
 
 
 def joint_log_likelihood(
-    model: Any, X: Data, graph: GraphLike, targets: Array | None, client: Where, determinant: dict[str, Any]
+    model: Any,
+    X: Data,
+    graph: GraphLike,
+    precision: GraphLike,
+    targets: Array | None,
+    client: Where,
+    determinant: dict[str, Any],
 ) -> Estimate:
-    """Log-likelihood of samples in a graph together, with the constant of the graph."""
+    """Log-likelihood of samples in a graph together, or of a precision, with ½ (D + L) log|Δ|."""
     model._require_fitted()
     known = model._known_features()
     source, _ = open_input(X, known=known.grid)
     known.check(source.shape, source.labels.features)
-    given = model._in_graph(Given(source), graph)
-    constant = model.log_determinant(given.graph, client=client, **determinant)
+    given = model._in_graph(Given(source), graph, precision)
+    between = {"graph" if precision is None else "precision": given.graph}
+    constant = model.log_determinant(**between, client=client, **determinant)
     specification = model._specification
     if targets is not None:
         partly = bool(np.isnan(targets[:, 0]).any())

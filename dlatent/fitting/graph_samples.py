@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
+import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Rows
+from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.history import History
@@ -54,7 +56,7 @@ from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.operators.graph_precision import Precision
+from dlatent.operators.graph_precision import NULL, Precision
 from dlatent.passes import Pass, Run
 
 S = TypeVar("S")
@@ -83,6 +85,8 @@ class GraphSamples:
         if sums:
             self._sums = graph_sums(found[0], energy, self._relation.rank)
         product = centred_product(_side_by_side(found), directions[0], self.known)
+        if not self._relation.precision.squared:
+            require_semidefinite(directions[0].T @ product, self.known.sums.energy)
         return (pattern_products(product, directions, self.known, sums=sums),)
 
     def about(self, directions: Array, targets: Array) -> tuple[Array, CentredSums]:
@@ -97,7 +101,10 @@ class GraphSamples:
             found, self._apart = partly_labelled_moments(self.grams(), self._shift, self._task.specification)
             return found
         gram: Array = self._run(self._exchange(moment_rows, fold_moments, self._request(None, None, True), "moments"))
-        return graph_moments(gram, self._shift, self._relation.rank)
+        made = graph_moments(gram, self._shift, self._relation.rank)
+        if not self._relation.precision.squared:
+            require_semidefinite(made.patterns[0].gram, float(np.trace(made.patterns[0].gram)))
+        return made
 
     @property
     def partly(self) -> bool:
@@ -153,6 +160,10 @@ class GraphSamples:
         if self._apart is not None:
             parameters = with_target_mean(outcome.parameters, self._apart, self._task.specification)
             return replace(outcome, parameters=parameters)
+        if self._sums is not None and not self._task.textbook and not self._relation.precision.squared:
+            (loadings, _, noise), sums = outcome.parameters[:3], self._sums.sums
+            explained = sums.samples * (float((loadings**2).sum()) + loadings.shape[1] * float(noise[0]))
+            require_semidefinite(np.array([[sums.energy - explained]]), sums.energy)
         samples = self._task.problem.samples
         return replace(outcome, samples=samples, view_samples=tuple(samples for _ in outcome.view_samples))
 
@@ -190,6 +201,21 @@ class GraphSamples:
 
     def _request(self, directions: Array | None, columns: slice | None, sums: bool) -> GraphRequest:
         return GraphRequest(self._relation.precision, self._shift, directions, columns, sums, self._refuse)
+
+
+def require_semidefinite(inner: Array, total: float) -> None:
+    """Refuse a Δ that gives some direction of the features a negative variance.
+
+    Parameters: `inner`, NH in a subspace; `total`, its trace.
+    Errors: DataError.
+    """
+    variances = np.asarray(la.eigvalsh(inner), dtype=np.float64) if inner.size else np.zeros(0)
+    least = min(float(variances.min(initial=0.0)), total)
+    if least < -NULL * float(np.abs(variances).max(initial=abs(total))):
+        raise DataError(
+            f"the precision is not positive semi-definite: it gives the features a variance of {least:.3g} in some "
+            "direction, times the number of samples"
+        )
 
 
 def _side_by_side(found: list[GraphProducts]) -> Array:

@@ -100,7 +100,9 @@ class Problem:
     candidates : int
         Strengths of smoothing over a graph that are compared before the fit.
     hops : int
-        How far rows go over the edges on the way to F R, where Δ = γI + F² is between the samples.
+        How far rows go over the edges on the way to F R, where Δ = γI + F² is between the samples; or to ΔR.
+    given_precision : bool
+        Whether Δ is given, so that rows meet by its entries and not over edges.
     travelling : int
         Rows that one neighbour sum moves between workers.
     reach : int
@@ -157,6 +159,7 @@ class Problem:
     graph_in_memory: bool = False
     candidates: int = 0
     hops: int = 1
+    given_precision: bool = False
     travelling: int = 0
     reach: int = 0
     views: tuple[int, ...] = ()
@@ -174,6 +177,11 @@ class Problem:
     adding: bool = False
     prior: bool = False
     passes_after: int = 0
+
+    @property
+    def product_hops(self) -> int:
+        """How far rows go on the way to ΔR."""
+        return self.hops if self.given_precision else 2 * self.hops
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -398,6 +406,8 @@ class Plan:
         more = f"; {blocks} more {'pass' if blocks == 1 else 'passes'} for the total variance" if blocks else ""
         # Where more moves than is read, the order of the rows decides what a pass takes.
         near = "; `dlatent reorder` may put neighbours nearer" if self.neighbour_bytes > self.bytes_per_pass else ""
+        if p.given_precision:
+            return [f"precision {p.graph_entries:,} entries move {moved}{more}"]
         return [f"graph     {p.graph_entries // 2:,} edges move {moved}{near}{more}"]
 
 

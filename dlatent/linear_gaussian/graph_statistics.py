@@ -5,7 +5,8 @@
 
 so that NH takes the place of the scatter matrix, and all that was written for independent samples holds.  Rows
 send thin rows R to their neighbours, R ← αR + AR, once for (αI + A)R and twice for ΔR; Δ and H are never formed.  The
-same holds for every Δ = γI + F² that is known by its hops (see `operators.sample_precision`); αI + A is F here.
+same holds for every Δ = γI + F² that is known by its hops (see `operators.sample_precision`); αI + A is F here.  Where
+Δ is given, one hop makes ΔR, and RᵀΔR is the product of both in the place of γRᵀR + (FR)ᵀ(FR).
 Source: PRPCA (15)–(18); rows are samples here, so matrices are the transposes of the paper's.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -73,8 +74,8 @@ def way_of(rows: Callable[[Block, Any], Rows], precision: SamplePrecision, *, tw
 
 
 def hops_of(precision: SamplePrecision, *, twice: bool) -> int:
-    """Hops of F, or of F²."""
-    return precision.hops * (1 + twice)
+    """Hops of F, or of F²; of a Δ that is no square, those of Δ."""
+    return precision.hops * (1 + (twice and precision.squared))
 
 
 def _targets(block: Block) -> Array:
@@ -135,11 +136,14 @@ def energy_rows(block: Block, request: GraphRequest) -> Rows:
 
 
 def fold_energy(block: Block, request: GraphRequest) -> float:
-    """Σ γ‖x_i−s‖² + ‖Σ_j F_ij (x_j−s)‖² over the rows of a block and the columns asked for, after the hops of F."""
+    """Σ γ‖x_i−s‖² + ‖Σ_j F_ij (x_j−s)‖² over the rows of a block and the columns asked for, after the hops of F; or
+    Σ (x_i−s)ᵀ Σ_j Δ_ij (x_j−s)."""
     assert block.exchanged is not None
     assert request.columns is not None
     own, met = block.exchanged
     shift, precision = request.shift[request.columns], request.precision
+    if not precision.squared:
+        return precision.factor(precision.hops) * _inner(own, met, shift)
     return precision.gamma * _square(own, shift) + precision.factor(precision.hops) ** 2 * _square(met, shift)
 
 
@@ -151,6 +155,18 @@ def _square(rows: Rows, shift: Array) -> float:
         return float(rows.data @ rows.data)
     inner, weights = rows[:, :-1], rows[:, [-1]].toarray().ravel()
     return float(inner.data @ inner.data - 2.0 * weights @ (inner @ shift) + (weights @ weights) * (shift @ shift))
+
+
+def _inner(own: Rows, met: Rows, shift: Array) -> float:
+    """Σ (r_i − n_i s)ᵀ(r'_i − n'_i s), of sparse rows [r, n] where s is not zero; Σ r_iᵀr'_i of all others."""
+    if not isinstance(own, sp.csr_array):
+        return float(own.ravel() @ cast(Array, met).ravel())
+    assert isinstance(met, sp.csr_array)
+    if not shift.any():
+        return float(own.multiply(met).sum())
+    (left, n), (right, m) = ((rows[:, :-1], rows[:, [-1]].toarray().ravel()) for rows in (own, met))
+    crossed = m @ (left @ shift) + n @ (right @ shift)
+    return float(left.multiply(right).sum() - crossed + (n @ m) * (shift @ shift))
 
 
 def moment_rows(block: Block, request: GraphRequest) -> Array:
@@ -166,9 +182,11 @@ def moment_rows(block: Block, request: GraphRequest) -> Array:
 
 
 def fold_moments(block: Block, request: GraphRequest) -> Array:
-    """RᵀΔR (D + L + 1)² of the rows of a block after the hops of F: the Gram matrix of [√γ R ; FR]."""
+    """RᵀΔR (D + L + 1)² of the rows of a block after the hops of F: the Gram matrix of [√γ R ; FR]; or of R and ΔR."""
     own, met = _dense(block.exchanged)
     precision = request.precision
+    if not precision.squared:
+        return np.asarray(precision.factor(precision.hops) * (own.T @ met))
     gram: Array = precision.gamma * (own.T @ own) + precision.factor(precision.hops) ** 2 * (met.T @ met)
     return gram
 

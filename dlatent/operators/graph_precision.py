@@ -11,7 +11,7 @@ Source: PRPCA, section 3.1 (with α in the place of 1), and errata 16 and 17 (do
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,11 @@ class Precision(NamedTuple):
         return 1
 
     @property
+    def squared(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def normalised(self) -> bool:
         """False."""
         return False
@@ -66,6 +71,18 @@ class Precision(NamedTuple):
     def factor(self, hops: int) -> float:
         """1."""
         return 1.0
+
+    def spectrum(self, values: Array) -> Array:
+        """γ + (α + λ)² of eigenvalues λ of A."""
+        return np.asarray(self.gamma + (self.alpha + values) ** 2)
+
+
+class Spectral(Protocol):
+    """A precision between samples whose eigenvalues follow from those of the matrix of the graph."""
+
+    def spectrum(self, values: Array) -> Array:
+        """The eigenvalues of Δ from those of what rows meet."""
+        ...
 
 
 class Estimate(NamedTuple):
@@ -97,6 +114,8 @@ def _shifted(adjacency: sp.csr_array, precision: Precision) -> sp.csc_array:
 def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
     """Eigenvalues of αI + A (N,), component by component; O(n³) for the largest component of n samples.
 
+    Of any symmetric matrix in the place of A, too.
+
     Errors: DataError where a component has more than EXACT_COMPONENT samples.
     """
     count, label = connected_components(adjacency, directed=False)
@@ -107,10 +126,10 @@ def component_eigenvalues(adjacency: sp.csr_array, alpha: float) -> Array:
             f"γ = 0 needs the rank of Δ, and the graph has a connected component of {largest} samples, more than the "
             f"{EXACT_COMPONENT} whose eigenvalues are found; use gamma=1e-6, which gives the same subspace"
         )
-    alone = int((sizes == 1).sum())
+    alone = adjacency.diagonal()[(sizes == 1)[label]]
     order = np.argsort(label, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    found = [np.full(alone, alpha)]
+    found = [alone + alpha]
     for component in np.flatnonzero(sizes > 1):
         members = order[starts[component] : starts[component + 1]]
         dense = adjacency[members][:, members].toarray()
@@ -145,14 +164,18 @@ def inverse_diagonal(adjacency: sp.csr_array, precision: Precision, rows: npt.ND
     """
     if precision.gamma == 0.0:
         raise DataError("the variance of samples in a graph needs gamma > 0: with γ = 0 the precision may be singular")
-    factors = splu(_shifted(adjacency, precision))
-    found = np.empty(len(rows))
+    found = inverse_entries(splu(_shifted(adjacency, precision)), rows, np.complex128)
+    return np.asarray(-found.imag / np.sqrt(precision.gamma))
+
+
+def inverse_entries(factors: Any, rows: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """The diagonal entries (n,) in some rows of the inverse of what was factorised."""
+    found = np.empty(len(rows), dtype=dtype)
     for start in range(0, len(rows), RIGHT_SIDES):
         some = np.asarray(rows[start : start + RIGHT_SIDES])
-        unit = np.zeros((adjacency.shape[0], len(some)), dtype=complex)
+        unit = np.zeros((factors.shape[0], len(some)), dtype=dtype)
         unit[some, np.arange(len(some))] = 1.0
-        solved = factors.solve(unit)
-        found[start : start + len(some)] = -solved[some, np.arange(len(some))].imag / np.sqrt(precision.gamma)
+        found[start : start + len(some)] = factors.solve(unit)[some, np.arange(len(some))]
     return found
 
 
@@ -203,11 +226,12 @@ def completed(adjacency: sp.csr_array, precision: Precision, known: npt.NDArray[
 
 
 def probe_log_determinants(
-    multiply: Callable[[Array], Array], probes: Array, precision: Precision, steps: int
+    multiply: Callable[[Array], Array], probes: Array, precision: Spectral, steps: int
 ) -> tuple[Array, Array]:
     """Stochastic Lanczos quadrature: N Σ_k τ_k² log(γ + (α + θ_k)²) for each probe v (columns, entries ±1).
 
-    `multiply` gives AV for V (N, m).  θ and τ come from the tridiagonal matrix of `steps` Lanczos steps from v.
+    `multiply` gives AV for V (N, m).  θ and τ come from the tridiagonal matrix of `steps` Lanczos steps from v.  Of a Δ
+    that is given it gives ΔV, and the logarithm is that of θ.
     Returns: the estimates (m,), and what the last quarter of the steps changed (m,), a sign of what is left.
     Source: Ubaru, Chen and Saad (2017), algorithm 1; no reorthogonalisation, which quadrature does not need.
     """
@@ -228,13 +252,13 @@ def probe_log_determinants(
     return n * values, n * (values - early)
 
 
-def _quadrature(diagonal: Array, beside: Array, precision: Precision) -> float:
-    """Gauss quadrature of log(γ + (α + θ)²) from a tridiagonal matrix, cut where the Krylov space was exhausted."""
+def _quadrature(diagonal: Array, beside: Array, precision: Spectral) -> float:
+    """Gauss quadrature of log(γ + (α + θ)²) or of log θ from a tridiagonal matrix, cut where the Krylov space ended."""
     ended = np.flatnonzero(beside[:-1] <= 1e-12 * np.abs(diagonal).max(initial=1.0))
     length = int(ended[0]) + 1 if len(ended) else len(diagonal)
     theta, vectors = la.eigh_tridiagonal(diagonal[:length], beside[: length - 1])
     weights = vectors[0] ** 2
-    inner = precision.gamma + (precision.alpha + theta) ** 2
+    inner = precision.spectrum(np.asarray(theta, dtype=np.float64))
     return float(weights @ np.log(np.maximum(inner, np.finfo(float).tiny)))
 
 

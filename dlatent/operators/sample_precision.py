@@ -2,7 +2,8 @@
 
 Nothing of size N × N is formed.  Rows R₀ go over the edges some hops, R_k = share + B R_{k−1}, where B is the adjacency
 matrix A of the graph, or where Δ is `normalised` S = D^(−½) A D^(−½) with the degrees D.  After `hops` of them they are
-F R₀, after twice as many F²R₀, up to a factor.
+F R₀, after twice as many F²R₀, up to a factor.  Of a Δ that is not `squared` no F is known: B is Δ, and after `hops`
+the rows are ΔR₀.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ class SamplePrecision(Protocol):
 
     @property
     def hops(self) -> int:
-        """Hops of F."""
+        """Hops of F, or where Δ is not `squared` of Δ."""
+        ...
+
+    @property
+    def squared(self) -> bool:
+        """Whether Δ is γI + F², so that R₀ᵀΔR₀ is a sum of squares, γR₀ᵀR₀ + (F R₀)ᵀ(F R₀)."""
         ...
 
     @property
@@ -35,5 +41,5 @@ class SamplePrecision(Protocol):
         ...
 
     def factor(self, hops: int) -> float:
-        """F R₀ or F²R₀ over what the rows are after so many hops."""
+        """F R₀, F²R₀ or ΔR₀ over what the rows are after so many hops."""
         ...

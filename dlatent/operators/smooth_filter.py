@@ -33,6 +33,11 @@ class SmoothFilter(NamedTuple):
         return 0.0
 
     @property
+    def squared(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def normalised(self) -> bool:
         """True."""
         return True

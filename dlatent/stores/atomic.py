@@ -44,7 +44,10 @@ RESULT = "result"
 GRAPHS = ("graph", "links")
 """Kinds of the stores that hold edges, today and in format 1."""
 
-DATA_KINDS = ("data", "matrix", *GRAPHS)
+PRECISION = "precision"
+"""Kind of the stores that hold a precision between samples."""
+
+DATA_KINDS = ("data", "matrix", *GRAPHS, PRECISION)
 """Kinds of the stores that hold data; all others hold results."""
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import zarr
 
 from dlatent.errors import StoreError
-from dlatent.stores.atomic import GRAPHS, RESULT, kind_of
+from dlatent.stores.atomic import GRAPHS, PRECISION, RESULT, kind_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.chunked import ZarrArray, check_chunks, read_rows
-from dlatent.stores.graph import open_graph
+from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.guard import guarded
 from dlatent.stores.location import filesystem_at, zarr_location
 from dlatent.stores.open import check_complete, open_node
@@ -27,7 +27,12 @@ PIECE_BYTES = 64 * 2**20
 """About how many bytes of an array are read at a time; at least a row of chunks."""
 MOST_SAID = 100
 """Damages that are listed; after so many nothing more is read."""
-OPENED: dict[str, Callable[[Any], Any]] = {RESULT: load, "data": open_data, **dict.fromkeys(GRAPHS, open_graph)}
+OPENED: dict[str, Callable[[Any], Any]] = {
+    RESULT: load,
+    "data": open_data,
+    PRECISION: open_precision,
+    **dict.fromkeys(GRAPHS, open_graph),
+}
 """What opens each kind of store, and refuses one that lacks an array or contradicts itself."""
 
 

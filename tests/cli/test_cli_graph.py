@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import zarr
 
 import dlatent
@@ -209,6 +210,27 @@ def test_inspect_says_that_a_store_of_edges_is_a_graph(run, store: Path, graph: 
     assert "reordered" in run("inspect", tmp_path / "edges.zarr").out
 
 
+@pytest.fixture
+def precision(tmp_path: Path) -> Path:
+    """A chain of the 120 rows of the store."""
+    sp.save_npz(tmp_path / "chain.npz", sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(120, 120)))
+    return tmp_path / "chain.npz"
+
+
+def test_a_precision_is_ingested_and_shown(run, store: Path, precision: Path, tmp_path: Path) -> None:
+    said = run("ingest-graph", precision, tmp_path / "delta.zarr", "--precision", "--data", store)
+    assert said.status == 0, said.err
+    assert "119, weighted" in said.out
+    found = run("inspect", tmp_path / "delta.zarr", "--json").json
+    assert (found["samples"], found["entries"]) == (120, 358)
+    said = run("inspect", tmp_path / "delta.zarr")
+    for line in ("delta.zarr: a precision", "120", "358"):
+        assert line in said.out
+    said = run("ingest-graph", graph_file(tmp_path), tmp_path / "d.zarr", "--precision")
+    assert said.status == 3
+    assert "cannot be read as a precision" in said.err
+
+
 def test_edges_that_do_not_fit_the_data_leave_nothing(run, store: Path, graph: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.csv"
     few.write_text("0,1\n1,0\n1,200\n")
@@ -226,3 +248,34 @@ def test_edges_that_do_not_fit_the_data_leave_nothing(run, store: Path, graph: P
         assert sorted(tmp_path.iterdir()) == before
     for words in (["relational", store, "-k", "2"], ["ppca", store, "-k", "2", "--graph", graph]):
         assert run("plan", *words).status == 2
+
+
+def test_fit_of_a_precision_saves_what_the_library_fits(
+    run, store: Path, precision: Path, graph: Path, tmp_path: Path
+) -> None:
+    ingest_graph(sp.load_npz(precision), tmp_path / "delta.zarr", precision=True)
+    words = ["fit", "relational", store, "-k", "2", "-o", tmp_path / "m.zarr", "--overwrite"]
+    fitted = dlatent.RelationalPPCA(2).fit(store, precision=tmp_path / "delta.zarr")
+    for place in (tmp_path / "delta.zarr", precision):
+        said = run(*words, "--precision", place)
+        assert said.status == 0, said.err
+        assert "given, 358 entries" in said.out
+        assert f"{fitted.log_likelihood_:.10g} nats without ½ D log|Δ|\n" in said.out
+        np.testing.assert_array_equal(dlatent.load(tmp_path / "m.zarr").components_, fitted.components_)
+    assert run("inspect", tmp_path / "m.zarr", "--json").json["precision"] == {"entries": 358, "rank": 120}
+    said = run("plan", "relational", store, "-k", "2", "--precision", precision)
+    assert "precision 358 entries move" in said.out
+    for more, status, text in (
+        (["--precision", precision, "--graph", graph], 2, "not allowed with"),
+        (["--precision", graph], 3, "a graph, not a precision; give it as graph="),
+        (["--graph", tmp_path / "delta.zarr"], 3, "a precision, not a graph; give it as precision="),
+        (["--precision", precision, "--direction", "symmetrise"], 2, "--direction belongs to --graph"),
+        (["--precision", precision, "--alpha", "2"], 3, "alpha makes a precision of a graph"),
+    ):
+        said = run(*words, *more)
+        assert said.status == status, said.err
+        assert text in said.err
+    said = run("choose", "relational", store, "-k", "1,2", "--precision", precision)
+    assert said.status == 2
+    assert "cannot be held out" in said.err
+    assert run("plan", "graph-ppca", store, "-k", "2", "--precision", precision).status == 2

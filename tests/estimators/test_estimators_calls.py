@@ -67,7 +67,7 @@ def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, functio
 def test_few_calls_lie_between_a_fit_and_its_block_function_in_a_graph(solver: Any, function: str, most: int) -> None:
     path = sp.csr_array(sp.diags_array([np.ones(len(X) - 1)] * 2, offsets=[-1, 1]))
     chain = calls_to(function, lambda: RelationalPPCA(3, solver=solver).fit(X, graph=path, client="serial"))
-    assert chain[0] == "estimators/graph_model.py:fit"
+    assert chain[0] == "estimators/relational.py:fit"
     assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain

@@ -32,6 +32,8 @@ LABELLED = np.arange(len(X)) % 3 == 0
 OUTPUTS = X[:, :2] @ np.array([[1.0, 0.3], [-0.5, 1.0]]) + np.random.default_rng(1).standard_normal((len(X), 2))
 GRAPH = power_law_graph(len(X), 2 * len(X), random_state=2)
 WEIGHTED = GRAPH.toarray() * np.add.outer(np.arange(len(X)), np.arange(len(X))) / len(X)
+INNER = np.eye(len(X)) + 0.3 * GRAPH.toarray()
+GIVEN = sp.csr_array(0.2 * np.eye(len(X)) + INNER @ INNER - 0.1 * GRAPH.toarray())
 CLASSES = (OUTPUTS[:, 0] > np.median(OUTPUTS[:, 0])).astype(int)
 
 HOLES = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, X)
@@ -54,6 +56,18 @@ MIXED, FACTORS = (
 SUMS = PAIRS[:, :2] + PAIRS[:, 6:8] + np.random.default_rng(9).standard_normal((70, 2))
 PARTLY = np.arange(70) % 3 < 2
 SIGNS = np.where(PARTLY, np.where(SUMS[:, 0] > np.median(SUMS[:, 0]), "high", "low"), None)
+
+
+class GivenPreset(Preset):
+    """A precision in the place of a graph."""
+
+    @property
+    def keywords(self):
+        return {"precision": self.graph}
+
+    def log_likelihood(self, model):
+        joint = model.log_likelihood(self.features, precision=self.graph).value
+        return joint - 0.5 * self.features.shape[1] * model.log_determinant(precision=self.graph).value
 
 
 class SmoothedPreset(Preset):
@@ -144,6 +158,7 @@ PRESETS = [
     ),
     Preset("relational", partial(RelationalPPCA, n_components=3), X, graph=GRAPH),
     Preset("relational, weights", partial(RelationalPPCA, n_components=2, alpha=0.5, gamma=0.2), X, graph=0.3 * GRAPH),
+    GivenPreset("relational, precision given", partial(RelationalPPCA, n_components=3), X, graph=GIVEN),
     Preset("relational supervised", partial(RelationalSupervisedPPCA, n_components=2), X, OUTPUTS[:, :1], graph=GRAPH),
     BoundPreset("relational, a prior", partial(RelationalPPCA, n_components=2, prior="ard"), X, graph=GRAPH),
     SmoothedBoundPreset(

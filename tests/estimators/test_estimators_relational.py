@@ -280,3 +280,45 @@ def test_edges_are_cut_once_for_a_fit_of_data_in_memory(monkeypatch):
     model = RelationalPPCA(2, solver="krylov").fit(X, graph=graph, client="serial")
     assert len(cut) == len(cut[0]) - 1, "of each group"
     assert model.n_passes_ > 1
+
+
+DELTA = sp.csr_array(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(60, 60)))
+
+
+def test_a_model_of_a_given_precision_is_saved_with_what_it_knows(tmp_path):
+    model = RelationalPPCA(2).fit(X, precision=DELTA)
+    model.save(tmp_path / "m.zarr")
+    again = load(tmp_path / "m.zarr")
+    for one in (model, again):
+        assert (one.precision_rank_, one.get_params(), one.plan_) == (60, model.get_params(), model.plan_)
+        assert one._words()["precision"] == "given, 178 entries"
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+    np.testing.assert_array_equal(again.sample(3, random_state=1), model.sample(3, random_state=1))
+    assert again.log_likelihood(X, precision=DELTA) == model.log_likelihood(X, precision=DELTA)
+    later = again.fit(X, graph=GRAPH)
+    np.testing.assert_array_equal(later.score_samples(X), RelationalPPCA(2).fit(X, graph=GRAPH).score_samples(X))
+
+
+GIVEN_WRONG = [
+    ({"alpha": 2.0}, {"precision": DELTA}, "alpha makes a precision of a graph"),
+    ({"gamma": 0.0}, {"precision": DELTA}, "gamma makes a precision of a graph"),
+    ({}, {"precision": DELTA, "graph": GRAPH}, "give one of them"),
+    ({}, {"precision": GRAPH}, "given as graph="),
+    ({}, {"precision": DELTA[:50][:, :50]}, "50 samples, but the data have 60"),
+    ({}, {"precision": sp.csr_array(np.ones((60, 60)))}, "Δ has rank 1; use fewer"),
+    ({}, {"precision": GRAPH + 3.0 * sp.eye_array(60)}, "smallest eigenvalue is -"),
+]
+
+
+@pytest.mark.parametrize(("options", "given", "words"), GIVEN_WRONG)
+def test_a_precision_that_cannot_be_fitted_is_refused(options, given, words):
+    for of in (RelationalPPCA(2, **options).fit, RelationalPPCA(2, **options).plan):
+        with pytest.raises(DataError, match=words):
+            of(X, **given)
+
+
+def test_a_stochastic_determinant_of_a_given_precision_comes_with_its_error():
+    delta, model = sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(800, 800)), RelationalPPCA(2)
+    exact, found = (model.log_determinant(precision=delta, method=method) for method in ("exact", "lanczos"))
+    assert exact.value == pytest.approx(np.linalg.slogdet(delta.toarray())[1])
+    assert abs(found.value - exact.value) < 4 * found.standard_error

@@ -20,10 +20,15 @@ from tests.routes import only_route
 X, Y, _ = numbers(n=120, d=12)
 N, D = X.shape
 GRAPH = power_law_graph(N, 300, random_state=1)
+DELTA = sp.csr_array((sp.eye_array(N) - 0.3 * GRAPH) @ (sp.eye_array(N) - 0.3 * GRAPH) + 0.1 * sp.eye_array(N))
+KINDS = ("relational", "supervised", "precision given")
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def fit(kind, x, graph, *, client=None, solver="krylov", **options):
+    if kind == "precision given":
+        between = DELTA if isinstance(graph, sp.csr_array) else graph.replace("edges.zarr", "delta.zarr")
+        return RelationalPPCA(2, tol=1e-11, solver=solver, **options).fit(x, precision=between, client=client)
     if kind == "supervised":
         return RelationalSupervisedPPCA(2, tol=1e-11, solver=solver, **options).fit(x, Y, graph=graph, client=client)
     return RelationalPPCA(2, tol=1e-11, solver=solver, **options).fit(x, graph=graph, client=client)
@@ -40,17 +45,24 @@ def stored(tmp_path_factory):
     array = zarr.create_array(folder / "x.zarr", shape=X.shape, chunks=(13, 5), dtype=X.dtype)
     array[:] = X
     ingest_graph(GRAPH, folder / "edges.zarr", samples=N)
+    ingest_graph(DELTA, folder / "delta.zarr", samples=N, precision=True)
     return str(folder / "x.zarr"), str(folder / "edges.zarr")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ROUTES)
-@pytest.mark.parametrize("kind", ["relational", "supervised"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_stores_and_memory_have_the_same_bits_on_every_engine(client, stored, kind, solver):
     data, place = stored
     for x, graph in ((data, place), (X, GRAPH), (as_dask(X, (50, 1, 40, 29)), place)):
         expected = fit(kind, x, graph, client="serial", solver=solver)
         assert same_bits(fit(kind, x, graph, client=client, solver=solver), expected)
+
+
+def test_a_given_precision_has_the_same_bits_on_every_engine(client, stored):
+    data, place = stored
+    for solver in ROUTES:
+        assert same_bits(*(fit("precision given", data, place, client=c, solver=solver) for c in ("serial", client)))
 
 
 def test_smoothed_rows_have_the_same_bits_on_every_engine(client, stored, tmp_path):
@@ -86,7 +98,7 @@ def test_sparse_documents_have_the_same_bits_on_every_engine(client):
         assert same_bits(*models)
 
 
-@pytest.fixture(scope="module", params=[(k, r) for k in ("relational", "supervised") for r in ROUTES], ids=" ".join)
+@pytest.fixture(scope="module", params=[(k, r) for k in KINDS for r in ROUTES], ids=" ".join)
 def whole(request):
     kind, solver = request.param
     return kind, solver, fit(kind, X, GRAPH, solver=solver)

@@ -16,9 +16,10 @@ from dlatent.engine.connect import connect
 from dlatent.fitting.graph_samples import GraphSamples
 from dlatent.fitting.task import Relation
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import Precision
 from dlatent.operators.smooth_filter import SmoothFilter
-from dlatent.stores.graph import open_graph
+from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.open import open as open_source
 from dlatent.testing.graphs import power_law_graph
 
@@ -29,7 +30,12 @@ GRAPH = sp.csr_array(np.pad(EDGES, (0, 3)))  # three samples without edges
 X = np.random.default_rng(0).normal(size=(SAMPLES, FEATURES)) + 3.0
 SPARSE = sp.random_array((SAMPLES, FEATURES), density=0.4, rng=np.random.default_rng(3), format="csr")
 
+SIGNED = (EDGES + EDGES.T) * np.sign(np.random.default_rng(4).normal(size=EDGES.shape))
+SIGNED = np.pad(np.triu(SIGNED, 1) + np.triu(SIGNED, 1).T, (0, 3))
+GIVEN = sp.csr_array(SIGNED + np.diag(abs(SIGNED).sum(axis=1) + 0.1))
+
 PRECISIONS = {
+    "given": GivenPrecision(),
     "of the paper": Precision(0.7, 0.3),
     "one hop": SmoothFilter(2.0, 1),
     "two hops": SmoothFilter(0.3, 2),
@@ -50,6 +56,8 @@ def normalised(graph):
 
 def formed(graph, precision):
     """Δ."""
+    if isinstance(precision, GivenPrecision):
+        return GIVEN.toarray()
     if isinstance(precision, Precision):
         inner = precision.alpha * np.eye(graph.shape[0]) + graph.toarray()
         return precision.gamma * np.eye(len(inner)) + inner @ inner
@@ -85,7 +93,8 @@ def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, 
     dense = x.toarray() if sp.issparse(x) else x
     mean, scatter = weighted(dense, formed(GRAPH, precision))
     shift = dense[:10].mean(axis=0) if shifted else np.zeros(FEATURES)
-    with connect(open_source(x), client="serial", graph=open_graph(GRAPH)) as session:
+    graph = open_precision(GIVEN) if isinstance(precision, GivenPrecision) else open_graph(GRAPH)
+    with connect(open_source(x), client="serial", graph=graph) as session:
         data = samples_of(session, precision, shift, columns=2)
         (found,) = data.products((directions,), True)
         np.testing.assert_allclose(found.product[0], scatter @ directions, rtol=1e-9, atol=1e-10 * abs(scatter).max())

@@ -76,7 +76,7 @@ class KrylovRoute(Route):
         # New directions are made orthogonal to all before them, on the driver.
         seconds += 2.0 * own * (columns * EXPECTED_PASSES) ** 2 / GEMM_RATE
         if problem.graph_entries is not None:
-            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, 2 * problem.hops)
+            seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, problem.product_hops)
             seconds += compared_seconds(problem, machine)
             seconds += column_blocks * pass_seconds(problem, machine, 0.0, rate, decode=True)
             seconds += features_seconds(problem, machine)
@@ -87,7 +87,7 @@ class KrylovRoute(Route):
             reads = (1 if kept_all else products) + (column_blocks if column_blocks > 1 or not kept_all else 0)
         passes = problem.em_passes or EXPECTED_PASSES
         cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine, moved)
-        met = 8 * problem.travelling * min(fresh, problem.features) * 2 * problem.hops
+        met = 8 * problem.travelling * min(fresh, problem.features) * problem.product_hops
         return replace(
             cost,
             columns_at_once=at_once,

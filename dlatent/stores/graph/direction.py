@@ -61,6 +61,22 @@ def undirected(
     return forward
 
 
+def symmetric(forward: sp.csr_array, backward: sp.csr_array, place: str, start: int) -> sp.csr_array:
+    """The same rows of a precision Δ and of Δᵀ, which must be equal.
+
+    Errors: DataError naming the first two entries that differ.
+    """
+    difference = _first_difference(forward, backward)
+    if difference is not None:
+        row, column, one, other = difference
+        raise DataError(
+            f"{place}: the entry of Δ at ({start + row}, {column}) is {one!r}, but that at ({column}, {start + row}) "
+            f"is {other!r} (0.0: it is not there); a precision is symmetric: where it is but for rounding, give "
+            "(Δ + Δ.T) / 2"
+        )
+    return forward
+
+
 def common_neighbours(
     forward: sp.csr_array, incoming: sp.csr_array, backward: sp.csr_array, outgoing: sp.csr_array, start: int
 ) -> sp.csr_array:
@@ -103,12 +119,20 @@ _ONE_WEIGHT = "give an edge that is there in both orders one weight, or pass dir
 
 
 def _refuse_difference(forward: sp.csr_array, backward: sp.csr_array, place: str, start: int, way_out: str) -> None:
+    difference = _first_difference(forward, backward)
+    if difference is not None:
+        row, column, one, other = difference
+        raise DataError(
+            f"{place}: the edge from {start + row} to {column} has weight {one!r}, but that from {column} to "
+            f"{start + row} has {other!r} (0.0: it is not there); {way_out}"
+        )
+
+
+def _first_difference(forward: sp.csr_array, backward: sp.csr_array) -> tuple[int, int, float, float] | None:
+    """Row and column of the first entry in which two matrices differ, and both; None where there is none."""
     different: sp.csr_array = cast(Any, forward) != backward
     if not different.nnz:
-        return
+        return None
     row = int(np.flatnonzero(np.diff(different.indptr))[0])
     column = int(different.indices[different.indptr[row] : different.indptr[row + 1]].min())
-    raise DataError(
-        f"{place}: the edge from {start + row} to {column} has weight {float(forward[row, column])!r}, but that from "
-        f"{column} to {start + row} has {float(backward[row, column])!r} (0.0: it is not there); {way_out}"
-    )
+    return row, column, float(forward[row, column]), float(backward[row, column])

@@ -108,9 +108,12 @@ def resolve(edges: EdgeList, lookup: Lookup) -> tuple[Lookup, tuple[str, ...]]:
     return Lookup(samples), (f"the graph has {samples:,} samples, one more than the largest position in the list",)
 
 
-def kept(placed: Placed, counts: Counts) -> Placed:
-    """The edges without those of samples to themselves and of weight zero, which are counted."""
+def kept(placed: Placed, counts: Counts, *, precision: bool = False) -> Placed:
+    """The edges without those of samples to themselves and of weight zero, which are counted; of a precision, the
+    entries that are not zero."""
     loops, zeros = placed.sources == placed.targets, placed.weights == 0
+    if precision:
+        loops = np.zeros_like(loops)
     counts.zeros += int(zeros.sum())
     counts.self_loops += int((loops & ~zeros).sum())
     keep = ~(loops | zeros)

@@ -15,17 +15,17 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.arrays import Graph
-from dlatent.errors import masked
-from dlatent.stores.atomic import new_store, require_writable
+from dlatent.errors import DataError, masked
+from dlatent.stores.atomic import PRECISION, new_store, require_writable
 from dlatent.stores.byte_source import directory_size
 from dlatent.stores.csr import open_csr
 from dlatent.stores.graph.checks import check_adjacency, check_samples, explained
 from dlatent.stores.graph.common_neighbours import Halves, common_neighbour_rows
 from dlatent.stores.graph.counts import Counts
-from dlatent.stores.graph.direction import Direction, check_direction, undirected
+from dlatent.stores.graph.direction import Direction, check_direction, symmetric, undirected
 from dlatent.stores.graph.edges import Placed, kept, resolve
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.graph.open import list_of, located, named
+from dlatent.stores.graph.open import NO_LIST, list_of, located, named, open_graph, open_precision
 from dlatent.stores.graph.stored import BLOCK_BYTES, CHECKED, adjacency_group
 from dlatent.stores.graph.symmetry import block_graph
 from dlatent.stores.guard import guarded, guarded_each
@@ -107,6 +107,7 @@ def ingest_graph(
     weights: npt.ArrayLike | None = None,
     most_pairs: int = MOST_PAIRS,
     missing_chunks: MissingChunks = "raise",
+    precision: bool = False,
     overwrite: bool = False,
 ) -> GraphReport:
     """Write a graph of any size as a symmetric adjacency matrix in a Zarr store, which `open_graph` opens unchecked.
@@ -135,6 +136,8 @@ def ingest_graph(
         out-degree², because a sample with many edges joins all its neighbours with each other.
     missing_chunks : {"raise", "fill"}, default "raise"
         As for `open_graph`.
+    precision : bool, default False
+        Whether the source is a precision matrix, as for `open_precision`, which then opens the store unchecked.
     overwrite : bool, default False
         Replace a store at the destination, once the new one is complete.
 
@@ -146,12 +149,14 @@ def ingest_graph(
     Raises
     ------
     DataError
-        As `open_graph`.
+        As `open_graph`, or as `open_precision`; for a direction of a precision.
     StoreError
         Where the destination cannot be written.
     """
     started = time.perf_counter()
     check_direction(direction)
+    if precision and direction is not None:
+        raise DataError(f"direction={direction!r} belongs to edges; a precision is symmetric already")
     require_apart(out, source)
     require_writable(out, overwrite=overwrite)
     origin = None
@@ -160,13 +165,18 @@ def ingest_graph(
         check_samples(opened.shape[0], samples, opened.description)
         samples, ids = opened.shape[0], opened.labels.samples if ids is None else ids
         origin = opened.labels.origin
-    with new_store(out, kind="graph", overwrite=overwrite) as root, scratch(out) as directory:
+    kind = PRECISION if precision else CHECKED
+    with new_store(out, kind=kind, overwrite=overwrite) as root, scratch(out) as directory:
         with guarded(named(source)), explained(origin):
-            given, counts = _given(source, Lookup(samples, ids, origin), weights, missing_chunks), Counts()
+            lookup, counts = Lookup(samples, ids, origin), Counts()
+            given = _given(source, lookup, weights, missing_chunks, precision)
         given = given._replace(placed=guarded_each(given.placed, given.place))
         spill, weighted = _spilled(given, directory, counts)
         halves = _halves(spill, given, weighted, counts)
-        if direction == "common_neighbours":
+        rows: Iterable[sp.csr_array]
+        if precision:
+            rows = (symmetric(half.forward, half.backward, given.place, half.start) for half in halves)
+        elif direction == "common_neighbours":
             weighted = False
             rows = common_neighbour_rows(halves, given.samples, most_pairs, directory, given.place)
         else:
@@ -175,7 +185,7 @@ def ingest_graph(
                 undirected(half.forward, half.backward, rule, weighted=weighted, place=given.place, start=half.start)
                 for half in halves
             )
-        degrees = write_graph(root, rows, given.samples, weighted=weighted)
+        degrees = write_graph(root, rows, given.samples, weighted=weighted, kind=kind)
     counts.isolated = int(np.count_nonzero(degrees == 0))
     return GraphReport(
         destination=masked(os.fspath(out)),
@@ -195,17 +205,20 @@ def ingest_graph(
 
 
 def write_graph(
-    group: zarr.Group, rows: Iterable[sp.csr_array], samples: int, *, weighted: bool
+    group: zarr.Group, rows: Iterable[sp.csr_array], samples: int, *, weighted: bool, kind: str = CHECKED
 ) -> npt.NDArray[np.int64]:
-    """Write the rows of A, which are trusted, and leave word that they were checked; returns the degrees (N,)."""
+    """Write the rows of A or of Δ, which are trusted, and leave word that they were checked; returns how many others
+    each sample meets (N,)."""
     writer = CsrWriter(group, columns=samples, dtype=np.float64 if weighted else np.float32)
-    degrees = []
+    degrees, start = [], 0
     for block in rows:
         writer.append(block)
-        degrees.append(np.diff(block.indptr).astype(np.int64))
+        own = block.diagonal(start) != 0 if kind == PRECISION else 0
+        degrees.append(np.diff(block.indptr).astype(np.int64) - own)
+        start += block.shape[0]
     writer.close()
     found = np.concatenate(degrees)
-    group.attrs[CHECKED] = {"entries": int(found.sum()), "isolated": int(np.count_nonzero(found == 0))}
+    group.attrs[kind] = {"entries": writer.nnz, "isolated": int(np.count_nonzero(found == 0))}
     return found
 
 
@@ -218,18 +231,26 @@ class _Given(NamedTuple):
     weighted: bool | None
     one_order: bool = False
     notes: tuple[str, ...] = ()
+    precision: bool = False
 
 
-def _given(source: Any, lookup: Lookup, weights: npt.ArrayLike | None, missing_chunks: MissingChunks) -> _Given:
+def _given(
+    source: Any, lookup: Lookup, weights: npt.ArrayLike | None, missing_chunks: MissingChunks, precision: bool
+) -> _Given:
     if isinstance(source, Graph):
-        check_samples(source.samples, lookup.samples, source.description)
+        source = (open_precision if precision else open_graph)(source, samples=lookup.samples)
+        if precision:
+            return _Given(source.description, source.samples, _rows_of(source), True, precision=True)
         return _Given(source.description, source.samples, _rows_of(source), None, one_order=True)
     source = located(source, weights, missing_chunks)
     stored = isinstance(source, zarr.Group | zarr.Array)
     if stored or sp.issparse(source) or is_dask_array(source):
         matrix = open_csr(adjacency_group(source), BLOCK_BYTES) if stored else open(source, block_bytes=BLOCK_BYTES)
         check_adjacency(matrix.shape, matrix.dtype, lookup.samples, matrix.description)
-        return _Given(matrix.description, matrix.shape[0], block_graph(matrix), None)
+        placed = block_graph(matrix, precision=precision)
+        return _Given(matrix.description, matrix.shape[0], placed, True if precision else None, precision=precision)
+    if precision:
+        raise DataError(f"{named(source)} cannot be read as a precision, {NO_LIST}")
     edges = list_of(source, lookup, weights)
     lookup, notes = resolve(edges, lookup)
     return _Given(edges.place, lookup.size, edges.placed(lookup), edges.weighted, edges.undirected, notes)
@@ -252,7 +273,7 @@ def _spilled(given: _Given, directory: Path, counts: Counts) -> tuple[TripleSpil
     )
     heavy = False
     for placed in given.placed:
-        graph = kept(placed, counts)
+        graph = kept(placed, counts, precision=given.precision)
         heavy = heavy or bool(np.any(graph.weights != 1))
         spill.add(graph.sources, 2 * graph.targets, graph.weights)
         spill.add(graph.targets, 2 * graph.sources + 1, graph.weights)

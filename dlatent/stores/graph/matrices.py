@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Graph
-from dlatent.stores.graph.checks import check_adjacency, check_weights
+from dlatent.stores.graph.checks import PrecisionCheck, check_adjacency, check_weights
 from dlatent.stores.graph.counts import Counts
-from dlatent.stores.graph.direction import Direction, check_pairs, common_neighbours, undirected
+from dlatent.stores.graph.direction import Direction, check_pairs, common_neighbours, symmetric, undirected
 from dlatent.stores.graph.edges import NOTHING, EdgeList, kept, resolve
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.graph.rows import MemoryRows, without
@@ -41,6 +41,17 @@ def graph_of_matrix(matrix: Any, samples: int | None, direction: Direction | Non
     counts.self_loops = int(np.count_nonzero(whole.diagonal()))
     forward = without(whole)
     return graph_of(forward, direction, counts, weighted=bool(np.any(forward.data != 1)), place=place)
+
+
+def precision_of_matrix(matrix: Any, samples: int | None, place: str) -> Graph:
+    """A precision in memory, whose entries stay as they are."""
+    check_adjacency(matrix.shape, matrix.dtype, samples, place)
+    whole = canonical(matrix).astype(np.float64, copy=False)
+    check = PrecisionCheck(place)
+    check.rows(whole, 0)
+    check.finish()
+    whole = symmetric(whole, canonical(whole.T), place, 0)
+    return Graph(whole.shape[0], int(whole.nnz), MemoryRows(whole), uuid4().hex, place, True, precision=True)
 
 
 def graph_of_list(edges: EdgeList, lookup: Lookup, direction: Direction | None) -> Graph:

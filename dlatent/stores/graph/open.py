@@ -18,8 +18,14 @@ from dlatent.stores.graph.direction import Direction, check_direction
 from dlatent.stores.graph.edges import EdgeList, edges_of_array, edges_of_networkx, is_networkx
 from dlatent.stores.graph.files import FILES, edges_of_file, is_matrix_archive, matrix_of_archive
 from dlatent.stores.graph.lookup import Lookup
-from dlatent.stores.graph.matrices import graph_of_list, graph_of_matrix
-from dlatent.stores.graph.stored import adjacency_group, graph_of_dask, graph_of_group
+from dlatent.stores.graph.matrices import graph_of_list, graph_of_matrix, precision_of_matrix
+from dlatent.stores.graph.stored import (
+    adjacency_group,
+    graph_of_dask,
+    graph_of_group,
+    precision_of_dask,
+    precision_of_group,
+)
 from dlatent.stores.guard import guarded
 from dlatent.stores.lazy import is_dask_array
 from dlatent.stores.location import local_path
@@ -101,6 +107,66 @@ def open_graph(
         return _open(located(graph, weights, missing_chunks), Lookup(samples, ids, origin), direction, weights)
 
 
+def open_precision(
+    precision: Any,
+    *,
+    samples: int | None = None,
+    missing_chunks: MissingChunks = "raise",
+    origin: Origin | None = None,
+) -> Graph:
+    """Open a precision Δ (N, N) between samples, which any process can load by rows.
+
+    Parameters
+    ----------
+    precision : sparse matrix, Dask array, Zarr group, path or URL
+        scipy.sparse matrix of any format or Dask array (N, N); Zarr group with a csr_matrix, or the path or URL of one;
+        path of a .npz file of scipy.sparse; what this function returned.
+    samples : int, optional
+        N, the number of rows of the data.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        Of a Zarr store, as for `dlatent.stores.open.open`.
+    origin : optional
+        As for `open_graph`.
+
+    Returns
+    -------
+    Graph
+        Δ in the place of A: its diagonal is there, and entries of either sign.
+
+    Raises
+    ------
+    DataError
+        Naming an entry that is not finite, or is not that on the other side of the diagonal, or a row that no positive
+        semi-definite matrix has; where 1ᵀΔ1 = 0, so that there is no mean; for N that is not that of the data.
+    StoreError
+        For what is no readable store.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from dlatent.stores.graph import open_precision
+    >>> open_precision(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(4, 4))).shape
+    (4, 4)
+    """
+    if isinstance(precision, Graph):
+        check_samples(precision.samples, samples, precision.description)
+        if not precision.precision:
+            raise DataError(f"{precision.description} is a graph, not a precision; give it as graph=…")
+        return precision
+    with guarded(named(precision)), explained(origin):
+        given = located(precision, None, missing_chunks)
+        if isinstance(given, zarr.Group | zarr.Array):
+            return precision_of_group(adjacency_group(given), samples)
+        if sp.issparse(given):
+            return precision_of_matrix(given, samples, f"scipy.sparse {cast(Any, given).format} matrix")
+        if is_dask_array(given):
+            return precision_of_dask(given, samples)
+    raise DataError(f"{named(precision)} cannot be read as a precision, {NO_LIST}")
+
+
+NO_LIST = "which is a matrix: scipy.sparse, Dask, a Zarr store with a csr_matrix, or a .npz file of scipy.sparse"
+
+
 def named(graph: Any) -> str:
     """What edges are called in messages before they are open."""
     return os.fspath(graph) if isinstance(graph, str | os.PathLike) else f"edges of type {type(graph).__qualname__}"
@@ -119,6 +185,8 @@ def _open(graph: Any, lookup: Lookup, direction: Direction | None, weights: npt.
 
 def _opened_before(graph: Graph, samples: int | None, direction: Direction | None) -> Graph:
     check_samples(graph.samples, samples, graph.description)
+    if graph.precision:
+        raise DataError(f"{graph.description} is a precision, not a graph; give it as precision=…")
     if direction is not None:
         raise DataError(
             f"{graph.description} is open already and has lost its direction; pass direction={direction!r} where it is "

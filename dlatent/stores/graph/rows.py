@@ -45,7 +45,8 @@ class MemoryRows:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """Rows of an adjacency matrix on disk; `clean` says that its writer left no self-loops and no zeros in it."""
+    """Rows of an adjacency matrix on disk; `clean` says that its writer left no self-loops and no zeros in it, or that
+    they are to be kept."""
 
     arrays: CsrArrays
     clean: bool

@@ -10,12 +10,13 @@ import zarr
 
 from dlatent.arrays import AxisLabels, DataSource, Graph
 from dlatent.errors import DataError, StoreError
+from dlatent.stores.atomic import PRECISION
 from dlatent.stores.chunked import process_local
 from dlatent.stores.csr import CsrRows, open_csr
 from dlatent.stores.graph.checks import check_adjacency
 from dlatent.stores.graph.counts import Counts
 from dlatent.stores.graph.direction import Direction
-from dlatent.stores.graph.matrices import graph_of_matrix
+from dlatent.stores.graph.matrices import graph_of_matrix, precision_of_matrix
 from dlatent.stores.graph.rows import StoredRows
 from dlatent.stores.graph.symmetry import check_symmetric
 from dlatent.stores.lazy import open_dask
@@ -28,7 +29,7 @@ READ_BYTES = 256 * 10**6
 
 CHECKED, CHECKED_1 = "graph", "links"
 """Attribute of an adjacency matrix that `ingest_graph` has written: symmetric, without self-loops and zeros; in stores
-of format 1 it has another name."""
+of format 1 it has another name.  That of a precision is named as its kind."""
 
 BLOCK_BYTES = 1 << 23
 """Bytes of the row blocks in which a graph is checked or copied; they take about ten times as much memory."""
@@ -62,6 +63,8 @@ def graph_of_group(group: zarr.Group, samples: int | None, direction: Direction 
     """The graph of a csr_matrix group, which is checked in one pass unless its writer has left word of that."""
     source = open_csr(group, BLOCK_BYTES)
     place = source.description
+    if PRECISION in group.attrs:
+        raise DataError(f"{place} holds a precision, not a graph; give it as precision=…")
     check_adjacency(source.shape, source.dtype, samples, place)
     if direction is not None:
         return graph_of_matrix(_read(source, direction), samples, direction, place)
@@ -76,6 +79,28 @@ def graph_of_group(group: zarr.Group, samples: int | None, direction: Direction 
     return Graph(source.shape[0], entries, rows, uuid4().hex, place, local, notes, rows.arrays.unchanged)
 
 
+def precision_of_group(group: zarr.Group, samples: int | None) -> Graph:
+    """The precision in a csr_matrix group, which is checked as a graph is."""
+    source = open_csr(group, BLOCK_BYTES)
+    place = source.description
+    if CHECKED in group.attrs or CHECKED_1 in group.attrs:
+        raise DataError(f"{place} holds a graph, not a precision; give it as graph=…")
+    check_adjacency(source.shape, source.dtype, samples, place)
+    arrays, entries = cast(CsrRows, source.blocks[0]).arrays, int(source.nnz or 0)
+    marked = group.attrs.get(PRECISION)
+    if not isinstance(marked, dict) or marked.get("entries") != entries:
+        check_symmetric(source, precision=True)
+    rows, local = StoredRows(arrays, clean=True), process_local(arrays.data)
+    return Graph(source.shape[0], entries, rows, uuid4().hex, place, local, (), arrays.unchanged, precision=True)
+
+
+def precision_of_dask(array: Any, samples: int | None) -> Graph:
+    """The precision in a Dask array of samples × samples, which is read into memory."""
+    source = open_dask(array, AxisLabels())
+    check_adjacency(source.shape, source.dtype, samples, source.description)
+    return precision_of_matrix(_read(source, None, "precision=True"), samples, source.description)
+
+
 def graph_of_dask(array: Any, samples: int | None, direction: Direction | None) -> Graph:
     """The graph of a Dask array of samples × samples, which is read into memory."""
     source = open_dask(array, AxisLabels())
@@ -83,7 +108,7 @@ def graph_of_dask(array: Any, samples: int | None, direction: Direction | None) 
     return graph_of_matrix(_read(source, direction), samples, direction, source.description)
 
 
-def _read(source: DataSource, direction: Direction | None) -> sp.csr_array:
+def _read(source: DataSource, direction: Direction | None, option: str = "") -> sp.csr_array:
     """The whole matrix, if it is small.
 
     Errors: DataError where it is larger than `READ_BYTES`.
@@ -97,8 +122,9 @@ def _read(source: DataSource, direction: Direction | None) -> sp.csr_array:
                 break
         else:
             return sp.csr_array(sp.vstack(blocks, format="csr"))
-    option = "" if direction is None else f", direction={direction!r}"
+    option = option if direction is None else f"direction={direction!r}"
     raise DataError(
         f"{source.description} has more than {READ_BYTES // 10**6:,} MB of edges, which are not read into memory; "
-        f"write them to a store first, with ingest_graph(..., 'edges.zarr'{option}) or dlatent ingest-graph"
+        f"write them to a store first, with ingest_graph(..., 'edges.zarr'{', ' * bool(option)}{option}) or dlatent "
+        "ingest-graph"
     )
