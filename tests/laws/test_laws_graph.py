@@ -76,6 +76,25 @@ def test_smoothed_rows_have_the_same_bits_on_every_engine(client, stored, tmp_pa
     np.testing.assert_array_equal(zarr.open_group(path, mode="r")["scores"][:], scores)
 
 
+def test_averaged_rows_have_the_same_bits_on_every_engine(client, stored, tmp_path):
+    _, place = stored
+    gone = np.random.default_rng(2).random(X.shape) < 0.5
+    holes = np.where(gone, np.nan, X)
+    seen = sp.csr_array((X[~gone], np.nonzero(~gone)), shape=X.shape)
+    for missing, data in {"nan": as_dask(holes, (50, 1, 40, 29)), "unstored": seen}.items():
+        expected, found = (GraphPPCA(2, missing=missing).fit(data, graph=place, client=c) for c in ("serial", client))
+        assert same_bits(found, expected)
+        assert found.smoothing_scores_.identical(expected.smoothing_scores_)
+        model = GraphPPCA(2, missing=missing, smoothing=3.0).fit(data, graph=place, client=client)
+        scores = model.transform(data, graph=place, client="serial")
+        path = model.transform(data, graph=place, client=client, out=tmp_path / f"{missing}.zarr")
+        np.testing.assert_array_equal(zarr.open_group(path, mode="r")["scores"][:], scores)
+    model.set_params(missing="nan")
+    filled = model.impute(holes, graph=place, client="serial")
+    written = model.impute(holes, graph=place, client=client, out=tmp_path / "filled.zarr")
+    np.testing.assert_array_equal(zarr.open_group(written, mode="r")["imputed"][:], filled)
+
+
 def test_samples_without_targets_have_the_same_bits_on_every_engine(client, stored):
     data, place = stored
     y = Y.copy()
