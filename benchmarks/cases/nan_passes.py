@@ -51,11 +51,11 @@ def passes(folder: Path, scale: float, name: str, model: str) -> Row:
         warnings.simplefilter("ignore")
         for seed in range(SEEDS):
             x = data(name, seed, scale)
-            best = make(COMPONENTS, missing="nan", tol=1e-14, max_iter=1000).fit(x).log_likelihood_
-            fast, reached = traced(make(COMPONENTS, missing="nan", random_state=seed), x, best)
+            best = make(COMPONENTS, missing="nan", prior="ml", tol=1e-14, max_iter=1000).fit(x).log_likelihood_
+            fast, reached = traced(make(COMPONENTS, missing="nan", prior="ml", random_state=seed), x, best)
             most = max(100, round(PLAIN_PASSES * min(scale, 1.0)))
             options = {"solver": "em", "tol": 1e-300, "max_iter": most, "random_state": seed}
-            plain, plainly = traced(make(COMPONENTS, missing="nan", **options), x, best)
+            plain, plainly = traced(make(COMPONENTS, missing="nan", prior="ml", **options), x, best)
             found["passes"].append(reached)
             found["converged_after"].append(int(fast.n_passes_))
             found["gap"].append((best - fast.log_likelihood_) / abs(best))
@@ -66,7 +66,7 @@ def passes(folder: Path, scale: float, name: str, model: str) -> Row:
 
 def traced(model: Any, x: Array, best: float) -> tuple[Any, int | None]:
     """Fit, and count the passes (all of them, those for the start too) until the gap is closed; None if never."""
-    from dlatent import Watch
+    from dlatent import Callback
 
     count, closed = [0], list[int]()
 
@@ -86,7 +86,7 @@ def traced(model: Any, x: Array, best: float) -> tuple[Any, int | None]:
             raise Enough
 
     try:
-        model.fit(x, watch=Watch(on_pass=on_pass, on_iteration=stop_early))
+        model.fit(x, callbacks=[Callback(on_pass=on_pass, on_iteration=stop_early)])
     except Enough:
         model.log_likelihood_ = best
     return model, closed[0] if closed else None
