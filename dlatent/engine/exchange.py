@@ -139,16 +139,27 @@ def _fold_sparse_rows(work: Work, part: Part, first: Share, own: Share, *near: P
         shares = degrees(pieces, kept.shape[0]) if _edges(work).normalised else np.ones(kept.shape[0])
         graph = _joined_edges(pieces, shares)
         graph = sp.csr_array(sp.diags_array(shares**-0.5) @ graph)  # 1/D of the hop, √D of what went as Q
-        sent, rows = _scaled(first[0], np.sqrt(shares)), stacked([kept, *_met_groups(pieces, near)])
-        cuts = _light_cuts(graph, np.diff(cast(sp.csr_array, rows).indptr))
+        sent, rows = _scaled(first[0], np.sqrt(shares)), [cast(sp.csr_array, kept), *_met_groups(pieces, near)]
+        cuts = _light_cuts(graph, np.concatenate([np.diff(cast(sp.csr_array, own).indptr) for own in rows]))
         for position, source in enumerate(part.blocks):
             start, stop = source.start - part.start, source.stop - part.start
             block = block_of(part, position, np.empty((stop - start, 0)))
             inside = cuts[(cuts > start) & (cuts < stop)].tolist()
             for a, b in pairwise([start, *inside, stop]):
-                piece = _rows_of_block(block, slice(a - start, b - start), Exchanged(sent[a:b], graph[a:b] @ rows))
+                piece = _rows_of_block(block, slice(a - start, b - start), Exchanged(sent[a:b], _met(graph[a:b], rows)))
                 total = folded(work, total, work.pass_.map(piece, work.pass_.parameters))
     return total, own[1].plus(Tally(read)).since(started)
+
+
+def _met(graph: sp.csr_array, rows: Sequence[Rows]) -> sp.csr_array:
+    """The product of a few rows of a graph with sparse rows that lie in several pieces, of which those that are met are
+    brought together: all of them would be copied for each group, which takes longer than the product."""
+    used, places = np.unique(graph.indices, return_inverse=True)
+    bounds = np.cumsum([0, *(own.shape[0] for own in rows)])
+    ends = np.searchsorted(used, bounds)
+    near = [own[used[i:j] - start] for own, i, j, start in zip(rows, ends, ends[1:], bounds, strict=False) if j > i]
+    few = sp.csr_array((graph.data, places, graph.indptr), shape=(graph.shape[0], len(used)))
+    return sp.csr_array(few @ cast(sp.csr_array, stacked(near or [rows[0][:0]])))
 
 
 def _light_cuts(graph: sp.csr_array, lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

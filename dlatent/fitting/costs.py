@@ -222,12 +222,17 @@ def column_block_count(problem: Problem, machine: Machine, room: int) -> tuple[i
 
 
 def features_memory(problem: Problem, machine: Machine) -> tuple[int, int]:
-    """What whole rows take that meet their neighbours, and where they are sparse what the last hop takes beside."""
+    """What whole rows take that meet their neighbours, and where they are sparse what the last hop takes beside.
+
+    In that hop those that a few rows meet are brought together; in the hops before a thread brings together all that
+    its group meets.
+    """
     if problem.nnz is None:
         return exchange_memory(problem, machine, problem.features), 0
     reach = max(problem.reach / problem.samples, 1 / machine.workers)
-    entries = (reach + 1 / machine.workers + machine.threads * reach) * _travelling(problem, problem.hops)
-    whole, last = (int(SPARSE_SLACK * 12 * n) for n in (entries, 3 * MET_ENTRIES * machine.threads))
+    entries = (reach + 1 / machine.workers) * _travelling(problem, problem.hops)
+    entries += machine.threads * reach * _travelling(problem, problem.hops - 1) if problem.hops > 1 else 0.0
+    whole, last = (int(SPARSE_SLACK * 12 * n) for n in (entries, 4 * MET_ENTRIES * machine.threads))
     return whole, last
 
 
