@@ -6,25 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-import xarray as xr
 
 from dlatent.arrays import Array, Block, DataSource, Features, Graph, GraphRows
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Given
-from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.hyperparameters import GraphHyperparameters
-from dlatent.estimators.inputs import Data, GraphLike, PathLike, Seed, TargetsLike
-from dlatent.estimators.linear import LinearModel, RowModel
+from dlatent.estimators.inputs import GraphLike, Seed
+from dlatent.estimators.linear import LinearModel
 from dlatent.estimators.map_rows import open_edges
-from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Relation, Task
 from dlatent.linear_gaussian.complete import log_likelihoods
 from dlatent.linear_gaussian.expectation import LOG_2PI, pattern_projection
@@ -41,54 +38,6 @@ GRAPH_BLOCK_ENTRIES = 4_000_000
 HELD_ENTRIES = 50_000_000
 """Up to this many stored edges (600 MB) a task keeps the graph in memory between multiplications."""
 PROBES_A_TASK = 4
-
-
-class FitsInGraph(RowModel):
-    """Models that are fitted to features and the graph between the samples."""
-
-    def plan(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-    ) -> Plan:
-        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
-        return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
-
-    def fit(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        graph: GraphLike = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: PathLike | None = None,
-        resume: bool = False,
-    ) -> Self:
-        """Fit the model to samples × features and the graph between the samples.
-
-        Raises
-        ------
-        DataError
-            For data or a graph that cannot be fitted, naming row, column and block, or the edge.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
-        """
-        given = self._in_graph(self._given(X, dim, weights), graph)
-        return self._fit(given, client, callbacks, checkpoint, resume)
-
-    def _in_graph(self, given: Given, graph: GraphLike) -> Given:
-        """What a fit is given, with the graph between the samples."""
-        raise NotImplementedError
 
 
 class GraphModel(GraphHyperparameters, LinearModel):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from dlatent.engine.connect import Where
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
 from dlatent.estimators.base import Fitted, Given
-from dlatent.estimators.graph_model import FitsInGraph
+from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import GraphPPCAHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
@@ -32,7 +33,7 @@ SMOOTHING_SCORES = ("smoothing_correlation", "smoothing_error")
 """What is known of each candidate."""
 
 
-class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imputes, Reconstructs, Draws):
+class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstructs, Draws):
     r"""PPCA of samples in a graph, whose rows are smoothed over it.
 
     .. math:: f(S) (T - 1 \mu^\top) = Z W^\top + E, \qquad
@@ -81,6 +82,46 @@ class GraphPPCA(GraphPPCAHyperparameters, FitsInGraph, Transforms, Scores, Imput
     >>> model.smoothing_  # these rows are noise
     0.0
     """
+
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
+        """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
+        return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
+
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Fit the model to samples × features and the graph between the samples.
+
+        Raises
+        ------
+        DataError
+            For data or a graph that cannot be fitted, naming row, column and block, or the edge.
+        PlanError
+            Where no solver fits in memory; before data move.
+        StoreError
+            For a checkpoint of another fit, with what differs.
+        """
+        given = self._in_graph(self._given(X, dim, weights), graph)
+        return self._fit(given, client, callbacks, checkpoint, resume)
 
     def transform(
         self,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,7 @@ from dlatent.linear_gaussian.columns import with_data
 from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.linear_gaussian.held_out import Hiding, held_out_cells, hidden
 from dlatent.linear_gaussian.missing_entries import incomplete
-from dlatent.linear_gaussian.missing_entries.observed import observed, require_not_infinite
+from dlatent.linear_gaussian.missing_entries.observed import chunks, observed, require_not_infinite
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.smoothing import FOLDS
 from dlatent.linear_gaussian.specification import Specification
@@ -95,14 +95,18 @@ def observed_rows(block: Block, shift: Array) -> Rows:
 
     Raises DataError for infinite entries.
     """
-    x = block.features
-    away = observed(x, shift, np.ones(len(shift))).residuals
-    values = away.data if isinstance(away, sp.csr_array) else away
-    if np.isinf(values).any():
+    x, width = block.features, len(shift)
+    if np.isinf(x.data if isinstance(x, sp.csr_array) else x).any():
         require_not_infinite(block, x, np.array([np.inf]))
-    if isinstance(away, sp.csr_array):
+    if isinstance(x, sp.csr_array):
+        away = cast(sp.csr_array, observed(x, shift, np.ones(width)).residuals)
         return sp.csr_array(sp.hstack([away, with_data(away, np.ones(away.nnz))], format="csr"))
-    return np.hstack([away, ~np.isnan(np.asarray(x))])
+    found = np.empty((block.rows, 2 * width))
+    values, missing = found[:, :width], np.isnan(x)
+    np.subtract(x, shift, out=values)
+    values[missing] = 0.0
+    found[:, width:] = ~missing
+    return found
 
 
 def averaged_rows(block: Block, shift: Array) -> Array | sp.csr_array:
@@ -146,10 +150,12 @@ def expected_cells(request: ExpectedRequest) -> Pass[AverageRequest, Array]:
 def _fold_expected(block: Block, request: ExpectedRequest) -> Array:
     parameters, specification, averaging = request
     assert averaging.hiding is not None
-    rows, columns, values = held_out_cells(block.features, block.start, averaging.hiding)
-    z = incomplete.scores(_averaged_block(block, averaging).features, None, parameters, specification)
-    expected = np.einsum("ik,ik->i", z[rows], parameters.loadings[columns])
-    x, p = values - averaging.shift[columns], expected + (parameters.mean - averaging.shift)[columns]
-    found = np.zeros((1, FOLDS, 6))
-    np.add.at(found[0], (block.start + rows) % FOLDS, np.column_stack([np.ones(len(x)), x, x * x, p, p * p, x * p]))
+    scores = incomplete.scores(_averaged_block(block, averaging).features, None, parameters, specification)
+    found, middle = np.zeros((1, FOLDS, 6)), parameters.mean - averaging.shift
+    for at in chunks(block.features, 2 * scores.shape[1]):
+        start, z = block.start + at.start, scores[at]
+        rows, columns, values = held_out_cells(block.features[at], start, averaging.hiding)
+        x = values - averaging.shift[columns]
+        p = np.einsum("ik,ik->i", z[rows], parameters.loadings[columns]) + middle[columns]
+        np.add.at(found[0], (start + rows) % FOLDS, np.column_stack([np.ones(len(x)), x, x * x, p, p * p, x * p]))
     return found

@@ -64,9 +64,12 @@ def hidden_cells(features: Features, start: int, hiding: Hiding) -> npt.NDArray[
 
 def hidden(features: Features, start: int, hiding: Hiding) -> Features:
     """The rows without their held-out cells: NaN there, or of sparse rows not stored."""
-    places = hidden_cells(features, start, hiding)
     if not isinstance(features, sp.csr_array):
-        return np.where(places, features.dtype.type(np.nan), features)
+        seen = np.array(features)
+        for at in chunks(features, 1):
+            seen[at][hidden_cells(features[at], start + at.start, hiding)] = np.nan
+        return seen
+    places = hidden_cells(features, start, hiding)
     ends = np.concatenate([[0], np.cumsum(~places)])[features.indptr].astype(features.indptr.dtype)
     rest = sp.csr_array((features.data[~places], features.indices[~places], ends), shape=features.shape)
     rest.has_canonical_format = True
