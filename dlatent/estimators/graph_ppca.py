@@ -19,7 +19,7 @@ from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.heads import Draws, Imputes, Reconstructs, Scores, Transforms
 from dlatent.estimators.hyperparameters import GraphPPCAHyperparameters
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
-from dlatent.estimators.map_rows import Smoothing, open_edges
+from dlatent.estimators.map_rows import Way, open_edges
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.smoothing import CANDIDATES, chosen_averaging, chosen_smoothing
@@ -234,7 +234,7 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         edges = self._smoothed(graph, holes=True)
         if not edges:
             return self._imputed(incomplete.imputed, X, None, "imputed", **options)
-        edges["smoothing"] = edges["smoothing"]._replace(beside=True)
+        edges["way"] = edges["way"]._replace(beside=True)
         return self._imputed(incomplete.imputed_beside, X, None, "imputed", **options, **edges)
 
     def _smoothed(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
                 "entries and edges fit with missing='nan', or leave out graph="
             )
         shift = np.nan_to_num(self._parameters.mean) if self._averaged else None
-        return {"graph": graph, "smoothing": Smoothing(SmoothFilter(self.smoothing_, self._hops), shift)}
+        return {"graph": graph, "way": Way(SmoothFilter(self.smoothing_, self._hops), shift)}
 
     @property
     def _averaging(self) -> bool:

@@ -38,7 +38,7 @@ from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
 
 RowFunction = Callable[[Features, Array | None], Array]
-"""Rows (n, D) and their targets (n, L') or None → (n, width); see also `Smoothing.beside`."""
+"""Rows (n, D) and their targets (n, L') or None → (n, width); see also `Way.beside`."""
 S = TypeVar("S")
 
 
@@ -63,7 +63,7 @@ def open_edges(graph: GraphLike, source: DataSource) -> Graph:
     return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
 
 
-class Smoothing(NamedTuple):
+class Way(NamedTuple):
     """What goes over the edges of a graph with Δ = F² between its samples: the values of the rows, to F times them.
 
     With a `shift` (D,) it is the rows themselves, with missing entries, that are averaged before the function sees
@@ -82,25 +82,20 @@ class RowWork(NamedTuple):
     function: RowFunction
     features: KnownFeatures
     sink: RowSink | None = None
-    smoothing: Smoothing | None = None
-
-    @property
-    def smooth(self) -> Smoothing:
-        """What goes over the edges."""
-        assert self.smoothing is not None
-        return self.smoothing
+    way: Way | None = None
 
     @property
     def precision(self) -> SamplePrecision:
         """What is between the samples of a graph."""
-        return self.smooth.precision
+        assert self.way is not None
+        return self.way.precision
 
     def over(self, map: Callable[[Block, RowWork], S], combine: Callable[[S, S], S], name: str) -> Pass[RowWork, S]:
         """The pass over all blocks."""
         meeting: Meeting = Alone()
-        if self.smoothing is not None:
-            rows = _own if self.smooth.shift is None else _observed
-            meeting = replace(way_of(rows, self.precision), features=self.smooth.beside)
+        if self.way is not None:
+            rows = _own if self.way.shift is None else _observed
+            meeting = replace(way_of(rows, self.precision), features=self.way.beside)
         return Pass(map, self, combine=combine, meeting=meeting, name=name)
 
     def on(self, session: Session) -> RowWork:
@@ -115,7 +110,8 @@ class RowWork(NamedTuple):
 def _of_block(block: Block, work: RowWork) -> Array:
     if block.exchanged is None:
         return _own(block, work)
-    precision, shift, beside = work.smooth
+    assert work.way is not None
+    precision, shift, beside = work.way
     if shift is None:
         return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
     averages = averaged_rows(block, shift)
@@ -127,8 +123,9 @@ def _of_block(block: Block, work: RowWork) -> Array:
 
 def _observed(block: Block, work: RowWork) -> Array | sp.csr_array:
     work.features.check_values(block.features, block.start)
-    assert work.smooth.shift is not None
-    return observed_rows(block, work.smooth.shift)
+    assert work.way is not None
+    assert work.way.shift is not None
+    return observed_rows(block, work.way.shift)
 
 
 def _own(block: Block, work: RowWork) -> Array:
@@ -181,14 +178,14 @@ def map_rows(
     resume: bool = False,
     client: Where = None,
     graph: GraphLike = None,
-    smoothing: Smoothing | None = None,
+    way: Way | None = None,
 ) -> Rows | str:
     """Apply `function` to the rows of any input.
 
     Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
     second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
     their units; `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory; `resume`, whether an
-    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `smoothing`, where
+    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `way`, where
     something goes over edges.
     Returns: an array of the input's kind, or the path of the written store.
     """
@@ -214,7 +211,7 @@ def map_rows(
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     edges = None if graph is None else open_edges(graph, source)
-    work = RowWork(function, features.without_labels(), smoothing=smoothing if edges else None)
+    work = RowWork(function, features.without_labels(), way=way if edges else None)
     if out is not None:
         with cells_named({None: features.grid}):
             return _into_store(source, work, targets, edges, out, columns, names, name, overwrite, resume, client)
@@ -267,7 +264,7 @@ def _into_store(
         RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
     )
     data = {"data": source, "targets": targets, "graph": graph}
-    made = work.function if graph is None else (work.function, work.smoothing)
+    made = work.function if graph is None else (work.function, work.way)
     with (
         connect(source, targets=targets, client=client, graph=graph, cache_bytes=0) as session,
         rows_checkpoint(out if resume else None, name, made, data, session) as session.journal,

@@ -41,7 +41,7 @@ from dlatent.passes import Pass, Run, neighbour_pass
 CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
 HIDING = Hiding(0.2, 0)
 COMPARED_STEPS = 10
-"""Iterations after which candidates are compared: more change little (docs/models/graph_ppca.md)."""
+"""Iterations after which candidates are compared: of COIL-20 and of Cora the best ones were those after 40."""
 S = TypeVar("S")
 
 
