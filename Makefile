@@ -90,6 +90,8 @@ lint: $(DEV_READY)
 	@echo "==> Lint"
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	@# git grep ends with 1 where no line is found, with 0 where one is, and with more where it cannot look.
+	@git grep -nIE '^(<{7}|[|]{7}|>{7})( |$$)'; [ $$? -eq 1 ] || { echo "Resolve the merge conflicts above." >&2; exit 1; }
 
 types: $(DEV_READY)
 	@echo "==> Types"
