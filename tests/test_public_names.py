@@ -62,3 +62,15 @@ def test_the_module_of_saved_models_names_no_model():
     code = ast.unparse(tree)
     assert "isinstance(model" not in code
     assert not [model.name for model in MODELS if model.name in code]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_errors_of_a_wrong_call_name_the_class_and_the_method_of_users(model):
+    found = model.load()
+    with pytest.raises(TypeError, match=rf"^{model.name}\.__init__\(\) got an unexpected keyword argument 'tolerance'"):
+        found(tolerance=3)
+    for name in dir(found):
+        method = inspect.getattr_static(found, name)
+        if inspect.isfunction(method) and not name.startswith("_") and method.__module__.startswith("dlatent."):
+            with pytest.raises(TypeError, match=rf"^{model.name}\.{name}\(\) (got|missing|takes)"):
+                getattr(found(), name)(*[None] * 20)

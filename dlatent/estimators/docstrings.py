@@ -7,9 +7,11 @@ class that brings it.  What a docstring says itself goes first.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
-from inspect import cleandoc, isfunction, signature
+from inspect import cleandoc, getattr_static, isfunction, signature, unwrap
+from types import FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,6 +57,26 @@ def described(function: F) -> F:
         sections = {**common, **parsed(function.__doc__)}
         function.__doc__ = completed(sections, {"Parameters": names}, {"Parameters": known})
     return function
+
+
+def name_methods(cls: Any) -> None:
+    """Give a public class its constructor and its inherited methods under its own name: Python names a function in the
+    errors of a wrong call, and a user knows `PPCA.fit`, not the base that has it."""
+    for name in dir(cls):
+        method = getattr_static(cls, name)
+        conditional = hasattr(method, "fn")  # scikit-learn's available_if
+        function = unwrap(method.fn if conditional else method) if conditional or isfunction(method) else None
+        public = name == "__init__" or not name.startswith("_")
+        if not isfunction(function) or not public or not function.__module__.startswith("dlatent."):
+            continue
+        own = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+        own.__kwdefaults__, own.__doc__ = function.__kwdefaults__, function.__doc__
+        own.__annotations__, own.__dict__ = function.__annotations__, dict(function.__dict__)
+        own.__module__, own.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
+        if conditional:
+            method = copy.copy(method)
+            method.fn = own
+        setattr(cls, name, method if conditional else own)
 
 
 def describe_class(cls: Any) -> None:

@@ -15,13 +15,14 @@ from sklearn.utils import estimator_html_repr
 
 from dlatent.engine.machine import memory
 from dlatent.errors import DlatentError, StoreError, masked
-from dlatent.estimators.docstrings import describe_class
+from dlatent.estimators.docstrings import describe_class, name_methods
 from dlatent.fitting.plan import html_table
 from dlatent.models import MODELS
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import check_values, named
 
+PUBLIC = {model.name for model in MODELS}
 PART = 0.5
 """Part of the driver's memory that a model may fill while it is saved or loaded."""
 
@@ -42,6 +43,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
+        if cls.__name__ in PUBLIC:
+            name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
         super().__init_subclass__(**options)
         describe_class(cls)
 
