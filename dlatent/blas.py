@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -78,6 +79,18 @@ def pinned() -> Iterator[None]:
         _thread.limited.leave()
         with _lock:
             _process.leave()
+
+
+def _forked() -> None:
+    """Free the libraries that other threads held when this process was forked, and have not come along."""
+    global _lock
+    _lock = Lock()
+    _process.depth = min(_process.depth, 1)
+    if _process.depth:
+        _process.leave()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _set_threads(library: Any, threads: int) -> None:

@@ -7,6 +7,7 @@ the best there is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterable
 from threading import Lock
 from typing import Any
@@ -81,6 +82,7 @@ class BlockCache:
 
 CACHE = BlockCache()
 """The cache of this process."""
+os.register_at_fork(after_in_child=CACHE.__init__)  # type: ignore[misc]  # empty, and not locked by a thread left behind
 
 
 def release(keys: Iterable[Hashable], above: int = -1) -> None:

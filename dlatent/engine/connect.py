@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.executor import Executor, OnProgress
@@ -82,6 +84,11 @@ def _executor(
         return Imagined(client, source, targets, graph)
     if client is None or client == "serial":
         return InProcess(source, targets, cache_bytes, graph, serial=client == "serial")
+    if not _of_this_process(client):
+        raise EngineError(
+            "The client was made by the process that this one was forked from, and its connection has stayed there. "
+            'Start processes by "spawn" (`multiprocessing.get_context("spawn")`), or make a client in each.'
+        )
     if client.asynchronous:
         raise EngineError(
             "The client is asynchronous; passes need a client made with `Client(..., asynchronous=False)`."
@@ -89,6 +96,14 @@ def _executor(
     from dlatent.engine.cluster import ClusterExecutor
 
     return ClusterExecutor(client, source, targets, cache_bytes, graph)
+
+
+def _of_this_process(client: Client) -> bool:
+    """Whether a client was made here; Dask writes the process into its id, as into every UUID of version 1."""
+    try:
+        return UUID(client.id[-36:]).clock_seq == os.getpid() % 2**14
+    except ValueError:
+        return True
 
 
 def active_client() -> Client | None:

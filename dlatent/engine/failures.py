@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -17,12 +16,13 @@ from distributed.client import ClosedClientError, FutureCancelledError, FuturesC
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
+from dlatent.engine.watch import Silence, Stillness, paused_of
 from dlatent.errors import EngineError
 
 T = TypeVar("T")
 
 ATTEMPTS = 3
-"""How often a pass is begun when all workers are lost."""
+"""How often a pass is begun when its workers are lost."""
 POLL_SECONDS = 5.0
 """How often a waiting pass looks whether any worker is left and works."""
 WAIT = "dlatent.wait-for-workers"
@@ -31,10 +31,10 @@ work again: a time, such as "2 hours", or None, which waits as long as the sched
 WAIT_DEFAULT = "10 minutes"
 PATIENCE = "60 seconds"
 """The same for paused workers, where the user has not said it."""
-SILENT_SECONDS = 30.0
-"""How long nobody hears of a worker before a waiting pass says so."""
 LOOK_SECONDS = 1.0
 """How often it looks meanwhile."""
+STILL_SECONDS = 15.0
+"""How long nothing runs, though workers are free, before a waiting pass begins anew."""
 LOST = (ClosedClientError, CommClosedError, FutureCancelledError, FuturesCancelledError, NoValidWorkerError)
 """What a client raises where its scheduler, or the connection to it, ended."""
 WHY_LOST = (
@@ -114,30 +114,6 @@ def workers_of(client: Any) -> dict[str, dict[str, Any]]:
     return workers
 
 
-class Silence:
-    """Workers of which the scheduler has heard nothing for long: stopped, swapping, or out of reach.  What they do
-    begins anew elsewhere when the scheduler gives them up."""
-
-    def __init__(self) -> None:
-        self._heard = dict[str, tuple[Any, float]]()
-
-    def tell(self, workers: dict[str, dict[str, Any]]) -> None:
-        """Log each of them once; by how long their last sign of life is the same, as clocks of machines differ."""
-        for address, info in workers.items():
-            seen, since = self._heard.get(address, (None, 0.0))
-            if seen != info["last_seen"]:
-                self._heard[address] = (info["last_seen"], monotonic())
-            elif monotonic() - since >= SILENT_SECONDS:
-                self._heard[address] = (seen, inf)
-                LOG.warning(
-                    "Waiting for the worker %s, of which nobody has heard for %.0f s; the scheduler gives it up after "
-                    "its distributed.scheduler.worker-ttl (here %s), and its work begins anew elsewhere",
-                    address,
-                    monotonic() - since,
-                    dask.config.get("distributed.scheduler.worker-ttl", None),
-                )
-
-
 def attended(client: Any, call: Callable[[], Any]) -> Any:
     """What an asynchronous call of a client gives, which waits for all workers; of those that say nothing is told."""
 
@@ -155,33 +131,8 @@ def attended(client: Any, call: Callable[[], Any]) -> Any:
     return asked.result()
 
 
-def standstill(client: Any, workers: dict[str, dict[str, Any]]) -> str:
-    """Which workers are paused, as their memory is nearly full, where nothing runs on any worker; empty otherwise.
-
-    A paused worker begins no task before it has memory again, which may be never: then a pass would wait for ever.
-    """
-    if _executing(client, workers):
-        return ""
-    paused = {address: info for address, info in workers.items() if info.get("status") == "paused"}
-    if not paused:
-        return ""
-    address, info = next(iter(paused.items()))
-    used, limit = info["metrics"]["memory"] / 2**30, info["memory_limit"] / 2**30
-    return f"{len(paused)} of {len(workers)} workers, such as {address}, which holds {used:.2f} of {limit:.2f} GiB"
-
-
-def _executing(client: Any, workers: dict[str, dict[str, Any]]) -> bool:
-    """Whether a task runs on any worker, by what workers report of themselves, of which Dask promises nothing; without
-    that, whether tasks wait on workers that are not paused."""
-    counts = [info["metrics"].get("task_counts") for info in workers.values()]
-    if None not in counts:
-        return any(count.get("executing") for count in counts)
-    waiting = client.processing()
-    return any(waiting.get(address) for address, info in workers.items() if info["status"] != "paused")
-
-
 class Stranded(Exception):
-    """All workers that a pass was placed on are gone, and others have come in their place.
+    """A pass waits for workers that are gone, in words.
 
     The scheduler keeps tasks whose workers were all gone at one moment for those workers, who never return: a worker
     that was restarted has another address.
@@ -200,8 +151,8 @@ def results_of(
     Results come together, when there are all, as each time is a few messages; or, where they are large, one by one
     while others are made: then `came` is told the number of each, and what `hold` makes of it is held in its place; it
     is called by the thread of the client, and the worker may then give the result up.
-    Errors: Stranded where none of the `homes` is left, but other workers are; EngineError where for as long as `WAIT`
-    says (a minute) nothing has run and workers are paused.
+    Errors: Stranded where none of the `homes` is left, but other workers are, and where nothing has run for a while
+    though workers are free; EngineError where for as long as `WAIT` says (a minute) all workers are paused.
     """
 
     async def got(wanted: Any) -> Any:
@@ -225,7 +176,7 @@ def results_of(
     gatherings: list[asyncio.Future[Any]] = client.sync(begun)
     gathering, done = set(gatherings), set[asyncio.Future[Any]]()
     number = {each: at for at, each in enumerate(gatherings)}
-    still_since, silence = None, Silence()
+    told, silence, stillness = False, Silence(), Stillness()
     try:
         while done != gathering:
             new = client.sync(over)
@@ -235,28 +186,18 @@ def results_of(
                 if came is not None:
                     came(number[each])
             if new:
-                still_since = None
                 continue
             threads = threads_of(client)
             if homes and not threads.keys() & set(homes):
-                raise Stranded
+                raise Stranded("All workers were lost")
             workers = workers_of(client)
             silence.tell(workers)
-            paused, limit = standstill(client, workers), _patience(PATIENCE)
-            if paused and still_since is None:
-                LOG.warning(
-                    "The cluster %s stands still, as workers are paused for want of memory (%s): waiting %s",
-                    _address(client),
-                    paused,
-                    _bounded(limit),
-                )
-            still_since = (still_since or monotonic()) if paused else None
-            if still_since is not None and limit is not None and monotonic() - still_since >= limit:
-                raise EngineError(
-                    f"The cluster {_address(client)} has stood still for {limit:.0f} s, as workers are paused for want "
-                    f"of memory: {paused}. Free what else lies there (`client.restart()` frees all of it), or give "
-                    "workers more memory; then fit again."
-                )
+            left = futures if came is None else [futures[number[each]] for each in gathering - done]
+            still = stillness.seconds(client, [future.key for future in left], workers)
+            if any(info["status"] == "running" for info in workers.values()):
+                _require_moving(client, still)
+            elif still:
+                told = _bear(client, paused_of(workers), still, told)
         found = [each.result() for each in gatherings]
         return found[0] if came is None else found
     finally:
@@ -265,6 +206,37 @@ def results_of(
             with suppress(RuntimeError):  # of a client that was closed meanwhile
                 for each in gatherings:
                     client.loop.add_callback(each.cancel)
+
+
+def _require_moving(client: Any, still: float) -> None:
+    """Give up a pass that nothing has been done for, though workers are free."""
+    if still >= STILL_SECONDS:
+        LOG.warning(
+            "Nothing has run on the cluster %s for %.0f s, though it has free workers: its scheduler keeps tasks for a "
+            "worker that was lost or is paused; the pass begins anew",
+            _address(client),
+            still,
+        )
+        raise Stranded("Workers were lost, and the others were given nothing to do,")
+
+
+def _bear(client: Any, paused: str, still: float, told: bool) -> bool:
+    """Bear with workers that are all paused, and say so once; for as long as the user says."""
+    limit = _patience(PATIENCE)
+    if paused and not told:
+        LOG.warning(
+            "The cluster %s stands still, as workers are paused for want of memory (%s): waiting %s",
+            _address(client),
+            paused,
+            _bounded(limit),
+        )
+    if paused and limit is not None and still >= limit:
+        raise EngineError(
+            f"The cluster {_address(client)} has stood still for {limit:.0f} s, as workers are paused for want of "
+            f"memory: {paused}. Free what else lies there (`client.restart()` frees all of it), or give workers more "
+            "memory; then fit again."
+        )
+    return told or bool(paused)
 
 
 def _heard(gathering: asyncio.Future[Any]) -> BaseException | None:
@@ -278,12 +250,15 @@ def persistently(attempt: Callable[[], T], blamed: Callable[[], str]) -> T:
     Errors: EngineError after the third time, with what is `blamed`, rows or nothing: most often, workers then run out
     of memory in the same place.
     """
+    why = ""
     for _ in range(ATTEMPTS):
-        with suppress(Stranded):
+        try:
             return attempt()
+        except Stranded as error:
+            why = str(error)
     where = blamed()
     raise EngineError(
-        f"All workers were lost {ATTEMPTS} times in the same pass{where and f', each with work on {where}'}; "
+        f"{why} {ATTEMPTS} times in the same pass{where and f', each with work on {where}'}; "
         f"{WHY_LOST} in smaller row blocks."
     )
 

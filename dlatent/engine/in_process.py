@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,9 @@ from dlatent.engine.task_graph import Ref
 
 HERE = "here"
 """The home of all groups."""
+
+# Dask keeps its threads for later calls, but a forked process has none of those of its parent, and would wait for them.
+os.register_at_fork(after_in_child=threaded.pools.clear)
 
 
 class InProcess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import pickle
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -404,6 +405,7 @@ def read_ahead(
 
 
 _of_this_thread = local()
+os.register_at_fork(after_in_child=lambda: vars(_of_this_thread).clear())  # a forked process has no such thread
 
 
 def _reader() -> ThreadPoolExecutor:

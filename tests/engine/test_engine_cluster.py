@@ -43,8 +43,9 @@ from hypothesis import strategies as st
 
 from dlatent.arrays import DataSource
 from dlatent.engine.connect import connect
-from dlatent.engine.failures import standstill, threads_of, translated
+from dlatent.engine.failures import threads_of, translated
 from dlatent.engine.part import weight
+from dlatent.engine.watch import Stillness, paused_of
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Pass
 
@@ -685,25 +686,72 @@ def test_a_pass_goes_on_when_paused_workers_do(paused):
     later.join()
 
 
-@pytest.mark.parametrize("reported", [True, False])
-def test_work_beside_paused_workers_is_no_standstill(reported):
-    """A long task of somebody else: what it holds may be what the paused workers wait for."""
-    counts = {"a": {"executing": 1}, "b": {"memory": 5}}
+@pytest.fixture
+def watched(monkeypatch):
+    """What a client says of two workers, a and b, of which b is paused; and the seconds that two results have waited
+    for, two more each time."""
+    now = [0.0]
+    monkeypatch.setattr("dlatent.engine.watch.monotonic", lambda: now[0])
     workers = {
-        address: {
-            "status": "paused" if address == "b" else "running",
-            "memory_limit": 2**30,
-            "metrics": {"task_counts": count, "memory": 2**30},
-        }
-        for address, count in counts.items()
+        address: {"status": status, "memory_limit": 2**30, "metrics": {"task_counts": {}, "memory": 2**30}}
+        for address, status in {"a": "running", "b": "paused"}.items()
     }
-    waiting = {"a": ["theirs"], "b": ["ours"]}
-    client = SimpleNamespace(processing=lambda: waiting)
+    says = SimpleNamespace(workers=workers, states={1: "memory", 2: "no-worker"}, assigned={"a": [], "b": [2]})
+    client = SimpleNamespace(
+        processing=lambda: dict(says.assigned),
+        scheduler=SimpleNamespace(get_task_status=lambda keys: dict(says.states)),
+        sync=lambda call, **given: call(**given),
+    )
+    stillness = Stillness()
+
+    def seconds(heard=("a", "b")):
+        now[0] += 2.0
+        for address in heard:
+            workers[address]["last_seen"] = now[0]
+        return stillness.seconds(client, [1, 2], workers)
+
+    return says, seconds
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_work_beside_paused_workers_is_no_standstill(watched, reported):
+    """A long task of somebody else: what it holds may be what the paused workers wait for."""
+    says, seconds = watched
     if not reported:
-        for info in workers.values():
+        for info in says.workers.values():
             del info["metrics"]["task_counts"]
-    assert standstill(client, workers) == ""
-    del counts["a"]["executing"], waiting["a"]
-    assert standstill(client, workers) == "1 of 2 workers, such as b, which holds 1.00 of 1.00 GiB"
-    workers["b"]["status"] = "running"
-    assert standstill(client, workers) == ""
+    says.assigned = {"a": ["theirs"], "b": [2]}
+    for kind in ("executing", "flight") if reported else ("any",):
+        if reported:
+            says.workers["a"]["metrics"]["task_counts"] = {kind: 1, "memory": 5}
+        assert [seconds() for _ in range(3)] == [0.0, 0.0, 0.0]
+    if reported:
+        says.workers["a"]["metrics"]["task_counts"] = {"memory": 5}
+    says.assigned = {"a": [], "b": [2]}
+    assert [seconds() for _ in range(3)] == [0.0, 2.0, 4.0]
+
+
+def test_what_moves_is_no_standstill(watched):
+    """Short tasks between two looks, tasks on their way to the scheduler, results on their way here, and a worker that
+    is too busy to say what it does."""
+    says, seconds = watched
+    for number in range(3):
+        says.assigned = {"a": [number], "b": [2]}
+        assert seconds() == 0.0
+    assert [seconds() for _ in range(2)] == [2.0, 4.0]
+    says.states = {1: "memory", 2: None}
+    assert [seconds() for _ in range(3)] == [0.0, 0.0, 0.0]
+    says.states = {1: "memory", 2: "memory"}
+    assert [seconds() for _ in range(3)] == [0.0, 0.0, 0.0]
+    says.states = {1: "memory", 2: "processing"}
+    assert [seconds(heard=("b",)) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert seconds() == 6.0
+
+
+def test_paused_workers_are_told_of(watched):
+    says, _ = watched
+    assert paused_of(says.workers) == "1 of 2 workers, such as b, which holds 1.00 of 1.00 GiB"
+    says.workers["b"]["memory_limit"] = 0
+    assert paused_of(says.workers) == "1 of 2 workers, such as b, which holds 1.00 GiB"
+    says.workers["b"]["status"] = "running"
+    assert paused_of(says.workers) == ""

@@ -23,8 +23,8 @@ import zarr
 from distributed import Client, LocalCluster
 
 from dlatent import PPCA
-from dlatent.engine.failures import Silence
 from dlatent.engine.versions import require_same, versions
+from dlatent.engine.watch import Silence
 from dlatent.errors import EngineError
 from dlatent.estimators.callbacks import Callback
 
@@ -198,7 +198,7 @@ def test_a_scheduler_that_is_killed_costs_one_pass_at_most(store: Path, tmp_path
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     """The client of a cluster that gives up silent workers soon, and the processes of its two workers by address."""
-    monkeypatch.setattr("dlatent.engine.failures.SILENT_SECONDS", 3.0)
+    monkeypatch.setattr("dlatent.engine.watch.SILENT_SECONDS", 3.0)
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
     with (
         dask.config.set({"distributed.scheduler.worker-ttl": "15s"}),
@@ -268,7 +268,7 @@ def test_silence_is_told_once_and_by_no_clock_of_others(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = [100.0]
-    monkeypatch.setattr("dlatent.engine.failures.monotonic", lambda: at[0])
+    monkeypatch.setattr("dlatent.engine.watch.monotonic", lambda: at[0])
     silence = Silence()
     for second in range(200):
         at[0] += 1.0
