@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from dlatent.cli.status import UsageError as UsageError
 from dlatent.estimators.hyperparameters import Allowed, declared
 from dlatent.models import MODELS as ALL
 from dlatent.models import Model
@@ -21,10 +22,6 @@ DIRECTIONS = ("symmetrise", "common_neighbours", "undirected")
 
 MODELS = {model.command: model for model in ALL if model.command}
 """The models that the commands know, by their words for them."""
-
-
-class UsageError(Exception):
-    """Options that contradict each other, found after parsing."""
 
 
 def byte_count(text: str) -> int:

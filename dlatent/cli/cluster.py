@@ -78,15 +78,17 @@ def _local(arguments: argparse.Namespace) -> Iterator[Any]:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Let processes that are started now ignore Ctrl-C, which a terminal sends to all: this one ends them in order."""
+    """Let processes that are started now ignore Ctrl-C and the loss of a terminal, of which it tells all: this one ends
+    them in order."""
     if threading.current_thread() is not threading.main_thread():  # only there can signals be set
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in (signal.SIGINT, signal.SIGHUP)]
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 @contextmanager

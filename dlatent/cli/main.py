@@ -2,68 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import logging
 import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from dlatent.cli import (
-    choose,
-    demo,
-    doctor,
-    fit,
-    ingest,
-    ingest_graph,
-    inspect,
-    plan,
-    plot,
-    predict,
-    rechunk,
-    reorder,
-    rows,
-    verify,
-)
-from dlatent.cli.arguments import UsageError
 from dlatent.cli.status import (
     BAD_DATA,
     DOES_NOT_FIT,
     ENGINE_LOST,
-    EXPLAINED,
     INTERRUPTED,
     OK,
     TERMINATED,
     UNEXPECTED,
     USAGE,
+    UsageError,
 )
 from dlatent.errors import DataError, EngineError, PlanError, masked
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; each sets `run`, the function that carries it out."""
-    made = _Parser(
-        prog="dlatent",
-        description="Probabilistic latent-variable models for data larger than memory.",
-        epilog=EXPLAINED,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument("--version", action=_Version, help="show the version and stop")
-    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = made.add_subparsers(metavar="COMMAND", required=True)
-    working = (ingest, ingest_graph, rechunk, reorder, plan, fit, choose, rows, predict, plot)
-    for command in (*working, inspect, verify, doctor, demo):
-        command.register(commands)
-    return made
+    from dlatent.cli.commands import parser  # imported late, as this takes most of the first half second
+
+    return parser()
 
 
 def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
     """Run one command and return its exit status; `argv` are the words after `dlatent` (None: those of the process)."""
     words = None if argv is None else [os.fspath(word) for word in argv]
+    if words is None:
+        _set(dict.fromkeys((signal.SIGINT, *ENDING), _end_at_once))
     try:
         arguments = parser().parse_args(words)
     except SystemExit as end:  # argparse ends the process after --help and after a mistake
@@ -72,27 +47,55 @@ def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
         return _guarded(arguments.run, arguments)
 
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""What asks a process to end: batch systems, and a terminal that is lost."""
+
+
 class Terminated(KeyboardInterrupt):
-    """Somebody asks the process to end (SIGTERM); it ends as after Ctrl-C, with another status."""
+    """Somebody asks the process to end; it ends as after Ctrl-C, with another status."""
+
+
+def _end_at_once(number: int, _: object) -> NoReturn:
+    """End a process that has not begun anything; what is half imported would complain of an exception."""
+    word, status = ("interrupted", INTERRUPTED) if number == signal.SIGINT else ("terminated", TERMINATED)
+    with contextlib.suppress(OSError):
+        os.write(2, f"dlatent: {word}\n".encode())
+    os._exit(status)
+
+
+def _set(handlers: dict[signal.Signals, Callable[[int, object], object]]) -> dict[signal.Signals, object]:
+    """Handle signals, and give the handlers before; not those that the caller lets a process ignore (`nohup`)."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
+        return {}
+    heard = (number for number in handlers if signal.getsignal(number) != signal.SIG_IGN)
+    return {number: signal.signal(number, handlers[number]) for number in heard}
+
+
+_asked = list[KeyboardInterrupt]()
+"""The signals that the command under way got: what they raise an import in C, as NumPy's, makes another error of."""
 
 
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, so that what it has begun to write is removed."""
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be set
-        yield
-        return
+    """Let a command end by all of these signals as by Ctrl-C, so that what it has begun to write is removed."""
 
-    def end(*_: object) -> NoReturn:
-        # `timeout` and batch systems tell the process and then its group: the second time must not stop the clearing.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+    def end(number: int, _: object) -> NoReturn:
+        if number == signal.SIGINT:
+            _asked.append(KeyboardInterrupt())
+        else:
+            # `timeout` and batch systems tell the process and then its group: the second must not stop the clearing.
+            for ending in ENDING:
+                signal.signal(ending, signal.SIG_IGN)
+            _asked.append(Terminated())
+        raise _asked[-1]
 
-    before = signal.signal(signal.SIGTERM, end)
+    _asked.clear()
+    before = _set(dict.fromkeys((signal.SIGINT, *ENDING), end))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -101,60 +104,50 @@ def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
         status = run(arguments)
         sys.stdout.flush()
         return status
-    except UsageError as error:
-        return _refuse(error, USAGE, arguments, "the command line is wrong: ")
-    except DataError as error:
-        return _refuse(error, BAD_DATA, arguments)
-    except PlanError as error:
-        return _refuse(error, DOES_NOT_FIT, arguments)
-    except EngineError as error:
-        return _refuse(error, ENGINE_LOST, arguments)
-    except KeyboardInterrupt as error:
-        # What Zarr was reading ends with the process; asyncio and Python would complain of each of these reads.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        sys.unraisablehook = lambda _: None
-        if isinstance(error, Terminated):
-            return _refuse(error, TERMINATED, arguments, "terminated")
-        return _refuse(error, INTERRUPTED, arguments, "interrupted")
     except BrokenPipeError:  # whoever read the output has seen enough
         _close_quietly(sys.stdout)
         return OK
     except SystemExit:  # the same, met while rich was writing
         return OK
+    except KeyboardInterrupt as error:
+        return _interrupted(error, arguments)
     except Exception as error:
+        if _asked:
+            return _interrupted(_asked[-1], arguments)
+        for kind, status in STATUSES.items():
+            if isinstance(error, kind):
+                return _refuse(error, status, arguments, "the command line is wrong: " if status == USAGE else "")
         return _refuse(error, UNEXPECTED, arguments, f"unexpected {type(error).__name__} (--debug shows where): ")
 
 
+STATUSES = {UsageError: USAGE, DataError: BAD_DATA, PlanError: DOES_NOT_FIT, EngineError: ENGINE_LOST}
+
+
+def _interrupted(error: KeyboardInterrupt, arguments: argparse.Namespace) -> int:
+    # What Zarr was reading ends with the process; asyncio and Python would complain of each of these reads.
+    import logging
+
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+    if isinstance(error, Terminated):
+        return _refuse(error, TERMINATED, arguments, "terminated")
+    return _refuse(error, INTERRUPTED, arguments, "interrupted")
+
+
 def _refuse(error: BaseException, status: int, arguments: argparse.Namespace, before: str = "") -> int:
+    said = f"dlatent: {before}{error}\n"
     if arguments.debug:
-        print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    print(masked(f"dlatent: {before}{error}"), file=sys.stderr)
+        import traceback
+
+        said = "".join(traceback.format_exception(error)) + said
+    with contextlib.suppress(OSError):  # of a terminal that is lost
+        print(masked(said), end="", file=sys.stderr, flush=True)
     return status
 
 
 def _close_quietly(stream: TextIO) -> None:
     """Send what is still buffered nowhere, so that the interpreter does not complain about it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser, those of the commands too, that says what is wrong without the credentials of URLs."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(masked(message))
-
-
-class _Version(argparse.Action):
-    """Shows the version, which is looked up only then."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from dlatent import __version__
-
-        print(f"dlatent {__version__}")
-        parser.exit()
 
 
 if __name__ == "__main__":

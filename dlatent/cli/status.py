@@ -1,5 +1,7 @@
 """How commands end: the exit statuses, which scripts may rely on."""
 
+from __future__ import annotations
+
 OK = 0
 UNEXPECTED = 1
 USAGE = 2
@@ -22,6 +24,11 @@ EXPLAINED = """exit status:
     7  dlatent doctor has found something that is wrong
   130  interrupted
   143  terminated (SIGTERM)
+       or its terminal was lost (SIGHUP)
 
 A command that fails leaves nothing written. Results go to standard output, progress and messages to standard error.
 """
+
+
+class UsageError(Exception):
+    """Options that contradict each other, found after parsing."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -282,4 +284,68 @@ def test_a_terminated_command_ends_its_workers(tmp_path: Path) -> None:
 def test_the_help_names_the_status() -> None:
     from dlatent.cli.status import EXPLAINED, TERMINATED
 
-    assert f"  {TERMINATED}  terminated (SIGTERM)\n" in EXPLAINED
+    assert f"  {TERMINATED}  terminated (SIGTERM)\n       or its terminal was lost (SIGHUP)\n" in EXPLAINED
+
+
+SIGNALLED = """
+import os, sys
+number, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == moment:
+            os.kill(os.getpid(), number)
+
+sys.meta_path.insert(0, Finder)
+from dlatent.cli.main import main
+sys.exit(main())
+"""
+"""A command that sends itself a signal when it imports a module."""
+
+
+def signalled(number: int, moment: str, *words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-c", SIGNALLED, str(int(number)), moment, *map(str, words)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 143, "terminated")],
+)
+@pytest.mark.parametrize("moment", ["argparse", "dlatent.cli.plot", "numpy", "datetime", "zarr", "dask.threaded"])
+def test_a_command_that_has_just_begun_ends_with_one_line(
+    store: Path, tmp_path: Path, number: int, status: int, word: str, moment: str
+) -> None:
+    """Its imports are what takes the first second; those in C, as of datetime by NumPy, report another error."""
+    place = tmp_path / "out" / "model.zarr"
+    place.parent.mkdir()
+    ended = signalled(number, moment, "fit", "ppca", store, "-k", "2", "-o", place)
+    assert (ended.returncode, ended.stderr) == (status, f"dlatent: {word}\n")
+    assert os.listdir(place.parent) == []
+
+
+def test_a_command_under_nohup_does_not_end_with_its_terminal(store: Path, tmp_path: Path) -> None:
+    words = ["fit", "ppca", store, "-k", "2", "-o", tmp_path / "model.zarr", "--quiet"]
+    deaf = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    assert signalled(signal.SIGHUP, "zarr", *words, **deaf).returncode == 0
+
+
+@pytest.mark.parametrize("workers", [[], ["--workers", "1"]], ids=["threads", "workers"])
+def test_a_command_whose_terminal_is_lost_ends_in_order(tmp_path: Path, workers: list[str]) -> None:
+    """Nobody sees then what it says; the first iteration is told of before."""
+    rows, folder = np.random.default_rng(0).standard_normal((4000, 60)), tmp_path / "out"
+    zarr.create_array(tmp_path / "x.zarr", data=rows, chunks=(500, 60))
+    folder.mkdir()
+    words = ["fit", "ppca", tmp_path / "x.zarr", "-k", "5", "--solver", "krylov", "-o", folder / "model.zarr"]
+    command = [sys.executable, "-m", "dlatent.cli.main", *map(str, words), "--tol", "1e-15", *workers]
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(command[0], command)
+    said = b""
+    while b"pass" not in said:
+        said += os.read(terminal, 1000)
+    begun = psutil.Process(child).children(recursive=True)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    assert os.listdir(folder) == []
+    assert not psutil.wait_procs(begun, timeout=30)[1], "workers are left"

@@ -1,0 +1,63 @@
+"""All commands in one parser."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from dlatent.cli import (
+    choose,
+    demo,
+    doctor,
+    fit,
+    ingest,
+    ingest_graph,
+    inspect,
+    plan,
+    plot,
+    predict,
+    rechunk,
+    reorder,
+    rows,
+    verify,
+)
+from dlatent.cli.status import EXPLAINED
+from dlatent.errors import masked
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands; each sets `run`, the function that carries it out."""
+    made = _Parser(
+        prog="dlatent",
+        description="Probabilistic latent-variable models for data larger than memory.",
+        epilog=EXPLAINED,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--version", action=_Version, help="show the version and stop")
+    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    working = (ingest, ingest_graph, rechunk, reorder, plan, fit, choose, rows, predict, plot)
+    for command in (*working, inspect, verify, doctor, demo):
+        command.register(commands)
+    return made
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser, those of the commands too, that says what is wrong without the credentials of URLs."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(masked(message))
+
+
+class _Version(argparse.Action):
+    """Shows the version, which is looked up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from dlatent import __version__
+
+        print(f"dlatent {__version__}")
+        parser.exit()
