@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
+from dlatent.containers import plain_numbers
 from dlatent.engine.malloc import keep
 from dlatent.errors import DataError
 
@@ -67,8 +68,11 @@ def map_chunks(
 
     if array.ndim != 2:
         raise DataError(f"Expected a Dask array of samples × features; got {array.ndim} dimensions.")
-    whole = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
     mapped: Any = da.map_blocks  # has no types
+    whole = array
+    if array.numblocks[1] > 1:  # what Dask puts together must be plain before
+        place, meta = "a chunk of the Dask array", getattr(array, "_meta", None)
+        whole = mapped(plain_numbers, array, place, dtype=array.dtype, meta=meta).rechunk({1: -1})
     return mapped(
         partial(_apply, columns, np.dtype(dtype)),
         whole,
@@ -92,9 +96,9 @@ def _apply(
 ) -> npt.NDArray[np.generic]:
     keep()
     with pinned():
-        features = _features(chunk)
+        start, number = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]
+        features = _features(plain_numbers(chunk, f"chunk {number} of the Dask array"))
         if check is not None:
-            start, number = block_info[0]["array-location"][0][0], block_info[0]["chunk-location"][0]
             check(features, None if math.isnan(start) else int(start), number)
         rows = function(features)
     if rows.shape != (chunk.shape[0], columns):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.base import LatentVariableModel
@@ -97,7 +99,7 @@ def annotate(
 def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
     """What `uns` says of a fit, as values that every format of AnnData holds."""
     names = ("explained_variance_", "explained_variance_ratio_", "noise_variance_", "log_likelihood_", "converged_")
-    found = {name.rstrip("_"): getattr(model, name) for name in names if hasattr(model, name)}
+    found = {name.rstrip("_"): copy(getattr(model, name)) for name in names if hasattr(model, name)}
     kept = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None, **model.get_params()}
     return found | {
         "model": type(model).__name__,
@@ -107,7 +109,7 @@ def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
 
 def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_]:
     given = _column(adata.var, mask_var, "var") if isinstance(mask_var, str) else mask_var
-    mask = np.asarray(given)
+    mask = refuse_mask(given, "mask_var")
     if mask.dtype != bool or mask.shape != (len(adata.var_names),):
         raise DataError(
             f"mask_var has dtype {mask.dtype} and shape {mask.shape}; expected one truth value for each of the "

@@ -14,6 +14,7 @@ import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph, Grid
 from dlatent.blas import pinned
+from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.exchange import Traffic
 from dlatent.engine.records import PassRecord
@@ -437,7 +438,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         """
         self._require_fitted()
         given, k = unwrap(Z), self._n_features_out
-        scores = np.asarray(given.data)
+        scores = refuse_mask(given.data, "Z")
         if scores.ndim != 2 or scores.shape[1] != k:
             raise DataError(f"the scores have shape {scores.shape}; expected samples × {k} components")
         if given.labels is not None:

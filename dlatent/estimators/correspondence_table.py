@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import DataSource
+from dlatent.containers import plain_numbers, refuse_mask
 from dlatent.errors import DataError
 from dlatent.estimators.labelled import is_frame
 from dlatent.stores.joint_rows import Table
@@ -87,8 +88,8 @@ def _as_table(correspondence: Any, names: list[str]) -> Table:
         own = values.dims[-1]
         if own in values.coords and set(names) <= set(values[own].values.tolist()):
             values = values.sel({own: names})
-        values = values.values
-    table = np.asarray(values)
+        values = values.data
+    table = plain_numbers(values, "the correspondence")
     if table.ndim != 2 or table.shape[1] != len(names):
         raise DataError(
             f"the correspondence has shape {table.shape}; expected (samples, {len(names)}), for each of the views "
@@ -196,7 +197,7 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any
 
 
 def _listed(labels: Any, name: str) -> list[Any]:
-    found: npt.NDArray[Any] = np.asarray(labels)
+    found: npt.NDArray[Any] = refuse_mask(labels, f"on[{name!r}]")
     if found.ndim != 1:
         raise DataError(f"the labels of view {name!r} have shape {found.shape}; expected one for each row")
     return list(found.tolist())

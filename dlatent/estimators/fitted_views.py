@@ -10,10 +10,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Features, Grid
+from dlatent.containers import check_parts
 from dlatent.errors import StoreError
 from dlatent.estimators.grid import grid_attributes, grid_variables, of_view, restored_grid
 from dlatent.stores.joint_rows import Table
-from dlatent.stores.sparse import check_parts
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, AxisLabels, Coordinate, Grid
+from dlatent.containers import plain_numbers
 from dlatent.errors import DataError
 from dlatent.stores.schema import GRID, UNITS, Variable
 
@@ -31,7 +32,7 @@ def grid_of(data: xr.DataArray, dim: str) -> Grid:
     }
     own = own.reset_index(list(levels))
     coords = {
-        str(name): Coordinate(tuple(map(str, found.dims)), np.asarray(found.values), plain_attributes(found.attrs))
+        str(name): Coordinate(tuple(map(str, found.dims)), np.array(found.values), plain_attributes(found.attrs))
         for name, found in own.coords.items()
         if found.dims
     }
@@ -95,6 +96,14 @@ def require_grid(data: xr.DataArray, grid: Grid) -> str:
     return rest[0]
 
 
+def without_masks(data: xr.DataArray) -> xr.DataArray:
+    """The array with NaN where the chunks of a Dask array are masked; of other arrays xarray has taken the mask off."""
+    if data.chunks is None or not isinstance(data.data._meta, np.ma.MaskedArray):
+        return data
+    dtype = data.dtype if data.dtype.kind == "f" else np.dtype(np.float64)
+    return data.copy(data=data.data.map_blocks(plain_numbers, "", dtype=dtype, meta=np.empty((0,) * data.ndim, dtype)))
+
+
 def features_of(data: xr.DataArray, dim: str, grid: Grid, weights: xr.DataArray | None) -> Grid:
     """The grid with the cells that are features: those with a value in some sample and a weight above 0.
 
@@ -126,7 +135,7 @@ def _weights(weights: Any, like: xr.DataArray) -> npt.NDArray[np.float64]:
     if other:
         raise DataError(f"weights have the dimension {other[0]!r}; the features have {tuple(map(str, like.dims))}")
     try:
-        both = xr.align(weights, like, join="exact")[0].broadcast_like(like).transpose(*like.dims)
+        both = xr.align(without_masks(weights), like, join="exact")[0].broadcast_like(like).transpose(*like.dims)
     except ValueError as error:
         raise DataError(f"weights have other coordinates than the data: {error}") from error
     values = np.asarray(both, dtype=np.float64)

@@ -12,7 +12,16 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels, Grid
 from dlatent.errors import DataError, cause
-from dlatent.estimators.grid import features_of, flattened, grid_of, require_grid, row_coordinates, spread, units
+from dlatent.estimators.grid import (
+    features_of,
+    flattened,
+    grid_of,
+    require_grid,
+    row_coordinates,
+    spread,
+    units,
+    without_masks,
+)
 from dlatent.estimators.inputs import Rows
 
 
@@ -55,6 +64,7 @@ def unwrap(
         raise DataError(f"dim is {dim!r}; the DataArray {data.name!r} has dimensions {data.dims}, one for samples")
     else:
         rows = dim
+    data = without_masks(data)
     grid = grid_of(data, rows)
     if dim is not None or weights is not None:
         grid = features_of(data, rows, grid, weights)
@@ -105,7 +115,7 @@ def _only_variable(data: xr.Dataset, dim: str | None, known: Grid | None) -> xr.
 
 def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
     """The data with samples along the dimension `rows`."""
-    turned = data.transpose(rows, ...)
+    turned = without_masks(data).transpose(rows, ...)
     columns, names = "feature" if rows != "feature" else "cell", None
     if len(grid.dims) == 1:
         columns = str(turned.dims[1])
@@ -148,7 +158,7 @@ def _unwrap_frame(frame: Any) -> Unwrapped:
 
 
 def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
-    return np.asarray(data.coords[dim].values) if dim in data.coords else None
+    return np.array(data.coords[dim].values) if dim in data.coords else None
 
 
 def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
@@ -169,7 +179,7 @@ def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
                 f"row {row}: the targets are labelled {theirs!r}, the data {ours!r}; align them first, for example "
                 f"y = y.sel({dim}=X[{dim!r}])"
             )
-    return values.values
+    return values.data  # which may be a Dask array of masked chunks
 
 
 def wrap_rows(

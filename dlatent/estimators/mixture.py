@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array, DataSource
+from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
@@ -287,7 +288,7 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         DataError
             For another number of latent variables, or labels that are no components.
         """
-        return self._over_features(self._means_given(self._latent(Z), np.asarray(labels)), Z)
+        return self._over_features(self._means_given(self._latent(Z), refuse_mask(labels, "labels")), Z)
 
     def _means_given(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
         """The means of the features (n, D) given latent variables and the component of each row."""

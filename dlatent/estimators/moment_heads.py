@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from dlatent.arrays import Array
+from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.estimators.available import available_if
@@ -146,13 +147,20 @@ class ScoresWeighted(Scores):
             The mean of `score_samples`, with weights Σ w_i log p(x_i)/Σ w_i.
         """
         each = np.asarray(self.score_samples(X, client=client))
-        own = None if sample_weight is None else sample_weights(sample_weight, len(each))
+        own = None if sample_weight is None else sample_weights(plain_rows(sample_weight, None), len(each))
         return float(np.average(each, weights=own))
 
 
 def sample_weights(values: SampleWeight, samples: int) -> Array:
     """The weights of so many samples (N,). Errors: DataError, with the row of a weight that is none."""
-    found = np.asarray(values, dtype=np.float64)
+    try:
+        found = np.asarray(refuse_mask(values, "sample_weight"), dtype=np.float64)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"sample_weight is of type {type(values).__name__} ({error}); give an array with a number for each sample"
+        ) from error
     if found.shape != (samples,):
         raise DataError(f"sample_weight has shape {found.shape}; expected a weight for each of the {samples} samples")
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0.0)))

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Features
+from dlatent.containers import check_parts
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
 from dlatent.estimators.saved import PART
@@ -16,7 +17,6 @@ from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held
-from dlatent.stores.sparse import check_parts
 
 
 def map_variables(features: KernelMap, *, rows: bool) -> dict[str, Any]:

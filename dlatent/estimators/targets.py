@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
+import scipy.sparse as sp
 
 from dlatent.arrays import Array, AxisLabels, Integers
+from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.engine.targets import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
 from dlatent.estimators.hyperparameters import TargetType
@@ -167,30 +169,31 @@ def encode_targets(
 
 
 def as_array(targets: Any) -> npt.NDArray[Any]:
-    """Targets in whatever holds them as an array; lists that mix text and None must not become text."""
+    """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
+    text."""
     if getattr(targets, "ndim", None) is not None:
-        return _to_numpy(targets)
+        return without_mask(_to_numpy(targets))
     if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
         return np.asarray(targets.to_numpy())
     if hasattr(targets, "__array__"):
-        return np.asarray(targets)
-    values = list(targets)
+        return without_mask(targets)
+    values = [None if value is np.ma.masked else value for value in targets]
     mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
-    return np.array(values, dtype=object) if mixed else np.asarray(values)
+    return np.array(values, dtype=object) if mixed else without_mask(values)
 
 
-def _to_numpy(targets: Any) -> npt.NDArray[Any]:
+def _to_numpy(targets: Any) -> Any:
     if hasattr(targets, "__dask_graph__"):
+        if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
+            targets = targets.map_blocks(plain_numbers, "y", dtype=targets.dtype, meta=meta)
         targets = targets.compute()
-    if hasattr(targets, "toarray"):
-        targets = targets.toarray()
-    return np.asarray(targets)
+    return plain_numbers(targets, "y").toarray() if sp.issparse(targets) else targets
 
 
 def _masked(targets: npt.NDArray[Any], mask: Any, samples: int) -> npt.NDArray[Any]:
     if mask is None:
         return targets
-    keep = np.asarray(mask)
+    keep = refuse_mask(mask, "labelled")
     if keep.shape != (samples,) or keep.dtype != bool:
         raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {samples} booleans")
     hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from dlatent.arrays import Array, Features
+from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 
 KernelFunction = Callable[[Features, Features], Array]
@@ -89,7 +90,7 @@ class Kernel:
 
 
 def _checked(values: Array, shape: tuple[int, int]) -> Array:
-    found = np.asarray(values, dtype=np.float64)
+    found = np.asarray(refuse_mask(values, "the value of the kernel function"), dtype=np.float64)
     if found.shape != shape:
         raise DataError(f"the kernel function gave an array of shape {found.shape} for {shape[0]} and {shape[1]} rows")
     if not np.isfinite(found).all():

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import ndtri
 
+from dlatent.containers import plain_numbers, without_mask
 from dlatent.plot.axes import axes_or_new
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def imputation(
     half = width * np.sqrt(variance[gone])
     axes.errorbar(x[gone], mean[gone], yerr=half, label=f"filled in, with {level:.0%} interval", **BARS)
     if truth is not None:
-        known = np.asarray(truth)[gone]
+        known = without_mask(truth)[gone]
         axes.plot(x[gone], known, linestyle="", marker="x", markersize=4, color="tab:red", label="truth", zorder=3)
     axes.set_xlabel(str(rows))
     axes.set_ylabel(str(given.name))
@@ -119,7 +120,7 @@ def reconstruction(
     found, variances = model.reconstruct(X, from_view, to_view, return_variance=True)
     mean = np.asarray(found)[:, feature]
     variance = np.broadcast_to(np.asarray(variances), np.shape(found))[:, feature]
-    x = np.arange(len(mean)) if truth is None else np.asarray(truth, dtype=np.float64)
+    x = np.arange(len(mean)) if truth is None else plain_numbers(truth, "truth").astype(np.float64)
     axes = axes_or_new(ax)
     half = width * np.sqrt(variance)
     axes.errorbar(x, mean, yerr=half, label=f"from {from_view}, with {level:.0%} interval", **BARS)
@@ -141,9 +142,9 @@ def _width(level: float) -> float:
 
 def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
     """One feature of all samples, with its name."""
-    data = (
-        X if isinstance(X, xr.DataArray) else xr.DataArray(np.asarray(X, dtype=np.float64), dims=("sample", "feature"))
-    )
+    data = X
+    if not isinstance(X, xr.DataArray):
+        data = xr.DataArray(plain_numbers(X, "X").astype(np.float64), dims=("sample", "feature"))
     place = {str(data.dims[1]): feature} if isinstance(feature, int) else dict(feature)
     if data.ndim != len(place) + 1:
         raise ValueError(f"the data have dimensions {data.dims}; give the position along each but that of the samples")
@@ -151,4 +152,5 @@ def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
         if not 0 <= at < data.sizes[dim]:
             raise ValueError(f"feature is {at}; the data have {data.sizes[dim]}, counted from 0")
     words = [f"{dim} {data.coords[dim].values[at] if dim in data.coords else at}" for dim, at in place.items()]
-    return data.isel(place, drop=True).rename(", ".join(words))
+    found = data.isel(place, drop=True).rename(", ".join(words))
+    return found.copy(data=plain_numbers(found.data, "X"))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from dlatent.containers import without_mask
 from dlatent.plot.axes import axes_or_new, dataset_of, feature_dims, variable
 
 if TYPE_CHECKING:
@@ -285,7 +286,8 @@ def _values(result: Any) -> tuple[npt.NDArray[Any], Sequence[Any]]:
 
 def _checked(labels: Any, rows: int) -> list[Any]:
     """The labels, with None for NaN."""
-    found = np.asarray(labels, dtype=object)
+    plain = without_mask(labels) if isinstance(labels, np.ma.MaskedArray) else labels
+    found = np.asarray(plain, dtype=object)
     if found.shape != (rows,):
         raise ValueError(f"labels have shape {found.shape}; there are {rows} samples, so give one for each")
     return [None if value is None or value != value else value for value in found.tolist()]

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels
+from dlatent.containers import plain_numbers
 from dlatent.errors import DataError, cause
 
 
@@ -51,8 +53,16 @@ def annotated_matrix(
     if matrix is None:
         raise DataError(f"the AnnData has no X; name one of its layers {sorted(data.layers)}, as adata.layers[name]")
     if mask is not None:
-        matrix, columns = matrix[:, np.flatnonzero(mask)], columns[mask]
+        matrix, columns = _plain(matrix)[:, np.flatnonzero(mask)], columns[mask]
     return matrix, AxisLabels(samples=rows, features=columns)
+
+
+def _plain(matrix: Any) -> Any:
+    """The matrix, or its chunks, fit to be cut."""
+    place = "the matrix of the AnnData"
+    if hasattr(matrix, "map_blocks"):
+        return matrix.map_blocks(plain_numbers, place, dtype=matrix.dtype, meta=matrix._meta)
+    return plain_numbers(matrix, place) if sp.issparse(matrix) else matrix
 
 
 def _texts(names: Any) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import zarr
 
+from dlatent.containers import check_parts
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.byte_source import copied, directory_size, file_name, open_raw, text_lines
 from dlatent.stores.chunked import read_all
@@ -26,7 +27,6 @@ from dlatent.stores.location import is_node, local_path, zarr_location
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.numpy_files import Archive, mapped_array
 from dlatent.stores.open import check_complete, open_node
-from dlatent.stores.sparse import check_parts
 from dlatent.stores.strict import MissingChunks, place_of
 from dlatent.stores.table_files import separator
 

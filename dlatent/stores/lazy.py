@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, DataSource, Features
+from dlatent.containers import plain_numbers
 from dlatent.errors import DataError
 from dlatent.stores.partition import loaded_dtype
 from dlatent.stores.rows import Rows, check_matrix, csr_bytes
@@ -44,8 +45,7 @@ class ChunkRow(Rows):
 
         Errors: DataError where a chunk has another shape or kind than the Dask array promised.
         """
-        for column, (part, width) in enumerate(zip(parts, self.widths, strict=True)):
-            self._check(part, column, width)
+        parts = [self._plain(*each) for each in zip(parts, range(len(parts)), self.widths, strict=True)]
         if self.sparse:
             merged = parts[0] if len(parts) == 1 else sp.hstack([sp.csr_array(part) for part in parts], format="csr")
             rows = canonical(merged)
@@ -57,7 +57,7 @@ class ChunkRow(Rows):
         """The same rows without their graph, which can still `assemble` what an engine has computed."""
         return ChunkRow(self.start, self.stop, self.nbytes, (), self.widths, self.sparse)
 
-    def _check(self, part: Any, column: int, width: int) -> None:
+    def _plain(self, part: Any, column: int, width: int) -> Any:
         place = f"chunk {column} of rows {self.start}:{self.stop} of the Dask array"
         if np.shape(part) != (self.stop - self.start, width):
             raise DataError(
@@ -69,6 +69,7 @@ class ChunkRow(Rows):
                 f"{place} is a scipy.sparse matrix, but the array says that its chunks are numpy arrays; build it with "
                 "meta=scipy.sparse.csr_array((0, 0))"
             )
+        return plain_numbers(part, place)
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import AxisLabels, BlockSource, DataSource, Features
+from dlatent.containers import check_parts, plain_numbers
 from dlatent.errors import DataError, DataTypeError
 from dlatent.stores.partition import dense_bounds, loaded_dtype, sized_sparse_bounds, wanted_bytes
 from dlatent.stores.rows import ArrayRows, FunctionRows, MatrixRows, check_matrix, csr_bytes
@@ -23,7 +24,7 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
 
     Errors: DataError for other than two dimensions, an empty axis, and values that are no real numbers.
     """
-    values = np.asarray(_without_mask(array) if isinstance(array, np.ma.MaskedArray) else array)
+    values = plain_numbers(array, "the data")
     if values.dtype == object and values.ndim == 2:
         values = _as_numbers(values)
     rows, columns = check_matrix(values.shape, values.dtype, "numpy array")
@@ -36,13 +37,6 @@ def open_numpy(array: npt.NDArray[Any], block_bytes: int | None, labels: AxisLab
     return DataSource(
         (rows, columns), dtype, blocks, uuid4().hex, labels=labels, description="numpy array", in_memory=True
     )
-
-
-def _without_mask(array: Any) -> npt.NDArray[Any]:
-    """The values of a masked array, NaN where they are masked."""
-    if not np.ma.is_masked(array):
-        return np.asarray(array.data)
-    return np.asarray(array.astype(np.result_type(array.dtype, np.float32)).filled(np.nan))
 
 
 def _as_numbers(values: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
@@ -81,6 +75,7 @@ def open_scipy(matrix: Any, block_bytes: int | None, labels: AxisLabels) -> Data
     """
     place = f"scipy.sparse {matrix.format} {'array' if isinstance(matrix, sp.sparray) else 'matrix'}"
     rows, columns = check_matrix(matrix.shape, matrix.dtype, place)
+    check_parts(matrix, f"the data, a {place}")
     whole = canonical(matrix)
     dtype = loaded_dtype(whole.dtype)
     index_bytes = whole.indices.itemsize
@@ -114,3 +109,21 @@ def held(values: Features, bounds: Sequence[int] | None = None) -> tuple[BlockSo
         size = values.data.itemsize + values.indices.itemsize
         return tuple(MatrixRows(start, stop, part.nnz * size, part) for start, stop, part in parts)
     return tuple(ArrayRows(start, stop, values[start:stop].nbytes, values[start:stop]) for start, stop in cuts)
+
+
+def lent(source: BlockSource) -> bool:
+    """Whether rows lie in the arrays of somebody else, who may change them; those of a memory-mapped file lie there."""
+    inner = getattr(source, "inner", source)
+    array = inner.values.data if isinstance(inner, MatrixRows) else getattr(inner, "values", None)
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return isinstance(inner, ArrayRows | MatrixRows) and not isinstance(array, np.memmap)
+
+
+def owned(source: BlockSource) -> BlockSource:
+    """The same rows, which nobody else can change: those that are lent are copied."""
+    if not lent(source):
+        return source
+    values = source.values if isinstance(source, ArrayRows | MatrixRows) else source.load()
+    kind = MatrixRows if isinstance(values, sp.csr_array) else ArrayRows
+    return kind(source.start, source.stop, source.nbytes, values.copy())

@@ -20,6 +20,7 @@ from fsspec.registry import registry
 from zarr.storage import FsspecStore, LocalStore
 
 from dlatent.arrays import AxisLabels, DataSource
+from dlatent.containers import as_given
 from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.annotated import annotated_matrix, is_annotated, is_h5ad, read_lazily
 from dlatent.stores.atomic import MARKER, RESULT, STORE_VERSION, check_marker
@@ -120,7 +121,7 @@ def open(
 
 def _as_array(data: Any) -> npt.NDArray[Any]:
     try:
-        return np.asarray(data)
+        return as_given(data)
     except ValueError as error:
         raise DataError(
             f"numpy makes no matrix of the {type(data).__name__}: {error}; give rows of one length"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dlatent.containers import check_parts
 from dlatent.errors import StoreError
 
 TREE = "tree"
@@ -125,7 +126,9 @@ def _value(tree: Any, archive: Any) -> Any:
         return {_value(key, archive): _value(item, archive) for key, item in content}
     if kind == "csr":
         shape, *parts = content
-        return sp.csr_array(tuple(_value(part, archive) for part in parts), shape=tuple(shape), copy=False)
+        matrix = sp.csr_array(tuple(_value(part, archive) for part in parts), shape=tuple(shape), copy=False)
+        check_parts(matrix, "a matrix in it")
+        return matrix
     if kind == "object":
         name, members = content
         return _class(name)(*(_value(member, archive) for member in members))

@@ -66,19 +66,6 @@ def row_numbers(rows: sp.csr_array) -> npt.NDArray[np.int64]:
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 
-def check_parts(matrix: Any, place: str) -> None:
-    """Refuse a CSR, CSC or BSR matrix of a file whose row pointers or indices point outside of it.
-
-    scipy looks at neither where the last pointer is not positive, and reads outside of its arrays after.
-    """
-    pointers = matrix.indptr
-    if pointers[0] != 0 or np.any(pointers[1:] < pointers[:-1]):
-        raise DataError(
-            f"{place}: the pointers of the sparse matrix do not ascend from 0; it is damaged, write it again"
-        )
-    matrix.check_format(full_check=True)
-
-
 def write_csr(
     group: zarr.Group, blocks: Iterable[Any], *, columns: int | None = None, dtype: npt.DTypeLike | None = None
 ) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 from dlatent.stores.graph.checks import check_samples, check_weights
 from dlatent.stores.graph.counts import Counts
@@ -127,7 +128,7 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
     if frame:
         columns = [np.asarray(graph.iloc[:, at]) for at in range(graph.shape[1])]
     else:
-        values = np.asarray(graph)
+        values = refuse_mask(graph, place)
         if values.ndim != 2:
             raise DataError(f"{place} has shape {values.shape}; expected (m, 2), or (m, 3) with weights")
         columns = list(values.T)
@@ -138,7 +139,7 @@ def edges_of_array(graph: Any, weights: npt.ArrayLike | None) -> EdgeList:
     if weights is not None:
         if given is not None:
             raise DataError(f"{place} has a third column of weights, and weights= is given too; give one of them")
-        given = np.asarray(weights)
+        given = refuse_mask(weights, "weights")
         if given.shape != columns[0].shape:
             raise DataError(f"weights have shape {given.shape}, but there are {len(columns[0]):,} edges")
     piece = EdgePiece(columns[0], columns[1], given)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dlatent.containers import check_parts
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, file_name, path_or_stream, plain_suffix
 from dlatent.stores.graph.edges import EdgeList, EdgePiece
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import is_real
 from dlatent.stores.numpy_files import Archive
-from dlatent.stores.sparse import check_parts
 from dlatent.stores.table_files import ParquetFile, csv_frames, separator
 
 ROWS = 1 << 18
@@ -37,8 +37,7 @@ def matrix_of_archive(location: str) -> Any:
             with archive.stream(key):
                 pass
     matrix: Any = sp.load_npz(path_or_stream(location))
-    if matrix.format in ("csr", "csc", "bsr"):
-        check_parts(matrix, file_name(location))
+    check_parts(matrix, file_name(location))
     return matrix
 
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent.arrays import Graph
+from dlatent.containers import check_parts
 from dlatent.errors import DataError, masked
 from dlatent.stores.atomic import PRECISION, new_store, require_writable
 from dlatent.stores.byte_source import directory_size
@@ -244,6 +245,8 @@ def _given(
         return _Given(source.description, source.samples, _rows_of(source), None, one_order=True)
     source = located(source, weights, missing_chunks)
     stored = isinstance(source, zarr.Group | zarr.Array)
+    if sp.issparse(source):
+        check_parts(source, "the graph, a scipy.sparse matrix")
     if stored or sp.issparse(source) or is_dask_array(source):
         matrix = open_csr(adjacency_group(source), BLOCK_BYTES) if stored else open(source, block_bytes=BLOCK_BYTES)
         check_adjacency(matrix.shape, matrix.dtype, lookup.samples, matrix.description)

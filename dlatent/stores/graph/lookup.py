@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Origin
+from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
 from dlatent.stores.numbers import EXACT
 
@@ -34,7 +35,7 @@ class Lookup:
         self._ranks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] = {}
         if ids is None:
             return
-        labels = _plain(np.asarray(ids), lambda at: f"ids[{at}]")
+        labels = _plain(refuse_mask(ids, "ids"), lambda at: f"ids[{at}]")
         if samples is not None and labels.shape != (samples,):
             raise DataError(f"ids have shape {labels.shape}, but the data have {samples:,} samples; give one for each")
         self.samples = len(labels)

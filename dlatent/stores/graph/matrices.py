@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Graph
+from dlatent.containers import check_parts
 from dlatent.stores.graph.checks import PrecisionCheck, check_adjacency, check_weights
 from dlatent.stores.graph.counts import Counts
 from dlatent.stores.graph.direction import Direction, check_pairs, common_neighbours, symmetric, undirected
@@ -28,6 +29,7 @@ MOST_PAIRS = 10**8
 def graph_of_matrix(matrix: Any, samples: int | None, direction: Direction | None, place: str) -> Graph:
     """The graph of an adjacency matrix in memory, which is unweighted where all entries are 1."""
     check_adjacency(matrix.shape, matrix.dtype, samples, place)
+    check_parts(matrix, f"the graph, a {place}")
     whole = canonical(matrix)
     counts = Counts()
     if matrix.format in LISTING:
@@ -46,6 +48,7 @@ def graph_of_matrix(matrix: Any, samples: int | None, direction: Direction | Non
 def precision_of_matrix(matrix: Any, samples: int | None, place: str) -> Graph:
     """A precision in memory, whose entries stay as they are."""
     check_adjacency(matrix.shape, matrix.dtype, samples, place)
+    check_parts(matrix, f"the precision, a {place}")
     whole = canonical(matrix).astype(np.float64, copy=False)
     check = PrecisionCheck(place)
     check.rows(whole, 0)

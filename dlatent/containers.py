@@ -1,0 +1,178 @@
+"""Containers of users made plain: masked entries become missing ones, and the parts of sparse matrices must fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.errors import DataError
+
+Values = npt.NDArray[Any]
+
+
+def plain_numbers(values: Any, place: str) -> Any:
+    """Numbers of a user as every other module expects them: dense without a mask, NaN where they were masked, or sparse
+    with parts that fit. Errors: DataError as in `check_parts`."""
+    if sp.issparse(values):
+        check_parts(values, place)
+        return values
+    found = as_given(values)
+    if np.ma.is_masked(found) and found.dtype.kind in "biu":
+        found = found.astype(np.float64)
+    return without_mask(found)
+
+
+def without_mask(values: Any) -> Values:
+    """The values, NaN where floating-point numbers were masked, None where others were."""
+    found = as_given(values)
+    if not np.ma.is_masked(found):
+        return np.asarray(found)
+    number = found.dtype.kind == "f"
+    plain = np.array(found.data, dtype=found.dtype if number else object)
+    plain[np.ma.getmaskarray(found)] = np.nan if number else None
+    return plain
+
+
+def refuse_mask(values: Any, what: str) -> Values:
+    """The values, none of which may be masked. Errors: DataError."""
+    found = as_given(values)
+    if np.ma.is_masked(found):
+        masked = np.argwhere(np.ma.getmaskarray(found))
+        at = ", ".join(map(str, masked[0].tolist()))
+        raise DataError(
+            f"{what}[{at}] is masked ({len(masked):,} such values); leave these rows out, or fill them with .filled()"
+        )
+    return np.asarray(found)
+
+
+def as_given(values: Any) -> Any:
+    """What NumPy makes of the values, with the mask that `numpy.asarray` forgets: also of arrays in lists, and of Dask.
+
+    Errors: ValueError where the rows of a list have other lengths.
+    """
+    if hasattr(values, "__dask_graph__"):
+        values = values.compute()
+    if isinstance(values, list | tuple) and any(isinstance(row, np.ma.MaskedArray) for row in values):
+        return np.ma.stack([np.ma.asarray(row) for row in values])
+    return np.asanyarray(values)
+
+
+def check_parts(matrix: Any, place: str) -> None:
+    """Refuse a sparse matrix whose indices, pointers or lengths do not fit.
+
+    SciPy looks at few of them, and its compiled functions then read and write outside of the arrays, which ends the
+    process.
+
+    Errors: DataError naming the row, or the entry, and what is wrong there.
+    """
+    fault = next(_FAULTS.get(matrix.format, _no_faults)(matrix), None)
+    if fault is not None:
+        raise DataError(
+            f"{place}: {fault}, so that its parts fit no matrix of shape {tuple(matrix.shape)}; it is damaged or was "
+            "put together wrongly: make it again, for example by scipy.sparse.coo_array((values, (rows, columns)))"
+        )
+
+
+def _compressed(matrix: Any) -> Iterator[str]:
+    """What is wrong with CSR, CSC or BSR."""
+    pointers, indices, values = (np.asarray(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    outer, inner = ("column", "row") if matrix.format == "csc" else ("row", "column")
+    major, minor = (1, *matrix.shape)[-2:] if outer == "row" else matrix.shape[::-1]
+    if matrix.format == "bsr":
+        if values.ndim != 3 or 0 in values.shape[1:] or major % values.shape[1] or minor % values.shape[2]:
+            yield f"its values have shape {values.shape}"
+        major, minor = major // values.shape[1], minor // values.shape[2]
+        outer, inner = "block row", "block column"
+    yield from _no_integers(("indptr", pointers), ("indices", indices))
+    if len(pointers) != major + 1:
+        yield f"indptr has {len(pointers)} elements for {major} {outer}s"
+    if indices.shape != values.shape[:1]:
+        yield f"there are {len(indices)} indices and {len(values)} values"
+    if pointers[0] != 0 or pointers[-1] > len(indices):
+        yield f"indptr goes from {pointers[0]} to {pointers[-1]}, and there are {len(indices)} entries"
+    falling = np.flatnonzero(pointers[1:] < pointers[:-1])
+    if len(falling):
+        yield f"indptr falls at {outer} {falling[0]}, from {pointers[falling[0]]} to {pointers[falling[0] + 1]}"
+    at = _outside(indices[: pointers[-1]], minor)
+    if at is not None:
+        yield (
+            f"{outer} {np.searchsorted(pointers, at, side='right') - 1} has {inner} index {indices[at]}, outside 0 to "
+            f"{minor - 1}"
+        )
+
+
+def _coordinates(matrix: Any) -> Iterator[str]:
+    """What is wrong with COO."""
+    yield from _listed([np.asarray(axis) for axis in matrix.coords], len(np.atleast_1d(matrix.data)), matrix.shape)
+
+
+def _keys(matrix: Any) -> Iterator[str]:
+    """What is wrong with DOK."""
+    keys = np.array(list(matrix.keys())).reshape(len(matrix.keys()), len(matrix.shape))
+    yield from _listed(list(keys.T) if len(keys) else [], len(keys), matrix.shape)
+
+
+def _listed(axes: list[Values], count: int, shape: tuple[int, ...]) -> Iterator[str]:
+    for number, (axis, size) in enumerate(zip(axes, shape, strict=False)):
+        name = ("row", "column")[number + 2 - len(shape)]
+        yield from _no_integers((f"{name} numbers", axis))
+        if len(axis) != count:
+            yield f"there are {len(axis)} {name} numbers and {count} values"
+        at = _outside(axis, size)
+        if at is not None:
+            yield f"entry {at} is in {name} {axis[at]}, outside 0 to {size - 1}"
+
+
+def _diagonals(matrix: Any) -> Iterator[str]:
+    """What is wrong with DIA."""
+    offsets, values = np.asarray(matrix.offsets), np.asarray(matrix.data)
+    yield from _no_integers(("offsets", offsets))
+    if values.ndim != 2 or len(values) != len(offsets):
+        yield f"there are {len(offsets)} offsets, and values of shape {values.shape}"
+
+
+def _lists(matrix: Any) -> Iterator[str]:
+    """What is wrong with LIL."""
+    rows, columns = matrix.shape
+    if not len(matrix.rows) == len(matrix.data) == rows:
+        yield f"there are {len(matrix.rows)} and {len(matrix.data)} lists for {rows} rows"
+    sizes, counts = ([len(row) for row in part] for part in (matrix.rows, matrix.data))
+    differ = np.flatnonzero(np.array(sizes) != np.array(counts))
+    if len(differ):
+        yield f"row {differ[0]} has {sizes[differ[0]]} column numbers and {counts[differ[0]]} values"
+    indices = np.array(list(chain.from_iterable(matrix.rows)), dtype=np.int64)
+    at = _outside(indices, columns)
+    if at is not None:
+        row = np.searchsorted(np.cumsum(sizes), at, side="right")
+        yield f"row {row} has column index {indices[at]}, outside 0 to {columns - 1}"
+
+
+def _no_integers(*parts: tuple[str, Values]) -> Iterator[str]:
+    for name, part in parts:
+        if part.ndim != 1 or part.dtype.kind not in "iu":
+            yield f"its {name} are an array of {part.ndim} dimensions and dtype {part.dtype}"
+
+
+def _outside(indices: Values, size: int) -> int | None:
+    """The place of the first index that is negative or too large."""
+    if not len(indices) or (indices.min() >= 0 and indices.max() < size):
+        return None
+    return int(np.flatnonzero((indices < 0) | (indices >= size))[0])
+
+
+def _no_faults(matrix: Any) -> Iterator[str]:
+    yield from ()
+
+
+_FAULTS = {
+    **dict.fromkeys(("csr", "csc", "bsr"), _compressed),
+    "coo": _coordinates,
+    "dok": _keys,
+    "dia": _diagonals,
+    "lil": _lists,
+}
