@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -33,7 +34,7 @@ from dlatent.operators.kernels import Kernel
 from dlatent.passes import Run
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
-from dlatent.stores.memory import held
+from dlatent.stores.memory import held, lent, owned
 
 NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "degree", "coef0")}
 """What named kernels depend on."""
@@ -87,11 +88,13 @@ class KernelModel(KernelHyperparameters, LinearModel):
         return whole.resized((int(self.n_components), *whole.sizes[1:]))
 
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
+        kept = () if self.landmarks or self.kernel == "precomputed" else given.source.blocks
         return {
             "kernel": self._kernel().name,
             "kernel_itemsize": np.dtype(self.kernel_dtype).itemsize,
             "kernel_place": self.kernel_store is not None,
             "landmarks": int(self.landmarks or 0),
+            "kept_bytes": sum(block.nbytes for block in kept if lent(block)),
         }
 
     def _initial_mean(self, session: Session, *, observed: bool) -> Array:
@@ -150,7 +153,9 @@ class KernelModel(KernelHyperparameters, LinearModel):
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         assert fitted.outcome.features is not None
-        self._map, self.n_features_in_ = fitted.outcome.features, task.problem.features
+        found = fitted.outcome.features
+        self._map = replace(found, rows=tuple(map(owned, found.rows)))
+        self.n_features_in_ = task.problem.features
         super()._keep(fitted, task, given)
 
     def _variables(self, *, whole: bool) -> dict[str, Any]:

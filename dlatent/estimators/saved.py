@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
+import numpy as np
 import xarray as xr
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError as ScikitNotFittedError
@@ -125,10 +126,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
         used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
         _, feature = attributes.pop("dims", ("", "feature"))
+        arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}
         dataset = xr.Dataset(
-            {name: (v.dims, v.values) for name, v in variables.items() if name not in along},
-            coords={name: (v.dims, v.values) for name, v in variables.items() if name in along and used >= {*v.dims}},
-            attrs={"model": type(self).__name__, **attributes},
+            {name: value for name, value in arrays.items() if name not in along},
+            coords={name: value for name, value in arrays.items() if name in along and used >= {*value[0]}},
+            # netCDF has no truth values.
+            attrs={"model": type(self).__name__}
+            | {name: int(value) if isinstance(value, bool) else value for name, value in attributes.items()},
         )
         if "feature" not in dataset.dims:
             return dataset

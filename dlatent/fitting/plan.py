@@ -125,6 +125,8 @@ class Problem:
         Whether there is a place to store K.
     landmarks : int
         Rows in the span of whose features the fit stays; 0 for all rows.
+    kept_bytes : int
+        Bytes of the caller's rows that the model copies.
     mixtures : int
         Components of a mixture, 1 where the model is none.
     rule : str, float or None
@@ -171,6 +173,7 @@ class Problem:
     kernel_itemsize: int = 8
     kernel_place: bool = False
     landmarks: int = 0
+    kept_bytes: int = 0
     mixtures: int = 1
     rule: str | float | None = None
     weighted: bool = False

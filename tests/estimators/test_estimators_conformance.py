@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 
 from dlatent import (
     PPCA,
@@ -219,6 +221,17 @@ class Broken(PPCA):
 
     def score_samples(self, X, **options):
         return super().score_samples(X, **options) + 0.01
+
+
+@pytest.mark.parametrize("preset", [one for one in PRESETS if str(one) not in MANY_STARTS], ids=str)
+def test_a_result_is_written_as_netcdf(preset):
+    """By h5netcdf, which takes no truth values, and by scipy, whose format has no long integers."""
+    pytest.importorskip("h5netcdf")
+    result = preset.fitted.result_
+    for engine in ("h5netcdf", "scipy"):
+        with xr.open_dataset(io.BytesIO(result.to_netcdf(engine=engine)), engine=engine) as again:
+            assert again.attrs["converged"] == preset.fitted.converged_
+            assert set(again.data_vars) == set(result.data_vars)
 
 
 def test_the_suite_notices_a_broken_model():

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 from sklearn.model_selection import GridSearchCV
 
-from dlatent import PPCA, DataError, KernelPPCA, KernelSupervisedPPCA, PlanError, StoreError, SupervisedPPCA, load
+from dlatent import (
+    PPCA,
+    DataError,
+    KernelPPCA,
+    KernelSupervisedPPCA,
+    LocallyLinearEmbedding,
+    PlanError,
+    StoreError,
+    SupervisedPPCA,
+    load,
+)
 from dlatent.stores.open import open as open_source
 from dlatent.testing.simulators import documents, simulate
 
@@ -241,3 +255,31 @@ def test_there_are_no_rows_to_draw_or_to_go_back_to():
     model = KernelPPCA(2).fit(X)
     for name in ("sample", "inverse_transform", "impute", "impute_variance", "get_covariance"):
         assert not hasattr(model, name)
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.DataFrame, xr.DataArray, sp.csr_array])
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(KernelPPCA, 2),
+        partial(KernelSupervisedPPCA, 2),
+        partial(KernelPPCA, 2, landmarks=60),
+        LocallyLinearEmbedding,
+    ],
+)
+def test_a_model_does_not_look_into_the_data_of_its_fit_again(make, kind, tmp_path):
+    """New rows are compared with those of the fit as they were, whatever becomes of the arrays that held them."""
+    mine, labels = kind(X.copy()), Y.copy()
+    model = make().fit(mine, labels)
+    before = model.transform(NEW)
+    values = mine.data if sp.issparse(mine) else mine.values if hasattr(mine, "values") else mine
+    values[...] = 7.0
+    labels[...] = 0.0
+    np.testing.assert_array_equal(model.transform(NEW), before)
+    model.save(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(load(tmp_path / "m.zarr").transform(NEW), before)
+
+
+def test_a_plan_counts_the_rows_that_a_model_keeps():
+    wide = np.zeros((100, 200_000), dtype=np.float32)
+    assert KernelPPCA(2, gamma=1.0).plan(wide).driver_memory > wide.nbytes

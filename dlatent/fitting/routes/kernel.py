@@ -98,7 +98,7 @@ class MemoryRoute(KernelRoute):
         held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
         held += machine.threads * TILES + square // (2 * machine.workers)
         copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
-        own = driver_base(problem, machine) + copies * square + _sampled(problem)
+        own = driver_base(problem, machine) + copies * square + _rows(problem)
         cost = placed("memory", 2, seconds, 0, held, own, machine)
         return _of_rows(replace(cost, gathered=square // 2), problem, machine)
 
@@ -211,9 +211,12 @@ def _columns(problem: Problem) -> int:
     return problem.n_components + extra_directions(problem.n_components) + problem.targets
 
 
-def _sampled(problem: Problem) -> int:
-    """Bytes of the rows that the median heuristic looks at: as they come, and side by side."""
-    return 0 if problem.kernel == GIVEN else 2 * sample_size(problem) * -(-problem.nbytes // problem.samples)
+def _rows(problem: Problem) -> int:
+    """Bytes of the rows that the model copies, and of those that the median heuristic looks at: as they come, and side
+    by side."""
+    if problem.kernel == GIVEN:
+        return 0
+    return problem.kept_bytes + 2 * sample_size(problem) * -(-problem.nbytes // problem.samples)
 
 
 def _by_passes(name: str, problem: Problem, machine: Machine, each: float, beside: int, *, pairs: bool) -> Cost:
@@ -222,7 +225,7 @@ def _by_passes(name: str, problem: Problem, machine: Machine, each: float, besid
     count, columns, threads = problem.samples, _columns(problem), machine.workers * machine.threads
     thin = 8 * count * columns
     held = worker_memory(problem, machine, thin, thin) + machine.threads * beside + paired_memory(problem, machine)
-    own = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4 + _sampled(problem)
+    own = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4 + _rows(problem)
     cache = cache_room(problem, machine, held, own, pairs=pairs)
     each += 2.0 * count**2 * columns / GEMM_RATE / threads
     if pairs and not stays(problem, machine, cache, pairs=True):
