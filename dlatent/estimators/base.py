@@ -28,7 +28,7 @@ from dlatent.errors import (
     NoiseFloorWarning,
     PrecisionWarning,
 )
-from dlatent.estimators.callbacks import Callback, Listeners
+from dlatent.estimators.callbacks import Callback, Listeners, require_callbacks
 from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.facts import Facts, component_facts, noise_facts, total_variance
 from dlatent.estimators.features import KnownFeatures, feature_names, outside, require_order
@@ -321,6 +321,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         self, given: Given, client: Where, callbacks: Sequence[Callback], checkpoint: PathLike | None, resume: bool
     ) -> Self:
         """Fit the model to what is given, and tell what a user should know of it."""
+        callbacks = require_callbacks(callbacks)
         rows = None if given.targets is None else given.targets.rows
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).

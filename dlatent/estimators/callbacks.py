@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -62,6 +62,8 @@ class Callback:
             "on_plan": on_plan, "on_task": on_task, "on_pass": on_pass, "on_iteration": on_iteration, "on_end": on_end,
         }  # fmt: skip
         for name, function in given.items():
+            if function is not None and not callable(function):
+                raise DataError(f"{name} is {function!r}; give a function")
             if function is not None:
                 setattr(self, name, function)
 
@@ -116,6 +118,8 @@ class Callback:
         _active.set(tuple(one for one in _active.get() if one is not self))
 
 
+HEARD = ("on_plan", "on_task", "on_pass", "on_iteration", "on_end")
+"""What callbacks hear of."""
 _active: ContextVar[tuple[Callback, ...]] = ContextVar("active callbacks", default=())
 _progress: ContextVar[bool | None] = ContextVar("whether progress is shown", default=None)
 
@@ -220,6 +224,22 @@ class ProgressBar(Callback):
     def on_end(self) -> None:
         """Take the bar away."""
         self._bar.stop()
+
+
+def require_callbacks(given: Any) -> tuple[Callback, ...]:
+    """What `fit(callbacks=…)` was given. Errors: DataError for anything but a list of callbacks."""
+    listed = tuple(given) if isinstance(given, Iterable) else (given,)
+    for number, one in enumerate(listed):
+        if not isinstance(one, Callback):
+            what = f"the class {one.__qualname__}" if isinstance(one, type) else repr(one)
+            mend = f"{one.__qualname__}()" if isinstance(one, type) and issubclass(one, Callback) else None
+            raise DataError(
+                f"callbacks[{number}] is {what}; a callback is a dlatent.Callback, as in callbacks=["
+                f"{mend or 'Callback(on_iteration=function)'}], which hears of {', '.join(HEARD)}"
+            )
+    if not isinstance(given, Iterable):
+        raise DataError("callbacks is a single callback; give a list of them, as in callbacks=[callback]")
+    return listed
 
 
 class Listeners:

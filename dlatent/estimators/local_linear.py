@@ -18,7 +18,7 @@ from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning
 from dlatent.estimators.base import INITIAL_MEAN, initial_mean, sound_algebra
-from dlatent.estimators.callbacks import Callback, Listeners
+from dlatent.estimators.callbacks import Callback, Listeners, require_callbacks
 from dlatent.estimators.checkpoints import checkpointed
 from dlatent.estimators.features import KnownFeatures, feature_names, outside
 from dlatent.estimators.fitted_views import FittedView, check_table, restored_views, view_variables
@@ -105,6 +105,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         checkpoint: PathLike | None,
         resume: bool,
     ) -> None:
+        callbacks = require_callbacks(callbacks)
         if self.n_components >= len(table) - 1:
             raise DataError(
                 f"n_components is {self.n_components}, but {len(table)} samples allow at most {len(table) - 2}"

@@ -171,3 +171,25 @@ def test_plans_and_fitted_models_are_tables_in_notebooks():
     assert page.count("<tr>") == len(str(plan).splitlines())
     assert "<b>solver</b></td>" in page
     assert "<b>passes</b>" in LocallyLinearEmbedding(n_components=2).plan(X)._repr_html_()
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ([print], r"callbacks\[0\] is <built-in function print>; .*Callback\(on_iteration=function\)"),
+        (print, r"callbacks\[0\] is <built-in function print>"),
+        ([Noted(), Noted], r"callbacks\[1\] is the class Noted; .*callbacks=\[Noted\(\)\]"),
+        (Noted(), "a single callback; give a list"),
+        ("bar", r"callbacks\[0\] is 'b'"),
+        (None, r"callbacks\[0\] is None"),
+    ],
+)
+def test_what_is_no_callback_is_refused_before_the_fit(model, wrong, words):
+    with pytest.raises(DataError, match=words):
+        model.fit(X, callbacks=wrong)
+
+
+def test_a_callback_is_made_of_functions():
+    with pytest.raises(DataError, match="on_pass is 3; give a function"):
+        Callback(on_pass=3)
