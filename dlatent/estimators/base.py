@@ -51,7 +51,7 @@ from dlatent.estimators.restored import (
     restored_specification,
     uncertainty_variables,
 )
-from dlatent.estimators.saved import Estimator
+from dlatent.estimators.saved import Estimator, require_room
 from dlatent.estimators.targets import EncodedTargets
 from dlatent.fitting.diagnostics import require_sound
 from dlatent.fitting.outcome import Options, Outcome
@@ -73,6 +73,11 @@ ONLY_DENSE = (
     "observed ones, with 'raise' what is not stored is zero"
 )
 ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
+FACTORS = (
+    "use the loadings W (features × components) and the noise variances Ψ of the model instead: C v = W (Wᵀ v) + Ψ v, "
+    "and rows of C are W[some] @ W.T"
+)
+"""What says the same as a large covariance."""
 BYTES_PER_ENTRY = 12
 CHOICES = ("solver", "max_rank", "columns_at_once", "column_blocks")
 """What of a plan decides which passes a fit makes."""
@@ -473,10 +478,12 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _covariance(self, own: slice, other: slice | None = None) -> Array:
         """The model's covariance of some of the stacked features, or that between them and others."""
         loadings = self._parameters.loadings
-        if other is not None and other != own:
-            return np.asarray(loadings[own] @ loadings[other].T)
-        noise = self._specification.per_feature(self._parameters.noise_variance)[own]
-        return np.asarray(loadings[own] @ loadings[own].T + np.diag(noise))
+        mine, theirs = loadings[own], loadings[own if other is None else other]
+        require_room(len(mine), len(theirs), "the covariance of the features", FACTORS)
+        found = np.asarray(mine @ theirs.T)
+        if other is None or other == own:
+            found.flat[:: len(mine) + 1] += self._specification.per_feature(self._parameters.noise_variance)[own]
+        return found
 
     @property
     def _noise_is_given(self) -> bool:

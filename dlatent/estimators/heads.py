@@ -18,6 +18,7 @@ from dlatent.errors import DataError
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.estimators.linear import LinearModel, RowModel
+from dlatent.estimators.saved import require_room
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.dimension import free_numbers
 from dlatent.linear_gaussian.missing_entries import incomplete
@@ -319,11 +320,15 @@ class Reconstructs(LinearModel):
         """
         self._require_fitted()
         loadings = self._parameters.loadings[self._own]
+        instead = "use its formula in the documentation instead, whose factors are features × components"
+        require_room(len(loadings), len(loadings), "the precision of the features", instead)
         noise = self._specification.per_feature(self._parameters.noise_variance)[self._own]
         white = loadings / np.sqrt(noise)[:, None]
         factor = np.linalg.cholesky(np.eye(white.shape[1]) + white.T @ white)
         explained = np.linalg.solve(factor, (white / np.sqrt(noise)[:, None]).T)
-        return np.asarray(np.diag(1.0 / noise) - explained.T @ explained)
+        found = np.asarray(-explained.T @ explained)
+        found.flat[:: len(noise) + 1] += 1.0 / noise
+        return found
 
 
 class Draws(LinearModel):

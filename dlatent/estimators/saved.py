@@ -15,9 +15,9 @@ from sklearn.exceptions import NotFittedError as ScikitNotFittedError
 from sklearn.utils import estimator_html_repr
 
 from dlatent.engine.machine import memory
-from dlatent.errors import DlatentError, StoreError, masked
+from dlatent.errors import DlatentError, PlanError, StoreError, masked
 from dlatent.estimators.docstrings import describe_class, name_methods
-from dlatent.fitting.plan import html_table
+from dlatent.fitting.plan import html_table, size
 from dlatent.models import MODELS
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
@@ -25,7 +25,17 @@ from dlatent.stores.schema import check_values, named
 
 PUBLIC = {model.name for model in MODELS}
 PART = 0.5
-"""Part of the driver's memory that a model may fill while it is saved or loaded."""
+"""Part of the driver's memory that a model may fill while it is saved or loaded, and a matrix that is asked of it."""
+
+
+def require_room(rows: int, columns: int, what: str, instead: str) -> None:
+    """Refuse a matrix that would fill the memory before it is asked for. Errors: PlanError."""
+    nbytes, limit = 8 * rows * columns, memory()
+    if nbytes > PART * limit:
+        raise PlanError(
+            f"{what}, {rows:,} × {columns:,}, takes {size(nbytes)}, more than half of the {size(limit)} of memory "
+            f"here; {instead}"
+        )
 
 
 class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]

@@ -22,8 +22,11 @@ from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.engine.targets import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
 from dlatent.estimators.hyperparameters import TargetType
+from dlatent.estimators.saved import require_room
 from dlatent.linear_gaussian.canonical import column_signs
 
+TOO_MANY = "merge classes or leave out outputs, or pass y of one column with target_type='regression'"
+"""What to do about targets whose covariance fills the memory."""
 RANK_TOLERANCE = 1e-12
 """Directions of the targets with less than this part of the largest variance are constants."""
 
@@ -333,6 +336,7 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
         )
     codes = np.full(samples, -1, dtype=np.min_scalar_type(-len(classes)))
     codes[present] = inverse
+    require_room(len(classes), len(classes), "the covariance of the classes", TOO_MANY)
     share = counts / counts.sum()
     rotation = _rotation(np.diag(share) - np.outer(share, share))
     encoding = TargetEncoding("class", share, rotation, classes, classes)
@@ -357,6 +361,7 @@ def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: b
     seen = values[present]
     if kind == "multilabel" and not np.isin(seen, (0.0, 1.0)).all():
         raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+    require_room(seen.shape[1], seen.shape[1], "the covariance of the outputs of y", TOO_MANY)
     centre = seen.mean(axis=0)
     moved = seen - centre
     covariance = moved.T @ moved / len(moved)

@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal
 
 from dlatent import (
     PPCA,
+    CorrespondencePPCA,
     DataError,
     DataWarning,
     DlatentError,
@@ -416,3 +417,32 @@ def test_errors_are_value_errors(error):
 def test_not_fitted_is_what_scikit_learn_expects():
     assert issubclass(NotFittedError, (ValueError, AttributeError))
     assert X.shape[1] == D
+
+
+WIDE = np.random.default_rng(0).standard_normal((4, 400_000), dtype=np.float32)
+
+
+@pytest.mark.parametrize("method", ["get_covariance", "get_precision"])
+def test_a_matrix_of_all_features_that_fills_the_memory_is_refused(method):
+    with pytest.raises(PlanError, match=r"400,000 × 400,000, takes 1\.2 TiB, more than half of the .* use "):
+        getattr(PPCA(1).fit(WIDE), method)()
+
+
+def test_the_covariance_of_views_that_fills_the_memory_is_refused():
+    views = {"a": WIDE, "b": WIDE[:, :300_000]}
+    model = CorrespondencePPCA(1).fit(views, correspondence=np.repeat(np.arange(4)[:, None], 2, axis=1))
+    with pytest.raises(PlanError, match=r"400,000 × 300,000, takes 894\.1 GiB"):
+        model.get_covariance("a", "b")
+
+
+def test_classes_whose_covariance_fills_the_memory_are_refused_before_the_fit():
+    many = np.repeat(np.arange(1_000_000), 2)
+    with pytest.raises(PlanError, match=r"the covariance of the classes, 1,000,000 × 1,000,000, takes 7\.3 TiB"):
+        SupervisedPPCA(1).plan(np.zeros((len(many), 3)), many)
+
+
+def test_the_precision_of_the_features_is_the_inverse_of_their_covariance():
+    model = FactorAnalysis(2).fit(X)
+    covariance = model.components_.T @ model.components_ + np.diag(model.noise_variance_)
+    np.testing.assert_allclose(model.get_covariance(), covariance, rtol=1e-13)
+    np.testing.assert_allclose(model.get_precision() @ covariance, np.eye(D), atol=1e-9)
