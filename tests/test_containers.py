@@ -129,10 +129,12 @@ def test_a_damaged_matrix_of_an_anndata_is_refused(layout: str, tmp_path: Path) 
     anndata, h5py = pytest.importorskip("anndata"), pytest.importorskip("h5py")
     from dlatent import annotate
 
-    with pytest.raises(DataError, match="row"):
+    with pytest.raises(DataError, match="the matrix of the AnnData"):
         PPCA(2).fit(anndata.AnnData(damaged(layout)))
     with pytest.raises(DataError, match="the matrix of the AnnData"):
         annotate(anndata.AnnData(damaged(layout)), PPCA(2), mask_var=np.arange(8) < 5)
+    with pytest.raises(DataError, match=r"the matrix of the AnnData: (row 0|indptr falls at row 5)"):
+        PPCA(2).fit(anndata.AnnData(damaged(layout))[:, :6])
     path = tmp_path / "a.h5ad"
     anndata.AnnData(sp.csr_array(COUNTS)).write_h5ad(path)
     wrong = damaged(layout)

@@ -16,7 +16,8 @@ from dlatent.errors import DataError, cause
 
 def is_annotated(data: Any) -> bool:
     """Whether the value behaves as an AnnData: in memory, backed by a file, or lazy."""
-    return all(hasattr(data, name) for name in ("X", "layers", "obs_names", "var_names", "obsm"))
+    # Of its class: a view cuts its matrix where it is asked for it.
+    return all(hasattr(type(data), name) for name in ("X", "layers", "obs_names", "var_names", "obsm"))
 
 
 def is_h5ad(data: Any) -> bool:
@@ -49,7 +50,10 @@ def annotated_matrix(
         data = read_lazily(data.filename)
     if layer is not None and layer not in data.layers:
         raise DataError(f"the AnnData has no layer {layer!r}; it has {sorted(data.layers) or 'none'}")
-    matrix = data.X if layer is None else data.layers[layer]
+    whole = getattr(data, "_adata_ref", None)  # of a view, whose matrix SciPy cuts when it is asked for
+    for given in (whole, data) if whole is not None else (data,):
+        matrix = given.X if layer is None else given.layers[layer]
+        matrix = _plain(matrix) if sp.issparse(matrix) else matrix
     if matrix is None:
         raise DataError(f"the AnnData has no X; name one of its layers {sorted(data.layers)}, as adata.layers[name]")
     if mask is not None:

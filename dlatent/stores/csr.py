@@ -54,7 +54,7 @@ class CsrRows(Rows):
         arrays = self.arrays
         rows = f"rows {self.start}:{self.stop}"
         pointers = read_rows(arrays.indptr, self.start, self.stop + 1, rows).astype(np.int64)
-        if pointers[0] != self.first or pointers[-1] != self.last:
+        if pointers[0] != self.first or pointers[-1] != self.last or (pointers[1:] < pointers[:-1]).any():
             raise StoreError(f"{place_of(arrays.indptr)} has changed since it was opened; open the store again")
         pointers -= self.first
         indices = read_rows(arrays.indices, self.first, self.last, rows)
