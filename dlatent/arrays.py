@@ -133,7 +133,8 @@ class Grid:
 class AxisLabels:
     """Dimension names and coordinates of the two axes, as the input carried them (None where it had none).
 
-    `origin` is None where the samples lie as they came; `grid` is None where the input is not of xarray.
+    `origin` is None where the samples lie as they came; `grid` is None where the input is not of xarray; `index` are
+    the names of the rows of a data frame, which nothing but what comes beside the data is checked by.
     """
 
     dims: tuple[str, str] = ("sample", "feature")
@@ -141,6 +142,7 @@ class AxisLabels:
     features: npt.NDArray[Any] | None = None
     origin: Origin | None = None
     grid: Grid | None = None
+    index: npt.NDArray[Any] | None = None
 
 
 @dataclass(frozen=True)

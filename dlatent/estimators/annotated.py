@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from dlatent.arrays import AxisLabels
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
@@ -16,6 +17,7 @@ from dlatent.estimators.base import LatentVariableModel
 from dlatent.estimators.docstrings import described
 from dlatent.estimators.graph_ppca import GraphPPCA
 from dlatent.estimators.inputs import Annotated, TargetsLike
+from dlatent.estimators.labelled import plain_rows
 from dlatent.stores.annotated import annotated_matrix, is_annotated
 from dlatent.stores.open import open as open_source
 
@@ -109,7 +111,8 @@ def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
 
 def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_]:
     given = _column(adata.var, mask_var, "var") if isinstance(mask_var, str) else mask_var
-    mask = refuse_mask(given, "mask_var")
+    names = AxisLabels(samples=np.asarray(adata.var_names, dtype=str))
+    mask = refuse_mask(plain_rows(given, names, "truth values of mask_var"), "mask_var")
     if mask.dtype != bool or mask.shape != (len(adata.var_names),):
         raise DataError(
             f"mask_var has dtype {mask.dtype} and shape {mask.shape}; expected one truth value for each of the "

@@ -13,7 +13,7 @@ import xarray as xr
 from dlatent.arrays import DataSource
 from dlatent.containers import plain_numbers, refuse_mask
 from dlatent.errors import DataError
-from dlatent.estimators.labelled import is_frame
+from dlatent.estimators.labelled import as_frame, is_frame, plain_rows
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.label_files import read_labels
 
@@ -23,9 +23,9 @@ def named(views: Any) -> dict[str, Any]:
     if isinstance(views, Mapping):
         if not views or not all(isinstance(name, str) for name in views):
             raise DataError("views are given as a mapping from names to data; every name must be a text")
-        return dict(views)
+        return {name: as_frame(data) for name, data in views.items()}
     if isinstance(views, (list, tuple)):
-        return {str(number): data for number, data in enumerate(views)}
+        return {str(number): as_frame(data) for number, data in enumerate(views)}
     raise DataError(
         f"views are of type {type(views).__name__}; give a mapping from names to data, or a list of data, one for each "
         "view"
@@ -174,7 +174,7 @@ def labels_of(on: Any, name: str, data: Any, source: DataSource) -> Sequence[Any
     if isinstance(on, Mapping):
         if name not in on:
             raise DataError(f"on has labels for {', '.join(map(repr, on))}; those of view {name!r} are missing")
-        return _listed(on[name], name)
+        return _listed(plain_rows(on[name], source.labels, "labels"), name)
     if not isinstance(on, str):
         raise DataError(f"on is {on!r}; give the name of the labels, or a mapping from views to arrays of labels")
     if isinstance(data, (xr.DataArray, xr.Dataset)):

@@ -46,6 +46,15 @@ def names_in(labels: Labels) -> npt.NDArray[np.object_] | None:
     return np.array(listed, dtype=object) if all(isinstance(label, str) for label in listed) else None
 
 
+def kind_of(labels: Labels) -> str:
+    """How labels of features are kept: as whole numbers, as numbers, as dates, or as texts; nothing where there are
+    none."""
+    if labels is None:
+        return ""
+    kind = np.asarray(labels).dtype
+    return kind.str if kind.kind == "M" else {"i": "i8", "u": "i8", "f": "f8"}.get(kind.kind, "U")
+
+
 @dataclass(frozen=True)
 class KnownFeatures:
     """What a fitted model knows of its features.
@@ -135,15 +144,19 @@ def outside() -> int:
 
 
 def require_order(known: Labels, given: Labels, what: str) -> None:
-    """Refuse the same labels in another order; other labels are left to their order.
+    """Refuse labels of which some stand in another place than in the model; others are left to their order.
 
+    Labels that are 0, 1, … are what data without any have, so that they are compared with their like alone.
     Errors: DataError.
     """
     if known is None or given is None or len(known) != len(given):
         return
     ours, theirs = np.asarray(known).tolist(), np.asarray(given).tolist()
-    if ours != theirs and set(ours) == set(theirs):
-        at = next(place for place, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+    count, place = list(range(len(ours))), {label: at for at, label in enumerate(ours)}
+    if ours == theirs or (count in (ours, theirs) and set(ours) != set(theirs)):
+        return
+    moved = (at for at, label in enumerate(theirs) if label in place and ours[at] != label)
+    if (at := next(moved, None)) is not None:
         raise DataError(
             f"{what} are those of the model in another order (first at {at}: {theirs[at]!r}, the model has "
             f"{ours[at]!r}); pass them in the same order"

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Features, Grid
 from dlatent.containers import check_parts
 from dlatent.errors import StoreError
+from dlatent.estimators.features import kind_of
 from dlatent.estimators.grid import grid_attributes, grid_variables, of_view, restored_grid
 from dlatent.stores.joint_rows import Table
 
@@ -34,7 +35,8 @@ class FittedView:
         return {
             "name": self.name,
             "shape": list(self.shape),
-            "features": None if self.features is None else np.asarray(self.features).tolist(),
+            "features": None if self.features is None else np.asarray(self.features).astype(str).tolist(),
+            "kind": kind_of(self.features),
             "dtype": None if rows is None else rows.dtype.str,
             "entries": int(rows.nnz) if isinstance(rows, sp.csr_array) else None,
             "grid": None if self.grid is None else grid_attributes(self.grid),
@@ -88,7 +90,7 @@ def restored_views(values: dict[str, Any], descriptions: list[dict[str, Any]]) -
                 entry, start = entry + count, start + shape[0] + 1
                 rows = sp.csr_array((data, columns, starts), shape)
                 check_parts(rows, "the reference rows")
-        features = None if view["features"] is None else np.asarray(view["features"])
+        features = None if view["features"] is None else np.asarray(view["features"]).astype(view["kind"])
         kept: Features | None = rows
         saved = view.get("grid")  # stores of before have none
         grid = restored_grid(values, saved, of_view(number)) if saved else None

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import scipy.sparse as sp
 import xarray as xr
 
 from dlatent.arrays import AxisLabels, Grid
@@ -46,6 +48,7 @@ def unwrap(
     """
     if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
         data = _opened(data)
+    data = as_frame(data)
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, dim, known)
     if not isinstance(data, xr.DataArray):
@@ -120,17 +123,30 @@ def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
     if len(grid.dims) == 1:
         columns = str(turned.dims[1])
         names = _coordinate(data, columns) if grid.kept is None and not grid.levels else None
+        names = names if names is None else plain_labels(names)
     labels = AxisLabels((rows, columns), _coordinate(data, rows), names, grid=grid)
     return Unwrapped(flattened(turned, grid), labels, turned)
 
 
-def count_samples(data: Any, known: Grid | None) -> int | None:
-    """The number of samples, where it is known without opening the data. Raises DataError as `unwrap`."""
+def sample_axis(data: Any, known: Grid | None) -> tuple[int, AxisLabels] | None:
+    """The number of samples and their labels, where they are known without opening the data.
+
+    Raises DataError as `unwrap`.
+    """
+    data = as_frame(data)
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, None, known)
-    if isinstance(data, xr.DataArray) and known is not None:
-        return int(data.sizes[require_grid(data, known)])
-    return int(data.shape[0]) if hasattr(data, "shape") else None
+    if isinstance(data, xr.DataArray) and data.ndim:
+        rows = str(data.dims[0]) if known is None else require_grid(data, known)
+        return int(data.sizes[rows]), AxisLabels(samples=_coordinate(data, rows))
+    if isinstance(data, np.ndarray | sp.sparray | sp.spmatrix | pd.DataFrame) and data.ndim:
+        return int(data.shape[0]), AxisLabels(index=_index_of(data))
+    return None
+
+
+def as_frame(data: Any) -> Any:
+    """A table of pyarrow, which names its columns in a manner of its own, as a data frame; others pass."""
+    return data.to_pandas() if hasattr(data, "to_pandas") and hasattr(data, "column_names") else data
 
 
 def is_frame(data: Any) -> bool:
@@ -141,7 +157,7 @@ def is_frame(data: Any) -> bool:
 
 
 def _unwrap_frame(frame: Any) -> Unwrapped:
-    """The numbers of a data frame, with the names of its columns where they are text.
+    """The numbers of a data frame, with the names of its columns and rows.
 
     Raises DataError where some names are text and others not, as scikit-learn does.
     """
@@ -154,32 +170,57 @@ def _unwrap_frame(frame: Any) -> Unwrapped:
         )
     # Of Dask a pass over its files counts the rows of each partition.
     values = frame.to_dask_array(lengths=True) if hasattr(frame, "to_dask_array") else frame.to_numpy()
-    return Unwrapped(values, AxisLabels(features=np.array(names) if names else None), None)
+    columns = np.array(names) if names else plain_labels(frame.columns)
+    return Unwrapped(values, AxisLabels(features=columns, index=_index_of(frame)), None)
+
+
+def plain_labels(labels: Any) -> npt.NDArray[Any]:
+    """Labels as numbers, dates or texts; what is none of these, as a tuple of a multi-index, as its text."""
+    found = np.asarray(pd.Index(list(labels)))
+    return found if found.dtype.kind in "iufM" else np.array([str(label) for label in found], dtype=str)
 
 
 def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
     return np.array(data.coords[dim].values) if dim in data.coords else None
 
 
-def plain_rows(values: Any, labels: AxisLabels | None) -> Any:
-    """Targets as a plain array; coordinates of a DataArray must be those of the data's samples.
+def _index_of(values: Any) -> npt.NDArray[Any] | None:
+    """The names of the rows of a table or column of pandas; None of others, and of Dask, which has not read them."""
+    return np.asarray(values.index) if isinstance(values, pd.DataFrame | pd.Series) else None
 
+
+def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") -> Any:
+    """Targets, or what else has a value for each sample, as a plain array, whose labels must be those of the data.
+
+    Coordinates of xarray are the same throughout.  Names of rows of pandas that are 0, 1, … are as good as none, as
+    long as the data have not the same ones in another order.
     Raises DataError naming the first sample whose label differs.
     """
-    if not isinstance(values, xr.DataArray):
-        return values
-    dim = str(values.dims[0])
-    own = _coordinate(values, dim)
-    if own is not None and labels is not None and labels.samples is not None and len(own) == len(labels.samples):
-        differ = np.flatnonzero(own != labels.samples)
-        if len(differ):
+    named = isinstance(values, xr.DataArray) and values.ndim > 0
+    dim = str(values.dims[0]) if named else ""
+    own = _coordinate(values, dim) if named else _index_of(values)
+    known = None if labels is None else labels.index if labels.samples is None else labels.samples
+    if own is not None and known is not None and len(own) == len(known):
+        differ = np.flatnonzero(np.asarray(own != known))
+        strict = named and labels is not None and labels.samples is not None
+        if len(differ) and (strict or _tell(own, known)):
             row = int(differ[0])
-            theirs, ours = own.tolist()[row], labels.samples.tolist()[row]
+            theirs, ours = own[row : row + 1].tolist()[0], known[row : row + 1].tolist()[0]
+            mend = f"y = y.sel({dim}=X[{dim!r}])" if named else "y = y.loc[X.index]"
             raise DataError(
-                f"row {row}: the targets are labelled {theirs!r}, the data {ours!r}; align them first, for example "
-                f"y = y.sel({dim}=X[{dim!r}])"
+                f"row {row}: the {what} are labelled {theirs!r}, the data {ours!r}; align them first, for example "
+                + (mend if named else f"{mend}, or pass y.to_numpy() where the rows belong together as they lie")
             )
-    return values.data  # which may be a Dask array of masked chunks
+    # The data of xarray may be a Dask array of masked chunks.
+    return values.data if isinstance(values, xr.DataArray) else values
+
+
+def _tell(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
+    """Whether labels that differ say that rows lie in another order: they are the same ones, or none are 0, 1, …, as
+    data without labels have (AnnData as texts)."""
+    numbers = np.arange(len(first))
+    counted = any(np.array_equal(own, like) for own in (first, second) for like in (numbers, numbers.astype(str)))
+    return not counted or set(first.tolist()) == set(second.tolist())
 
 
 def wrap_rows(

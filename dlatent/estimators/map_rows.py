@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, DataSource, Features, Graph, Grid
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Features, Graph, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
@@ -26,7 +26,7 @@ from dlatent.estimators.checkpoints import rows_checkpoint
 from dlatent.estimators.features import KnownFeatures
 from dlatent.estimators.grid import cells_named
 from dlatent.estimators.inputs import Data, GraphLike, PathLike, Rows
-from dlatent.estimators.labelled import Unwrapped, unwrap, wrap_rows
+from dlatent.estimators.labelled import Unwrapped, sample_axis, unwrap, wrap_rows
 from dlatent.linear_gaussian.averaged_rows import averaged_rows, observed_rows
 from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.operators.sample_precision import SamplePrecision
@@ -54,6 +54,15 @@ def source_of(like: Unwrapped) -> DataSource:
     """The source of plain data with the labels that they came with."""
     source = open_source(like.data)
     return source if like.labels is None else replace(source, labels=like.labels)
+
+
+def samples_of(data: Data, known: Grid | None) -> tuple[int, AxisLabels]:
+    """The number of samples of any input, and their labels."""
+    found = sample_axis(data, known)
+    if found is not None:
+        return found
+    source = open_input(data, known=known)[0]
+    return source.shape[0], source.labels
 
 
 def open_edges(graph: GraphLike, source: DataSource) -> Graph:

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import xarray as xr
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, AxisLabels
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
@@ -22,7 +22,7 @@ from dlatent.estimators.hyperparameters import COUNT
 from dlatent.estimators.inputs import Data, PathLike, SampleWeight, TargetsLike
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.linear import RowModel
-from dlatent.estimators.map_rows import open_input
+from dlatent.estimators.map_rows import open_input, samples_of
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
 
@@ -72,7 +72,7 @@ class FitsWeighted(Fits):
                 "sample_weight is for complete data; with missing entries repeat rows, or leave out those of weight 0"
             )
         source = given.source
-        own = sample_weights(plain_rows(sample_weight, source.labels), source.shape[0])
+        own = sample_weights(sample_weight, source.shape[0], source.labels)
         return replace(given, source=replace(source, weights=own))
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
@@ -147,14 +147,20 @@ class ScoresWeighted(Scores):
             The mean of `score_samples`, with weights Σ w_i log p(x_i)/Σ w_i.
         """
         each = np.asarray(self.score_samples(X, client=client))
-        own = None if sample_weight is None else sample_weights(plain_rows(sample_weight, None), len(each))
+        own = None
+        if sample_weight is not None:
+            own = sample_weights(sample_weight, *samples_of(X, self._fitted.labels.grid))
         return float(np.average(each, weights=own))
 
 
-def sample_weights(values: SampleWeight, samples: int) -> Array:
-    """The weights of so many samples (N,). Errors: DataError, with the row of a weight that is none."""
+def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Array:
+    """The weights of so many samples (N,), whose data have these labels.
+
+    Errors: DataError, with the row of a weight that is none.
+    """
+    rows = plain_rows(values, labels, "weights")
     try:
-        found = np.asarray(refuse_mask(values, "sample_weight"), dtype=np.float64)
+        found = np.asarray(refuse_mask(rows, "sample_weight"), dtype=np.float64)
     except DataError:
         raise
     except (TypeError, ValueError) as error:

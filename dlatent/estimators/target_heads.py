@@ -26,9 +26,9 @@ from dlatent.estimators.facts import shortened
 from dlatent.estimators.heads import Imputing
 from dlatent.estimators.hyperparameters import TargetHyperparameters
 from dlatent.estimators.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
-from dlatent.estimators.labelled import count_samples, plain_rows
+from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.linear import LinearModel
-from dlatent.estimators.map_rows import open_input
+from dlatent.estimators.map_rows import samples_of
 from dlatent.estimators.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
@@ -197,7 +197,7 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
 
     def _encoded(self, y: TargetsLike, labelled: Mask, samples: int, labels: AxisLabels) -> EncodedTargets:
         """The targets of so many samples, whose data have these labels."""
-        values, mask = plain_rows(y, labels), plain_rows(labelled, labels)
+        values, mask = plain_rows(y, labels), plain_rows(labelled, labels, "truth values")
         check_dropped_rows(values, samples, labels)
         return encode_targets(values, samples, self.target_type, mask=mask, holes=self._missing != "raise")
 
@@ -356,10 +356,8 @@ class RowTargets(TargetModel, LinearModel):
         self._require_fitted()
         if y is None:
             return None
-        known = self._fitted.labels.grid
-        rows = count_samples(X, known)
-        rows = open_input(X, known=known)[0].shape[0] if rows is None else rows
-        return self._encoding.encode(plain_rows(y, None), rows, holes=self._missing != "raise")
+        rows, labels = samples_of(X, self._fitted.labels.grid)
+        return self._encoding.encode(plain_rows(y, labels), rows, holes=self._missing != "raise")
 
 
 class FitsTargets(RowTargets):

@@ -18,6 +18,7 @@ from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.facts import Facts, component_facts, total_variance
+from dlatent.estimators.features import kind_of
 from dlatent.estimators.grid import feature_words, grid_attributes, grid_variables, of_view, restored_grid
 from dlatent.estimators.inputs import Names, Pairing, PathLike, TargetsLike, Views
 from dlatent.estimators.joint_views import pairing
@@ -116,7 +117,7 @@ class CorrespondenceModel(ViewResults):
         labels = [self._view_labels[name] for name in self.view_names_]
         more: dict[str, Any] = {
             "view_dims": [list(own.dims) for own in labels],
-            "view_labels": [kind_of(own) for own in labels],
+            "view_labels": [kind_of(own.features) for own in labels],
             "grids": [grid_attributes(own.grid) if own.grid else None for own in labels],
         }
         return super()._attributes(whole=whole) | (more if whole else {})
@@ -237,10 +238,3 @@ def joint_source(source: DataSource) -> JointSource:
     """The data of a fit, which are joint samples."""
     assert isinstance(source, JointSource)
     return source
-
-
-def kind_of(labels: AxisLabels) -> str:
-    """How labels of features are kept: as whole numbers, as numbers, or as texts; nothing where there are none."""
-    if labels.features is None:
-        return ""
-    return {"i": "i8", "u": "i8", "f": "f8"}.get(np.asarray(labels.features).dtype.kind, "U")

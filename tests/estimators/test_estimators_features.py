@@ -10,6 +10,7 @@ import anndata
 import dask.array as da
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -196,9 +197,65 @@ def test_names_are_texts_and_columns_of_numbers_have_their_order_alone():
     assert not hasattr(model, "feature_names_in_")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        np.testing.assert_array_equal(model.transform(numbered[numbered.columns[::-1]]), model.transform(X[:, ::-1]))
+        scores = model.transform(numbered)
+        np.testing.assert_array_equal(model.transform(X), scores)
+        np.testing.assert_array_equal(model.transform(numbered.set_axis(range(100, 100 + D), axis=1)), scores)
+        others = PPCA(2).fit(numbered.set_axis(range(1, D + 1), axis=1))
+        np.testing.assert_array_equal(others.transform(numbered), scores)
+    with pytest.raises(DataError, match=r"in another order \(first at 0: 2, the model has 1\)"):
+        others.transform(numbered.set_axis(range(2, D + 2), axis=1))
     with pytest.raises(DataError, match="some columns of the data frame have texts for names, as 'h', and others not"):
         PPCA(2).fit(pd.DataFrame(X, columns=[*range(D - 1), "h"]))
+
+
+COLUMNS = {
+    "0, 1, …": range(D),
+    "whole numbers": [30, 10, 20, 50, 40, 80, 70, 60],
+    "whole numbers as objects": pd.Index([3, 1, 2, 5, 4, 8, 7, 6], dtype=object),
+    "real numbers": np.linspace(400.0, 700.0, D),
+    "multi-index": pd.MultiIndex.from_product([["a", "b"], range(4)]),
+    "dates": pd.date_range("2026-01-01", periods=D),
+    "spans of time": pd.to_timedelta(range(D), unit="h"),
+    "months": pd.period_range("2026-01", periods=D, freq="M"),
+    "intervals": pd.interval_range(0, D),
+    "categories": pd.CategoricalIndex(range(D)),
+    "bytes": [name.encode() for name in NAMES],
+}
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_columns_of_any_kind_are_refused_in_another_order(columns, tmp_path):
+    own = pd.DataFrame(X, columns=COLUMNS[columns])
+    model = PPCA(2).fit(own)
+    model.save(tmp_path / "model.zarr")
+    for each in (model, dlatent.load(tmp_path / "model.zarr")):
+        each.transform(own)
+        with pytest.raises(DataError, match=r"another order|must be in the same order"):
+            each.transform(own.iloc[:, ::-1])
+
+
+@pytest.mark.parametrize("kind", [CorrespondencePPCA, CorrespondenceLLE])
+@pytest.mark.parametrize("columns", ["whole numbers", "multi-index", "dates"])
+def test_columns_of_views_are_refused_in_another_order(kind, columns, tmp_path):
+    own = pd.DataFrame(X, columns=COLUMNS[columns])
+    model = kind(n_components=2).fit({"left": own, "right": OTHER}, correspondence=PAIRS)
+    model.save(tmp_path / "model.zarr")
+    for each in (model, dlatent.load(tmp_path / "model.zarr")):
+        with pytest.raises(DataError, match=r"view 'left': (.|\n)*order"):
+            each.reconstruct(own.iloc[:, ::-1], "left", "right")
+
+
+def test_tables_of_arrow_have_the_names_of_their_columns():
+    table = pa.Table.from_pandas(frame())
+    model = PPCA(2).fit(table)
+    assert model.feature_names_in_.tolist() == NAMES
+    np.testing.assert_array_equal(model.transform(table.to_batches()[0]), model.transform(frame()))
+    for turned in (table.select(TURNED), table.select(TURNED).to_batches()[0], table.select(TURNED).to_pandas()):
+        with pytest.raises(DataError, match=ORDER):
+            model.transform(turned)
+    views = CorrespondencePPCA(1).fit({"left": table, "right": OTHER}, correspondence=PAIRS)
+    with pytest.raises(DataError, match=ORDER):
+        views.transform({"left": table.select(TURNED)})
 
 
 def test_a_second_fit_forgets_the_names():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import anndata
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import xarray as xr
@@ -11,7 +13,7 @@ from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, same
 from sklearn.metrics import accuracy_score
 
 import dlatent
-from dlatent import DataError, SupervisedPPCA
+from dlatent import PPCA, DataError, SupervisedPPCA, select_n_components
 
 COMPLETE = SupervisedPPCA(1).fit(X, CLASSES)
 SEMI = SupervisedPPCA(1).fit(X, np.where(LABELLED, CLASSES, -1))
@@ -194,6 +196,55 @@ def test_targets_with_other_coordinates_than_the_data_are_refused():
         DataError, match=r"row 0: the targets are labelled 'd59', the data 'd0'.*y.sel\(doc=X\['doc'\]\)"
     ):
         SupervisedPPCA(1).fit(data, turned)
+
+
+TURN = np.arange(N)[::-1]
+INDEXES = {
+    "texts": [f"d{i}" for i in range(N)],
+    "shuffled numbers": (np.arange(N) * 7) % N,
+    "pairs": pd.MultiIndex.from_product([["a", "b"], range(N // 2)]),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_targets_are_in_the_order_of_the_data(index):
+    data, y = pd.DataFrame(X, index=INDEXES[index]), pd.Series(CLASSES, index=INDEXES[index])
+    assert same(SupervisedPPCA(1).fit(data, y), COMPLETE)
+    for own in (y.iloc[TURN], y.to_frame().iloc[TURN]):
+        message = r"row 0: the targets are labelled .*, the data .*y = y.loc\[X.index\], or pass y.to_numpy\(\)"
+        for call in (SupervisedPPCA(1).fit, COMPLETE.transform, COMPLETE.score, SupervisedPPCA(1).plan):
+            with pytest.raises(DataError, match=message):
+                call(data, own)
+        with pytest.raises(DataError, match=message):
+            select_n_components(SupervisedPPCA(1), data, [1], own)
+        assert same(SupervisedPPCA(1).fit(data, own.loc[data.index]), COMPLETE)
+    shown = pd.Series(LABELLED, index=INDEXES[index])
+    assert same(SupervisedPPCA(1).fit(data, y, labelled=shown), SEMI)
+    with pytest.raises(DataError, match="row 0: the truth values are labelled"):
+        SupervisedPPCA(1).fit(data, y, labelled=shown.iloc[TURN])
+    weights = pd.Series(1.0 + CLASSES, index=INDEXES[index])
+    weighted = PPCA(1).fit(data, sample_weight=weights)
+    assert weighted.score(data, sample_weight=weights) == weighted.score(X, sample_weight=1.0 + CLASSES)
+    for own in (PPCA(1).fit, weighted.score):
+        with pytest.raises(DataError, match="row 0: the weights are labelled"):
+            own(data, sample_weight=weights.iloc[TURN])
+
+
+def test_targets_that_have_no_names_of_rows_lie_as_the_data():
+    named, plain = pd.DataFrame(X, index=INDEXES["texts"]), pd.Series(CLASSES)
+    cells = anndata.AnnData(X)  # its names of rows are the texts of 0, 1, …
+    for data, y in (
+        (named, plain),
+        (pd.DataFrame(X), plain.set_axis(INDEXES["texts"])),
+        (X, plain.iloc[::1]),
+        (cells, plain),
+    ):
+        assert same(SupervisedPPCA(1).fit(data, y), COMPLETE)
+    with pytest.raises(DataError, match="row 0: the targets are labelled 'e0', the data 'd0'"):
+        SupervisedPPCA(1).fit(named, plain.set_axis([f"e{i}" for i in range(N)]))
+    cells.obs_names = INDEXES["texts"]
+    with pytest.raises(DataError, match="row 0: the targets are labelled 'd59', the data 'd0'"):
+        SupervisedPPCA(1).fit(cells, plain.set_axis(INDEXES["texts"]).iloc[TURN])
 
 
 def test_widths_are_those_of_the_data():
