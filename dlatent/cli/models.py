@@ -132,7 +132,7 @@ def _view_labels(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _rows_of(path: str) -> Any:
     """The table of rows that correspond: a data frame with the names of the views, or an array."""
-    from dlatent.stores.byte_source import open_raw
+    from dlatent.stores.byte_source import ByteSource, open_raw
 
     try:
         if path.endswith(".npy"):
@@ -141,10 +141,10 @@ def _rows_of(path: str) -> Any:
             with open_raw(path) as file:
                 return np.load(file, allow_pickle=False)
         if path.endswith((".csv", ".tsv")):
-            import pandas as pd
+            from dlatent.stores.table_files import csv_frames, csv_names
 
-            with open_raw(path) as file:
-                return pd.read_csv(file, sep="\t" if path.endswith(".tsv") else ",")
+            source = ByteSource(path)
+            return next(csv_frames(source, names=csv_names(source)))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a correspondence: {error}") from cause(error)
     raise DataError(f"{path} is no .csv, .tsv or .npy file; correspondences are read from these")

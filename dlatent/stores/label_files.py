@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import tempfile
@@ -17,7 +16,7 @@ import zarr
 
 from dlatent.containers import check_parts
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.byte_source import copied, directory_size, file_name, open_raw, text_lines
+from dlatent.stores.byte_source import ByteSource, copied, directory_size, file_name, text_lines
 from dlatent.stores.chunked import read_all
 from dlatent.stores.codecs import arrays_below
 from dlatent.stores.guard import guarded
@@ -28,7 +27,7 @@ from dlatent.stores.numbers import numbers_of
 from dlatent.stores.numpy_files import Archive, mapped_array
 from dlatent.stores.open import check_complete, open_node
 from dlatent.stores.strict import MissingChunks, place_of
-from dlatent.stores.table_files import separator
+from dlatent.stores.table_files import ROW_NAMES, csv_frames, csv_names
 
 MULTI = "Y"
 
@@ -176,18 +175,13 @@ def _from_npz(path: str, column: str | None) -> npt.NDArray[Any]:
 
 
 def _from_table(path: str, column: str | None) -> npt.NDArray[Any]:
-    import csv
-
-    with io.TextIOWrapper(open_raw(path), newline="", encoding="utf-8") as stream:
-        rows = csv.reader(stream, delimiter=separator(Path(path).suffix))
-        header = next(rows, [])
-        if column is None and len(header) == 1:
-            column = header[0]
-        if column not in header:
-            wanted = "needs the name of one column" if column is None else f"has no column {column!r}"
-            raise DataError(f"{path} {wanted}; it has {', '.join(header)}")
-        place = header.index(column)
-        try:
-            return as_numbers([row[place].strip() if row else "" for row in rows])
-        except IndexError:
-            raise DataError(f"{path} line {rows.line_num}: too few columns") from None
+    source = ByteSource(path)
+    names = csv_names(source)
+    given = [name for name in names if name != ROW_NAMES]
+    if column is None and len(given) == 1:
+        column = given[0]
+    if column not in given:
+        wanted = "needs the name of one column" if column is None else f"has no column {column!r}"
+        raise DataError(f"{path} {wanted}; it has {', '.join(given)}")
+    (frame,) = csv_frames(source, names=names, usecols=[names.index(column)], dtype=str, keep_default_na=False)
+    return as_numbers([text.strip() for text in frame[column].fillna("").tolist()])

@@ -241,3 +241,19 @@ def test_scipy_archives(tmp_path: Path) -> None:
     matrix = sp.csr_array(np.array([[0, 2.0], [2.0, 0]]))
     sp.save_npz(tmp_path / "graph.npz", matrix)
     np.testing.assert_array_equal(dense(open_graph(tmp_path / "graph.npz")), matrix.toarray())
+
+
+@pytest.mark.parametrize("ids", [None, ["a", "b", "c"]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_names_of_rows_are_no_edges(tmp_path, ids, weighted):
+    edges = [(0, 1, 3.0), (1, 2, 5.0)]
+    named = [tuple(ids[at] for at in edge[:2]) if ids else edge[:2] for edge in edges]
+    rows = [(*own, edge[2]) if weighted else own for own, edge in zip(named, edges, strict=True)]
+    lines = [",".join(map(str, (number, *row))) for number, row in enumerate(rows, 1)]
+    header = "from,to,weight" if weighted else "from,to"
+    (tmp_path / "edges.csv").write_text("\n".join([header, *lines]))
+    graph = open_graph(tmp_path / "edges.csv", samples=3, ids=ids, direction="symmetrise")
+    np.testing.assert_array_equal(dense(graph)[[0, 1], [1, 2]], [3, 5] if weighted else [1, 1])
+    (tmp_path / "edges.csv").write_text("\n".join([header, *lines, "1,2,3,4,5"]))
+    with pytest.raises(DataError, match=r"edges\.csv is no readable table: line 4 has 5 fields"):
+        open_graph(tmp_path / "edges.csv", samples=3, ids=ids, direction="symmetrise")

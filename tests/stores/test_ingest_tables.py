@@ -1,3 +1,4 @@
+import gzip
 import importlib
 
 import anndata
@@ -113,6 +114,67 @@ def test_csv_that_is_no_table(tmp_path):
     (tmp_path / "d.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(DataError, match=r"d\.parquet is no readable Parquet"):
         ingest(tmp_path / "d.parquet", tmp_path / "a.zarr")
+
+
+ROW_NAMES = {
+    "r.csv": ',"a","b"\n',
+    "r.tsv": '"a","b"\n',
+    "pandas.csv.gz": ",a,b\n",
+    "table.csv": "a,b\n",
+}
+
+
+@pytest.mark.parametrize("name", ROW_NAMES)
+def test_a_field_more_than_the_header_has_names_the_rows(tmp_path, name):
+    text = ROW_NAMES[name] + "".join(f'"r,{row}",{row},{row}.5\n' for row in range(900))
+    text = text.replace('"r,', '"r;').replace(",", "\t") if "tsv" in name else text
+    opened = gzip.open if name.endswith("gz") else open
+    with opened(tmp_path / name, "wt") as file:
+        file.write(text)
+    ingest(tmp_path / name, tmp_path / "a.zarr", block_bytes=1000)
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), np.arange(900)[:, None] + [0, 0.5])
+    assert names(tmp_path / "a.zarr", "var") == ["a", "b"]
+    assert names(tmp_path / "a.zarr", "obs")[-1] == ("r;899" if "tsv" in name else "r,899")
+    ingest(tmp_path / name, tmp_path / "b.zarr", labels="b")
+    np.testing.assert_array_equal(read_labels(tmp_path / "b.zarr"), np.arange(900) + 0.5)
+    if not name.endswith("gz"):
+        np.testing.assert_array_equal(read_labels(tmp_path / name, "b"), np.arange(900) + 0.5)
+
+
+@pytest.mark.parametrize("first", ["1,2\n", '"1",2\n', "1,2\r\n", "r,1,2\n", '"r\nr",1,2\n'])
+@pytest.mark.parametrize("wrong", ["1\n", "1,2,3,4\n", "other"])
+def test_rows_of_other_numbers_of_fields_are_errors_with_their_line(tmp_path, first, wrong):
+    wrong = wrong if wrong != "other" else "1,2\n" if first.count(",") > 1 else "r,1,2\n"
+    (tmp_path / "a.csv").write_text("a,b\n" + 700 * first + wrong + 5 * first, newline="")
+    fields, line = wrong.count(",") + 1, 2 + 700 * first.count("\n")
+    with pytest.raises(DataError, match=rf"a\.csv is no readable table: line {line} has {fields} field"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=1000, missing="nan")
+    with pytest.raises(DataError, match=rf"a\.csv is no readable table: line {line} has {fields} field"):
+        read_labels(tmp_path / "a.csv", "b")
+
+
+def test_a_separator_at_the_ends_of_rows_alone_is_an_error(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2,\n3,4,\n")
+    with pytest.raises(DataError, match="line 2 has 3 fields, expected 2"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
+
+
+def test_quotes_that_do_not_end_are_an_error(tmp_path):
+    (tmp_path / "a.csv").write_text('a,b\n1,2\n"3,4\n' + 99 * "1,2\n")
+    with pytest.raises(DataError, match=r"no readable table: .*EOF inside string"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
+
+
+def test_no_index_of_parquet_is_a_feature(tmp_path, frame):
+    frame = frame[["height", "score", "age", "group"]].set_index(["age", "group"])
+    frame.to_parquet(tmp_path / "a.parquet")
+    ingest(tmp_path / "a.parquet", tmp_path / "a.zarr")
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), frame)
+    frame.assign(name=[f"n{i}" for i in range(len(frame))]).reset_index("group", drop=True).to_parquet(
+        tmp_path / "b.parquet"
+    )
+    ingest(tmp_path / "b.parquet", tmp_path / "b.zarr", ids="name")
+    np.testing.assert_array_equal(matrix(tmp_path / "b.zarr"), frame)
 
 
 def test_parquet_index_names_the_rows(tmp_path, frame):

@@ -16,7 +16,7 @@ from dlatent.stores.graph.edges import EdgeList, EdgePiece
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import is_real
 from dlatent.stores.numpy_files import Archive
-from dlatent.stores.table_files import ParquetFile, csv_frames, separator
+from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names, separator
 
 ROWS = 1 << 18
 """Edges that are read at once."""
@@ -90,9 +90,13 @@ def _csv(location: str, lookup: Lookup) -> EdgeList:
     _check_columns(fields, location)
     named = not all(is_real(field) or lookup.knows(field) for field in fields[:2])
     text = {"dtype": {0: str, 1: str}, "keep_default_na": False, "na_values": {2: [""]}} if lookup.textual else {}
+    columns = list(range(len(fields)))
+    names = [ROW_NAMES, *columns] if named and csv_names(source)[0] == ROW_NAMES else columns
 
     def pieces() -> Iterator[EdgePiece]:
-        return _tables(csv_frames(source, header=None, skiprows=int(named), chunksize=ROWS, **text))
+        return _tables(
+            frame[columns] for frame in csv_frames(source, names=names, header=named, chunksize=ROWS, **text)
+        )
 
     return EdgeList(source.name, pieces, len(fields) == 3, first=1)
 

@@ -15,7 +15,7 @@ from dlatent.stores.byte_source import ByteSource
 from dlatent.stores.ingest.batches import Batch, FilesReader, Mark, numbered
 from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
-from dlatent.stores.table_files import ParquetFile, csv_frames
+from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names
 
 
 class TableReader(FilesReader):
@@ -32,10 +32,10 @@ class TableReader(FilesReader):
     ) -> None:
         super().__init__(locations, limits)
         self._labels = [labels] if isinstance(labels, str) else list(labels or ())
-        self._ids = ids
-        given = self._column_names(self._sources[0])
-        aside = {*self._labels, *([self._ids] if self._ids else ())}
-        chosen = list(features) if features is not None else [name for name in given if name not in aside]
+        given, index = self._column_names(self._sources[0]), self._index(self._sources[0])
+        self._ids = index[0] if ids is None and len(index) == 1 else ids
+        aside = {*self._labels, *([self._ids] if self._ids is not None else ())}
+        chosen = list(features) if features is not None else [name for name in given if name not in {*aside, *index}]
         for source in self._sources:
             self._check_present([*chosen, *aside], source)
         if not chosen:
@@ -49,6 +49,10 @@ class TableReader(FilesReader):
     @abstractmethod
     def _column_names(self, source: ByteSource) -> list[str]:
         """Names of all columns of one file."""
+
+    @abstractmethod
+    def _index(self, source: ByteSource) -> list[str]:
+        """Those of its columns that name the rows."""
 
     @abstractmethod
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
@@ -77,7 +81,7 @@ class TableReader(FilesReader):
             partial(numbered, name, start),
             labels=frame[self._labels[0]].to_numpy() if len(self._labels) == 1 else None,
             targets=None if targets is None else np.stack(targets, axis=1),
-            ids=frame[self._ids].astype(str).to_numpy() if self._ids else None,
+            ids=frame[self._ids].astype(str).to_numpy() if self._ids is not None else None,
         )
 
     def _check_present(self, wanted: list[str], source: ByteSource) -> None:
@@ -89,38 +93,42 @@ class TableReader(FilesReader):
 
 
 class CsvReader(TableReader):
-    """Comma-separated text with a header line (tabs for .tsv); labels are numbers where all of them are."""
+    """Comma-separated text with a header line (tabs for .tsv); labels are numbers where all of them are.
+
+    A first column without a name, and a field more than the header has at the beginning of all rows, names the rows.
+    """
 
     numeric_text = True
 
     def _column_names(self, source: ByteSource) -> list[str]:
-        frame = next(csv_frames(source, nrows=0, skip_blank_lines=False), None)
-        if frame is None:
-            raise DataError(f"{source.name} is no readable table: it has no columns")
-        names = [str(name) for name in frame.columns]
+        names = csv_names(source)
         if all(is_real(name) for name in names):
             raise DataError(f"{source.name} line 1 holds numbers, not the names of the columns; add a header line")
         return names
 
+    def _index(self, source: ByteSource) -> list[str]:
+        return [name for name in csv_names(source) if name == ROW_NAMES]
+
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
-        kept = [*self._labels, *([self._ids] if self._ids else ())]
+        kept = [*self._labels, *([self._ids] if self._ids is not None else ())]
         texts = dict.fromkeys(kept if len(self._labels) <= 1 else kept[len(self._labels) :], str)
-        yield from csv_frames(source, chunksize=rows, dtype=texts, skip_blank_lines=False)
+        yield from csv_frames(source, names=csv_names(source), chunksize=rows, dtype=texts)
 
 
 class ParquetReader(TableReader):
     """Parquet files, read by row groups; a stored pandas index names the rows."""
 
     def _column_names(self, source: ByteSource) -> list[str]:
+        return ParquetFile(source.location).names
+
+    def _index(self, source: ByteSource) -> list[str]:
         file = ParquetFile(source.location)
-        if self._ids is None and len(file.index) == 1 and file.index[0] in file.names:
-            self._ids = file.index[0]
-        return file.names
+        return [name for name in file.index if name in file.names]
 
     def _frames(self, source: ByteSource, rows: int) -> Iterator[Any]:
         assert self.column_names is not None
         file = ParquetFile(source.location)
-        wanted = [*map(str, self.column_names), *self._labels, *([self._ids] if self._ids else ())]
+        wanted = [*map(str, self.column_names), *self._labels, *([self._ids] if self._ids is not None else ())]
         seen = 0
         for batch in file.batches(rows, wanted):
             self._check_exact(batch, source.name, seen)
