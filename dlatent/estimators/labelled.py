@@ -25,6 +25,7 @@ from dlatent.estimators.grid import (
     without_masks,
 )
 from dlatent.estimators.inputs import Rows
+from dlatent.stores.encoded import check_decoded
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def unwrap(
     if not isinstance(data, xr.DataArray):
         _require_unlabelled(data, dim, weights, known)
         return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
+    for given in (data, weights):
+        require_decoded(given)
     if known is not None:
         return _unwrapped(data, require_grid(data, known), known)
     if dim is None:
@@ -72,6 +75,16 @@ def unwrap(
     if dim is not None or weights is not None:
         grid = features_of(data, rows, grid, weights)
     return _unwrapped(data, rows, grid)
+
+
+def require_decoded(data: Any) -> None:
+    """Refuse a DataArray whose attributes say that its numbers stand for others, or for nothing. Raises DataError."""
+    if isinstance(data, xr.DataArray):
+        way_out = (
+            "decode them, as xr.decode_cf(ds)[name], or open the file with xarray as it does by default; where that is "
+            "done, remove the attributes, as X.drop_attrs()"
+        )
+        check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", way_out)
 
 
 def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
@@ -196,6 +209,7 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
     long as the data have not the same ones in another order.
     Raises DataError naming the first sample whose label differs.
     """
+    require_decoded(values)
     named = isinstance(values, xr.DataArray) and values.ndim > 0
     dim = str(values.dims[0]) if named else ""
     own = _coordinate(values, dim) if named else _index_of(values)

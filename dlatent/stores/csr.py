@@ -15,6 +15,7 @@ from dlatent.arrays import DataSource, Features
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows, small_chunks
 from dlatent.stores.codecs import harmless
+from dlatent.stores.encoded import require_decoded
 from dlatent.stores.partition import loaded_dtype, sized_sparse_bounds
 from dlatent.stores.rows import MatrixRows, Rows, check_matrix, csr_bytes
 from dlatent.stores.sparse import csr
@@ -120,6 +121,7 @@ def _arrays(group: zarr.Group, place: str) -> tuple[CsrArrays, int]:
         member = group.get(name)
         if not isinstance(member, zarr.Array) or member.ndim != 1:
             raise StoreError(f"{place}: the member {name!r} is missing or no one-dimensional array; write it again")
+        require_decoded(member)
         check_chunks(harmless(member))
         members[name] = strict(member)
     rows, columns = (int(n) for n in sizes)

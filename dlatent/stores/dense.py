@@ -9,9 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 from dlatent.arrays import AxisLabels, DataSource, Features
-from dlatent.errors import DataError, StoreError
+from dlatent.errors import StoreError
 from dlatent.stores.chunked import ZarrArray, check_chunks, decoding_bytes, process_local, read_rows, small_chunks
 from dlatent.stores.codecs import harmless
+from dlatent.stores.encoded import require_decoded
 from dlatent.stores.partition import RowBounds, dense_bounds, loaded_dtype, wanted_bytes
 from dlatent.stores.rows import ArrayRows, Rows, check_matrix
 from dlatent.stores.strict import place_of, strict, unchanged
@@ -51,16 +52,11 @@ class ZarrRows(Rows):
 def open_zarr_array(array: ZarrArray, block_bytes: int | None, labels: AxisLabels) -> DataSource:
     """Row blocks of a Zarr array: multiples of its chunk rows (shards, where they are small enough).
 
-    Errors: DataError for other than two dimensions, an empty axis, packed values, and values that are no real numbers.
+    Errors: DataError for other than two dimensions, an empty axis, encoded values, and values that are no real numbers.
     """
     place = f"Zarr array {place_of(array)}"
     rows, columns = check_matrix(array.shape, array.dtype, place)
-    packed = {"scale_factor", "add_offset"} & set(array.attrs)
-    if packed:
-        raise DataError(
-            f"{place} holds packed values (attribute {min(packed)!r}); open it with xarray, which unpacks them, "
-            "and pass the variable"
-        )
+    require_decoded(array)
     check_chunks(harmless(array))
     array = strict(array)
     dtype = loaded_dtype(array.dtype)

@@ -19,6 +19,7 @@ from dlatent.errors import DataError, StoreError
 from dlatent.stores.byte_source import ByteSource, copied, directory_size, file_name, text_lines
 from dlatent.stores.chunked import read_all
 from dlatent.stores.codecs import arrays_below
+from dlatent.stores.encoded import require_decoded
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import read_text
 from dlatent.stores.limits import DEFAULT
@@ -102,19 +103,25 @@ def _from_store(location: str, column: str | None, missing_chunks: MissingChunks
     check_complete(root)
     _check_size(root, location)
     if not isinstance(root, zarr.Group):
-        return read_all(root)
+        return read_all(_decoded(root))
     obs, obsm = root.get("obs"), root.get("obsm")
     columns = column_names(obs) if isinstance(obs, zarr.Group) else []
     several = isinstance(obsm, zarr.Group) and MULTI in obsm
     if column is None:
         column = columns[0] if len(columns) == 1 and not several else MULTI if several and not columns else None
     if isinstance(obs, zarr.Group) and column in columns:
-        return _column(obs[str(column)], f"{location} obs column {column!r}")
+        return _column(_decoded(obs[str(column)]), f"{location} obs column {column!r}")
     if isinstance(obsm, zarr.Group) and column is not None and column in obsm:
-        return _matrix(obsm[column])
+        return _matrix(_decoded(obsm[column]))
     given = ", ".join([*columns, *(obsm.keys() if isinstance(obsm, zarr.Group) else ())]) or "no labels"
     wanted = "needs the name of one column of labels" if column is None else f"has no labels {column!r}"
     raise DataError(f"{location} {wanted}; it has {given}")
+
+
+def _decoded(stored: Any) -> Any:
+    for array in arrays_below(stored):
+        require_decoded(array)
+    return stored
 
 
 def _check_size(root: Any, location: str) -> None:

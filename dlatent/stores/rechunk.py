@@ -16,6 +16,7 @@ from dlatent.stores.atomic import MARKER, STORE_VERSION, new_store
 from dlatent.stores.byte_source import directory_size
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, check_chunks, decoding_bytes, new_array, read_rows
 from dlatent.stores.codecs import harmless
+from dlatent.stores.encoded import cf_attributes
 from dlatent.stores.ingest.job import Progress
 from dlatent.stores.labels import DIMENSIONS
 from dlatent.stores.location import require_apart
@@ -99,7 +100,8 @@ class _Copy:
             shards=self.shards,
             fill_value=None if text else source.fill_value,
             dims=tuple(named) if named else None,
-            attributes={name: value for name, value in source.attrs.items() if name not in dropped} | ALL_WRITTEN,
+            attributes={name: value for name, value in cf_attributes(source).items() if name not in dropped}
+            | ALL_WRITTEN,
         )
         for start in range(0, _rows(source), self.step):
             stop = min(start + self.step, _rows(source))

@@ -263,3 +263,31 @@ def test_a_matrix_of_labels_marks_unlabelled_rows_by_minus_one():
     masked = SupervisedPPCA(2).fit(x, labels, labelled=~hidden)
     assert fitted.log_likelihood_ == masked.log_likelihood_
     assert set(np.unique(fitted.predict(x))) <= {0, 1}
+
+
+ATTRIBUTES = ({"_FillValue": -9999.0}, {"missing_value": [-1.0, -9.0]}, {"scale_factor": 0.1}, {"add_offset": 2.0})
+
+
+@pytest.mark.parametrize("attributes", ATTRIBUTES, ids=lambda attributes: min(attributes))
+def test_a_DataArray_of_encoded_values_is_refused(attributes):
+    data = xr.DataArray(X, dims=("sample", "feature"), name="X", attrs=attributes)
+    model, classes = SupervisedPPCA(1), xr.DataArray(CLASSES, dims="sample", attrs=attributes)
+    message = f"encoded values .{min(attributes)}=.*xr.decode_cf"
+    for given in (data, data.to_dataset()):
+        with pytest.raises(DataError, match=message):
+            model.fit(given, CLASSES)
+        with pytest.raises(DataError, match=message):
+            COMPLETE.predict(given)
+    with pytest.raises(DataError, match=message):
+        model.fit(X, classes)
+    with pytest.raises(DataError, match=message):
+        dlatent.PPCA(1).fit(X, sample_weight=xr.DataArray(np.ones(N), dims="sample", attrs=attributes))
+    with pytest.raises(DataError, match=message):
+        dlatent.PPCA(1).fit(data.drop_attrs(), weights=xr.DataArray(np.ones(D), dims="feature", attrs=attributes))
+    same(model.fit(data.drop_attrs(), classes.drop_attrs()), COMPLETE)
+
+
+def test_attributes_by_which_values_stand_for_themselves_are_none_of_encoded_ones():
+    attributes = {"_FillValue": np.nan, "missing_value": np.float32("nan"), "scale_factor": 1.0, "add_offset": 0.0}
+    data = xr.DataArray(X, dims=("sample", "feature"), attrs={**attributes, "_Unsigned": "false", "units": "K"})
+    same(SupervisedPPCA(1).fit(data, CLASSES), COMPLETE)

@@ -12,7 +12,8 @@ import numpy as np
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import directory_size, file_name, file_size, path_or_stream
 from dlatent.stores.chunked import read_rows
-from dlatent.stores.codecs import check_below
+from dlatent.stores.codecs import arrays_below, check_below
+from dlatent.stores.encoded import require_decoded
 from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumns, Values
 from dlatent.stores.ingest.sparse_parts import SliceStream, SparseParts
 from dlatent.stores.ingest.spill import dense_cuts
@@ -57,6 +58,8 @@ class AnnotatedReader(MatrixReader):
         if zarr_store:
             for name in {"X", "obs", "var"} & set(self._root):
                 check_below(self._root[name])
+            for array in arrays_below(self._root["X"]):
+                require_decoded(array)
         shape, self._read = self._layout(self._root["X"])
         self.rows, self.columns = shape
         self._limits.check_size(self.least_bytes, size, self.description)
