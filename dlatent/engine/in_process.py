@@ -20,6 +20,7 @@ from dlatent.engine.part import Work, ended, halt, keys_of, parts_of
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
 from dlatent.engine.task_graph import Ref
+from dlatent.interrupts import interrupt
 
 HERE = "here"
 """The home of all groups."""
@@ -64,8 +65,10 @@ class InProcess:
             dask_graph["result", number] = (partial(taken, ref.at, take), ("task", ref.task))
         try:
             found = self._get(dask_graph, [("result", number) for number in range(len(task_graph.results))])
-        except BaseException:
+        except BaseException as error:
             halt(work.token)
+            if not isinstance(error, Exception):
+                interrupt()
             raise
         return list(found), len(task_graph.tasks)
 

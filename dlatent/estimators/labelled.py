@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,10 @@ from dlatent.estimators.grid import (
     without_masks,
 )
 from dlatent.estimators.inputs import Rows
+from dlatent.stores.byte_source import require_file
 from dlatent.stores.encoded import check_decoded
+from dlatent.stores.location import local_path
+from dlatent.stores.strict import strict_store
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,11 @@ def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
 
     Raises DataError where xarray has no way to read it.
     """
+    require_file(local_path(place), os.fspath(place))
     try:
-        return xr.open_dataset(place, chunks={}, engine="zarr" if os.path.isdir(place) else None)
+        if os.path.isdir(place):
+            return xr.open_dataset(cast(Any, strict_store(place)), chunks={}, engine="zarr")
+        return xr.open_dataset(place, chunks={})
     except (OSError, ValueError, ImportError) as error:
         words = " ".join(str(error).split())
         raise DataError(

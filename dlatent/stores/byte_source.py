@@ -18,7 +18,7 @@ import fsspec
 
 from dlatent.errors import MASK, DataError, cause, masked
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import local_path
+from dlatent.stores.location import is_special, local_path
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -147,7 +147,16 @@ def open_raw(location: str) -> IO[bytes]:
 def path_or_stream(location: str) -> str | IO[bytes]:
     """A local path as text, or the open stream of a URL, for libraries that take either."""
     path = local_path(location)
+    require_file(path, location)
     return str(path) if path is not None else open_raw(location)
+
+
+def require_file(path: Path | None, location: str) -> None:
+    """Refuse what is there and can be read once only, or without an end. Errors: DataError."""
+    if path is not None and is_special(path):
+        raise DataError(
+            f"{location} is a pipe, a socket or a device; write what comes from it to a file, and give that"
+        )
 
 
 def copied(location: str, path: Path) -> Path:
@@ -162,6 +171,7 @@ def file_size(location: str) -> int:
     path = local_path(location)
     if path is not None and path.is_dir():
         raise DataError(f"{location} is a directory; name the file in it, or give format= for a directory store")
+    require_file(path, location)
     with open_raw(location) as raw:
         return int(raw.seek(0, os.SEEK_END))
 

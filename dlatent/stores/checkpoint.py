@@ -30,6 +30,7 @@ HEADER, VERSION = "fit.json", 1
 ENTRY = "{:06d}.npz"
 RESULT, UNFINISHED = ".npz", ".part"
 THREADS = "threads"
+ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class Checkpoint:
@@ -204,7 +205,8 @@ class _Files:
     def __init__(self, place: str) -> None:
         self.place = place
         self._local = local_path(place)
-        self._system, self._root = filesystem_at(place)
+        with self._reached():
+            self._system, self._root = filesystem_at(place)
         self._lock: int | None = None
 
     def open(self) -> None:
@@ -229,22 +231,25 @@ class _Files:
         """The files."""
         self._system.invalidate_cache()
         try:
-            with self._reached():
+            with self._reached(*ABSENT):
                 return [str(path).rsplit("/", 1)[-1] for path in self._system.ls(self._root, detail=False)]
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             return []
 
     def read(self, name: str) -> bytes | None:
         """The content; None where there is no such file."""
+        if self._local is not None and (path := self._local / name).exists() and not path.is_file():
+            raise StoreError(f"{path} is no file, as that of a checkpoint is; remove it, or choose another place")
         try:
-            with self._reached():
+            with self._reached(*ABSENT):
                 return bytes(self._system.cat_file(f"{self._root}/{name}"))
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             return None
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
-        return int(self._system.size(f"{self._root}/{name}"))
+        with self._reached():
+            return int(self._system.size(f"{self._root}/{name}"))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, on the disk when this returns."""
@@ -254,6 +259,7 @@ class _Files:
                     self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
+            unfinished.unlink(missing_ok=True)  # else a pipe there would be waited for
             try:
                 with open(unfinished, "wb") as file:
                     file.write(content)
@@ -269,12 +275,11 @@ class _Files:
             ) from cause(error)
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """A context whose exceptions, but for what is not there, are StoreErrors: those of object stores are of any
-        type."""
+    def _reached(self, *passing: type[OSError]) -> Iterator[None]:
+        """A context whose exceptions, but for some, are StoreErrors: those of object stores are of any type."""
         try:
             yield
-        except OSError:
+        except passing:
             raise
         except Exception as error:
             raise StoreError(
@@ -285,14 +290,18 @@ class _Files:
         """Remove the results from that on, the last first: what is left is a beginning at every moment."""
         for name in sorted(self.names(), reverse=True):
             if name.endswith(RESULT) and name >= ENTRY.format(first):
-                self._system.rm_file(f"{self._root}/{name}")
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError), self._reached(FileNotFoundError):
+            self._system.rm_file(f"{self._root}/{name}")
 
     def clear(self) -> None:
         """Remove everything of the checkpoint, and the directory where nothing else is in it."""
         self.forget(0)
         for name in self.names():
             if name == HEADER or name.endswith(UNFINISHED):
-                self._system.rm_file(f"{self._root}/{name}")
+                self._remove(name)
         if self._local is not None:
             with suppress(OSError):  # somebody has put something else there
                 self._local.rmdir()

@@ -13,6 +13,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from dlatent.errors import StoreError, cause
+from dlatent.interrupts import interrupt
 from dlatent.stores.codecs import harmless
 from dlatent.stores.strict import ALL_CHUNKS, place_of, protocols_of, unwrapped
 
@@ -177,6 +178,9 @@ def read_rows(array: ZarrArray, start: int, stop: int, rows: str | None = None) 
         raise StoreError(
             f"{what}{chunk}: {error}; the file is damaged or out of reach, write the store again or copy it once more"
         ) from cause(error)
+    except BaseException:
+        interrupt()
+        raise
 
 
 def read_all(array: ZarrArray) -> npt.NDArray[Any]:

@@ -47,6 +47,11 @@ def local_path(location: str | os.PathLike[str]) -> Path | None:
     return None
 
 
+def is_special(path: Path) -> bool:
+    """Whether a path is neither a file nor a directory, but a pipe, a socket or a device: reading it may never end."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def zarr_location(location: str | os.PathLike[str]) -> str:
     """The location as text that `zarr.open` takes: an absolute path, or the URL without its last slash."""
     path = local_path(location)

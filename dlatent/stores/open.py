@@ -248,6 +248,8 @@ def _what_is_there(location: str | os.PathLike[str], place: str) -> str:
         return f"{place} is a file and no Zarr store; bring it into one with: dlatent ingest {path or place} OUT.zarr"
     if path is None or path.is_dir():
         return f"{place} is no Zarr store: it has no zarr.json, .zgroup or .zarray; give the path of a store"
+    if path.exists():
+        return f"{place} is a pipe, a socket or a device and no Zarr store; give the path of one"
     above = next((str(parent) for parent in path.absolute().parents if parent.exists()), "")
     return f"{place} does not exist ({above} is there); check the path"
 

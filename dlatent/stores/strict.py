@@ -10,6 +10,7 @@ Laws (tested in tests/stores/test_stores_strict.py):
 3. Metadata that carry a digest (`seal`) and do not fit it are a StoreError, and so are metadata that are no JSON.
 4. A store that was written over since it was opened is refused after the pass that read it (`unchanged`).
 5. No chunk is decoded that would unpack to far more than its array says (`announced`).
+6. Nothing is opened that is neither a file nor a directory, as reading it may never end; an interrupt ends all reads.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import asyncio
 import hashlib
 import os
 from functools import partial
+from pathlib import Path
 from socket import gethostname
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 from uuid import uuid4
@@ -28,7 +30,9 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
+from dlatent.interrupts import on_interrupt
 from dlatent.stores.announced import ChunkLayout, check_chunk, layouts
+from dlatent.stores.location import is_special
 from dlatent.stores.retries import filesystem_of, persistent, protocols
 from dlatent.stores.seal import intact
 
@@ -45,6 +49,10 @@ DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 _known: set[str] = set()
 """Openings whose metadata this process has read or compared."""
+
+
+_reading: set[asyncio.Task[Any]] = set()
+"""Reads that are under way."""
 
 
 class StrictStore(WrapperStore[Store]):
@@ -103,8 +111,21 @@ class StrictStore(WrapperStore[Store]):
 
     async def _got(self, key: str, prototype: BufferPrototype, part: ByteRequest | None = None) -> Buffer | None:
         """What the store has, tried again where a server is busy; None where it says that there is nothing."""
+        reading = cast("asyncio.Task[Any]", asyncio.current_task())
+        _reading.add(reading)
+        try:
+            return await self._tried(key, prototype, part)
+        except asyncio.CancelledError as error:
+            raise StoreError(f"reading {root_of(self)} was interrupted; run again") from error
+        finally:
+            _reading.discard(reading)
+
+    async def _tried(self, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Buffer | None:
         kind = "" if key.rpartition("/")[2] in DOCUMENTS else "the chunk "
         place = f"{kind}{key} of {root_of(self)}"
+        file = _local_file(self._store, key)
+        if file is not None and await asyncio.to_thread(is_special, file):
+            raise StoreError(f"{place} is no file, but a pipe, a socket or a device, which is not read; {_COPY_AGAIN}")
         return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
 
     def _note(self, key: str, document: bytes) -> None:
@@ -176,6 +197,11 @@ def strict(node: Node, missing_chunks: MissingChunks | None = None) -> Node:
     return cast(Node, group)
 
 
+def strict_store(place: str | os.PathLike[str]) -> StrictStore:
+    """The store in a local directory for another library, to which a chunk that is not there holds the fill value."""
+    return StrictStore(LocalStore(os.fspath(place), read_only=True), "fill")
+
+
 def unchanged(*arrays: zarr.Array[Any]) -> None:
     """Refuse arrays in whose place there is nothing any more, or something else than what was opened.
 
@@ -222,6 +248,22 @@ def root_of(store: Store) -> str:
 def protocols_of(store: Store) -> tuple[str, ...]:
     """What URLs of the store begin with; none where it has no file system of fsspec."""
     return protocols(unwrapped(store))
+
+
+def _end_reads() -> None:
+    """End all reads of this process, each with an error in the thread that waits for it."""
+    for loop in {task.get_loop() for task in tuple(_reading)}:
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in tuple(_reading)])
+
+
+on_interrupt(_end_reads)
+
+
+def _local_file(store: Store, key: str) -> Path | None:
+    """The file of a key in a store on a disk."""
+    if isinstance(store, LocalStore):
+        return store.root / key
+    return Path(store.path, key) if isinstance(store, FsspecStore) and "file" in protocols(store) else None
 
 
 def _digest(document: bytes) -> str:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from dlatent.errors import StoreError
 from dlatent.stores.checkpoint import Checkpoint, discard, read_header, recorded
+from dlatent.stores.verify import verify
 
 ABOUT = {"model": "PPCA", "data": {"shape": [3, 4]}}
 
@@ -163,3 +165,39 @@ def test_a_writer_that_is_killed_leaves_a_beginning(tmp_path: Path) -> None:
         assert sorted(os.listdir(place)) == ["000000.npz", "000001.npz", "000002.npz", "fit.json"]
         discard(place)
         assert not place.exists()
+
+
+@pytest.mark.parametrize("member", ["fit.json", "000000.npz"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_in_the_place_of_a_member_is_named(tmp_path: Path, make: Any, member: str) -> None:
+    begun(str(tmp_path / "c"), entries=2).close()
+    (tmp_path / "c" / member).unlink()
+    make(tmp_path / "c" / member)
+    message = f"{tmp_path}/c/{member} is no file, as that of a checkpoint is; remove it"
+    with pytest.raises(StoreError, match=message):
+        begun(str(tmp_path / "c"), resume=True).recall(("pass", 0))
+    if member == "fit.json":
+        with pytest.raises(StoreError, match=message):
+            verify(tmp_path / "c")
+    else:
+        assert verify(tmp_path / "c").damages[0].startswith(message)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_where_a_member_is_begun(tmp_path: Path, make: Any) -> None:
+    checkpoint = begun(str(tmp_path / "c"))
+    make(tmp_path / "c" / "000000.npz.part")
+    if make is os.mkfifo:
+        checkpoint.record("pass", 1.0)
+    else:
+        with pytest.raises(StoreError, match=f"cannot write the checkpoint {tmp_path}/c"):
+            checkpoint.record("pass", 1.0)
+
+
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1:1/c", "ftp://127.0.0.1:1/c", "zip://c::http://127.0.0.1:1/a", "no://c"]
+)
+def test_a_place_that_is_out_of_reach_is_named(place: str) -> None:
+    for work in (begun, verify, discard):
+        with pytest.raises(StoreError, match=f"cannot reach the checkpoint {place}: .*; check the address"):
+            work(place)

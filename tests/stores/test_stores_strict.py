@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 import zarr
 from zarr.storage import MemoryStore, ZipStore
 
+import dlatent
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
@@ -28,9 +31,11 @@ from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
+from dlatent.stores.rechunk import rechunk
 from dlatent.stores.sink import RowSink
 from dlatent.stores.sparse import write_csr
 from dlatent.stores.strict import StrictStore, place_of
+from dlatent.stores.verify import verify
 
 X = np.random.default_rng(0).normal(size=(60, 12))
 
@@ -261,3 +266,86 @@ def test_metadata_that_another_program_changed_are_not_refused(tmp_path: Path) -
     assert json.loads((path / "zarr.json").read_bytes())["attributes"]["note"] == "mine"
     zarr.consolidate_metadata(path)
     assert open_data(path).shape == X.shape
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda place: place.symlink_to("/dev/zero")], ids=["pipe", "device"])
+@pytest.mark.parametrize("member", ["zarr.json", "c/3/0"])
+def test_what_is_no_file_is_not_opened(make: Callable[[Path], None], member: str, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((40, 3)), chunks=(10, 3))
+    (tmp_path / "a.zarr" / member).unlink()
+    make(tmp_path / "a.zarr" / member)
+    message = rf"{member} of .*a\.zarr is no file, but a pipe, a socket or a device"
+    for place in (tmp_path / "a.zarr", f"file://{tmp_path}/a.zarr", f"local://{tmp_path}/a.zarr"):
+        with pytest.raises(StoreError, match=message):
+            open_data(place).blocks[0].load()
+    with pytest.raises(StoreError, match=message):
+        rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr")
+    if member != "zarr.json":
+        with pytest.raises(StoreError, match=message):
+            read_labels(tmp_path / "a.zarr")
+        assert re.search(message, verify(tmp_path / "a.zarr").damages[0])
+
+
+def test_what_is_no_file_is_no_store_and_no_table(tmp_path: Path) -> None:
+    for name in ("a.zarr", "a.csv", "a.npz", "a.parquet", "a.nc"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(StoreError, match="is a pipe, a socket or a device and no Zarr store"):
+        open_data(tmp_path / "a.zarr")
+    with pytest.raises(DataError, match="is a pipe, a socket or a device; write what comes from it to a file"):
+        dlatent.PPCA(1).fit(tmp_path / "a.nc", dim="time")
+    for name in ("a.csv", "a.npz", "a.parquet"):
+        for work in (lambda place: ingest(place, tmp_path / "b.zarr"), lambda place: open_graph(place, samples=3)):
+            with pytest.raises(DataError, match="is a pipe, a socket or a device; write what comes from it to a file"):
+                work(tmp_path / name)
+
+
+def test_a_dataset_with_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    data = xr.Dataset({"x": (("time", "place"), np.random.default_rng(0).normal(size=(40, 3)))}).chunk(time=10)
+    data.to_zarr(tmp_path / "a.zarr", consolidated=False)
+    (tmp_path / "a.zarr/x/c/3/0").unlink()
+    os.mkfifo(tmp_path / "a.zarr/x/c/3/0")
+    with pytest.raises(StoreError, match=r"c/3/0 of .*a\.zarr is no file"):
+        dlatent.PPCA(1).fit(tmp_path / "a.zarr", dim="time")
+
+
+SILENT = """
+import os, signal, sys, threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import numpy as np
+import zarr
+from dlatent import PPCA
+from dlatent.stores.rechunk import rechunk
+
+os.chdir(sys.argv[1])
+zarr.create_array("a.zarr", data=np.random.default_rng(0).normal(size=(40, 3)), chunks=(10, 3))
+
+class Silent(SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if self.path.endswith("c/3/0"):
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Event().wait()
+        super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+server.daemon_threads = True
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url, model = f"http://127.0.0.1:{server.server_port}/a.zarr", PPCA(1).fit("a.zarr")
+works = [lambda: PPCA(1).fit(url)] * (os.cpu_count() + 1)
+works += [lambda: PPCA(1).fit(url, client="serial"), lambda: model.transform(url, out="b.zarr")]
+works += [lambda: rechunk(url, "c.zarr")]
+for work in works:
+    try:
+        work()
+    except KeyboardInterrupt:
+        print("interrupted", PPCA(1).fit("a.zarr").log_likelihood_ == model.log_likelihood_, sorted(os.listdir()))
+"""
+
+
+def test_after_an_interrupted_read_the_process_goes_on_and_ends(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", SILENT, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert set(ended.stdout.splitlines()) == {"interrupted True ['a.zarr']"}
+    assert len(ended.stdout.splitlines()) == (os.cpu_count() or 1) + 4
