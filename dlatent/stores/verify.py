@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,8 +17,8 @@ from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.chunked import ZarrArray, check_chunks, read_rows
 from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.guard import guarded
-from dlatent.stores.location import filesystem_at, zarr_location
-from dlatent.stores.open import check_complete, open_node
+from dlatent.stores.location import filesystem_at, local_path, zarr_location
+from dlatent.stores.open import Node, check_complete, open_node
 from dlatent.stores.open import open as open_data
 from dlatent.stores.results import load
 from dlatent.stores.strict import DOCUMENTS, MissingChunks, protocols_of
@@ -69,9 +69,10 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
         check_complete(node)
     found = Verified(text, "model" if kind == RESULT else kind or "store")
     with guarded(text, StoreError):
-        arrays = _arrays(node)
+        members = _members(node)
+        arrays = [member for member in members if isinstance(member, zarr.Array)]
         if isinstance(node, zarr.Group):
-            found.damages += _strays(place, arrays)
+            found.damages += _strays(place, members)
     if not arrays and "http" in protocols_of(node.store):
         raise StoreError(f"{text} lists no array, as web servers need not; verify a copy of the store, or its arrays")
     for array in arrays:
@@ -84,25 +85,44 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     return found
 
 
-def _arrays(node: ZarrArray | zarr.Group) -> list[ZarrArray]:
+def _members(node: Node) -> list[Node]:
+    """A node, and all below it."""
     if isinstance(node, zarr.Array):
         return [node]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of files that belong to nothing, which `_strays` finds
-        members = [member for _, member in sorted(node.members(max_depth=None))]
-    return [member for member in members if isinstance(member, zarr.Array)]
+        return [node, *(member for _, member in sorted(node.members(max_depth=None)))]
 
 
-def _strays(place: str | os.PathLike[str], arrays: list[ZarrArray]) -> list[str]:
+def _strays(place: str | os.PathLike[str], members: list[Node]) -> list[str]:
     """Nodes and chunks of a store above which the metadata of a node are lost, a sentence for each of these."""
-    filesystem, root = filesystem_at(zarr_location(place))
-    names = [PurePosixPath(str(path).removeprefix(root).lstrip("/")) for path in filesystem.find(root)]
-    nodes, known = {name.parent for name in names if name.name in DOCUMENTS}, {array.path for array in arrays}
+    names = [PurePosixPath(name) for name in _files(zarr_location(place))]
+    nodes = {name.parent for name in names if name.name in DOCUMENTS}
+    arrays, groups = (
+        {PurePosixPath(member.path) for member in members if isinstance(member, kind)}
+        for kind in (zarr.Array, zarr.Group)
+    )
     lost = {above for at in nodes for above in at.parents if above not in nodes}
     for name in names:
-        if name.name not in DOCUMENTS and not any(str(above) in known for above in name.parents):
+        # What lies in a group itself is no chunk.
+        if name.name not in DOCUMENTS and name.parent not in groups and arrays.isdisjoint(name.parents):
             lost.add(next(above for above in name.parents if above.parent in nodes))
     return [f"{place}/{name}: its metadata are lost; copy the store again" for name in sorted(lost)]
+
+
+def _files(place: str) -> Iterator[str]:
+    """The names of all files below a place, also in directories that are links."""
+    if (path := local_path(place)) is None:
+        filesystem, root = filesystem_at(place)
+        yield from (str(name).removeprefix(root).lstrip("/") for name in filesystem.find(root))
+        return
+    seen = set[str]()
+    for folder, folders, files in os.walk(path, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (os.path.relpath(os.path.join(folder, name), path) for name in files)
 
 
 def _read(array: ZarrArray, found: Verified) -> None:

@@ -123,3 +123,19 @@ def test_a_half_written_store_is_not_whole(tmp_path: Path) -> None:
     group.attrs["dlatent"] = {"kind": "scores", "version": 2, "complete": False}
     with pytest.raises(StoreError, match="half-written"):
         verify(tmp_path / "s.zarr")
+
+
+def test_what_is_linked_is_there(places: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(places["dense.zarr"], tmp_path / "a.zarr")
+    for member in ("X", "obs"):
+        (tmp_path / "a.zarr" / member).rename(tmp_path / member)
+        (tmp_path / "a.zarr" / member).symlink_to(tmp_path / member)
+    (tmp_path / "a.zarr/README.txt").write_text("X is on the other disk")
+    (tmp_path / "linked.zarr").symlink_to(tmp_path / "a.zarr")
+    for place in (tmp_path / "a.zarr", tmp_path / "linked.zarr"):
+        found = verify(place)
+        assert found.damages == []
+        assert found.arrays == verify(places["dense.zarr"]).arrays
+        PPCA(1).fit(place)
+    (tmp_path / "X/zarr.json").unlink()
+    assert f"{tmp_path}/a.zarr/X: its metadata are lost; copy the store again" in verify(tmp_path / "a.zarr").damages
