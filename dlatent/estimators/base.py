@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -53,14 +53,14 @@ from dlatent.estimators.restored import (
 )
 from dlatent.estimators.saved import Estimator, require_room
 from dlatent.estimators.targets import EncodedTargets
-from dlatent.fitting.diagnostics import require_sound
+from dlatent.fitting.diagnostics import lost_digits, require_sound
 from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.planner import chosen_route, make_plan
 from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
 from dlatent.linear_gaussian.head import Head
 from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
-from dlatent.linear_gaussian.moments import Moments, block_mean, count_empty_rows, representable
+from dlatent.linear_gaussian.moments import Moments, block_column_sums, block_mean, count_empty_rows, representable
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.order import group_count, task_count
@@ -358,9 +358,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 task = self._settled(task, plan, given, session.run)
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
                 require_sound(outcome)
+                lost = lost_digits(outcome, shift, task.settled_options(plan).precision)
                 outcome = self._finished(outcome, given)
                 head = self._estimated_head(session, outcome, given)
-        outcome = replace(outcome, advice=(*outcome.advice, *remarks(session.counted, given.targets)))
+        outcome = replace(outcome, advice=(*outcome.advice, *lost, *remarks(session.counted, given.targets)))
         self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan, head), task, given)
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
@@ -625,12 +626,20 @@ INITIAL_MEAN = "initial mean"
 
 
 def initial_mean(session: Session, *, observed: bool = False) -> Array:
-    """A shift near the mean: the mean of the first block of dense data, zero for sparse data (docs/models/solvers); of
-    the `observed` entries where some are missing."""
+    """A shift near the mean (docs/models/solvers): the mean of the first block of dense data, of the `observed` entries
+    where some are missing; of sparse data that of the features that are far from zero, and zero for the others."""
     source = session.source
     if observed:
         return session.run_block(Pass(block_observed_mean, None, cached=False, name=INITIAL_MEAN), 0)
     if source.sparse:
-        return np.zeros(source.shape[1])
+        return far_shift(session, (0,), None)
     mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
     return representable(mean, source.dtype, sparse=False)
+
+
+def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:
+    """The mean of sparse features that are far from zero, 0 for the others (D,): of all rows, where some of the blocks
+    show such features, else zero."""
+    made = Pass(block_column_sums, request, cached=False, name=INITIAL_MEAN)
+    shown = any(session.run_block(made, block).far.any() for block in blocks)
+    return session.run(made).far if shown else np.zeros(session.source.shape[1])

@@ -14,7 +14,7 @@ from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given
+from dlatent.estimators.base import INITIAL_MEAN, Fitted, Given, far_shift
 from dlatent.estimators.callbacks import Callback
 from dlatent.estimators.correspondence_table import joined_rows
 from dlatent.estimators.facts import Facts, component_facts, total_variance
@@ -168,15 +168,19 @@ class CorrespondenceModel(ViewResults):
         return names
 
     def _initial_mean(self, session: Session, *, observed: bool) -> Array:
-        """The mean of each dense view over the first block that has it, zero for sparse ones."""
+        """The mean of each dense view over the first block that has it; of sparse ones that of the features that are
+        far from zero, and zero for the others."""
         source = joint_source(session.source)
         request = MeanRequest(source.patterns, self._arrangement(source))
-        shift, bounds = np.zeros(source.shape[1]), np.cumsum([0, *source.sizes])
-        for view, own in enumerate(source.views.values()):
+        bounds, blocks = np.cumsum([0, *source.sizes]), list[int]()
+        for view in range(len(source.views)):
+            pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
+            blocks.append(next(at for at, b in enumerate(source.blocks) if b.start == source.bounds[pattern]))
+        sparse = [block for block, own in zip(blocks, source.views.values(), strict=True) if own.sparse]
+        shift = far_shift(session, sparse, tuple(request))
+        for view, (own, block) in enumerate(zip(source.views.values(), blocks, strict=True)):
             if own.sparse:
                 continue
-            pattern = next(p for p in reversed(range(len(source.patterns))) if view in source.patterns[p])
-            block = next(at for at, b in enumerate(source.blocks) if b.start == source.bounds[pattern])
             mean = session.run_block(Pass(block_view_means, request, cached=False, name=INITIAL_MEAN), block)
             at = slice(bounds[view], bounds[view + 1])
             shift[at] = representable(mean[at], own.dtype, sparse=False)

@@ -157,6 +157,30 @@ def advise(
     return (*said, *_exaggerations(parameters, specification, variances))
 
 
+def lost_digits(outcome: Outcome, shift: Array, precision: float) -> tuple[str, ...]:
+    """Features whose mean is so far from the shift (D,), about which sums were taken, that their noise is lost in them.
+
+    Nothing where the advice of the fit tells of lost digits already.
+    """
+    if any(text.startswith("precision:") for text in outcome.advice):
+        return ()
+    specification, mean = outcome.specification, np.nan_to_num(np.atleast_2d(outcome.parameters.mean))
+    noise = np.atleast_2d(outcome.parameters.noise_variance).min(axis=0)
+    for view, at, own in zip(specification.views, specification.slices, specification.noise_slices, strict=True):
+        if view.fixed or at.stop > len(shift):
+            continue
+        away = ((mean[:, at] - shift[at]) ** 2).max(axis=0)
+        lost = noise[own] < 1e3 * precision * (away.mean(keepdims=True) if view.shared else away)
+        if lost.any():
+            far = at.start + int(away.argmax() if view.shared else np.where(lost, away, -1.0).argmax())
+            return (
+                f"precision: the noise variance {float(noise[own][lost][0]):.3g} is a difference of sums of squares "
+                f"near {float(away.max()):.3g} and keeps few digits, as the mean of {_feature(specification, far)}, "
+                f"{mean[0, far]:.3g}, is far from {shift[far]:.3g}; subtract a number near it from the feature",
+            )
+    return ()
+
+
 def _exaggerations(parameters: Parameters, specification: Specification, variances: Array) -> list[str]:
     """Views to which the model gives much more variance than their data have.
 

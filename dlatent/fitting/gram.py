@@ -36,6 +36,7 @@ from dlatent.linear_gaussian.kernel_passes import (
     stacked,
 )
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.far_columns import far_columns
 from dlatent.operators.kernels import Kernel, centred_kernel, median_gamma
 from dlatent.operators.symmetric_tiles import SymmetricTiles
 from dlatent.passes import Pass, Run, tile_pass
@@ -204,8 +205,9 @@ def settled(kernel: Kernel, sample: Features) -> Kernel:
     """The kernel with the γ of the median heuristic, where asked for (γ = 0), and with a shift near the mean."""
     gamma = kernel.gamma or median_gamma(kernel.name, sample)
     shift = None
-    if kernel.name == "linear" and isinstance(sample, np.ndarray):
-        shift = np.asarray(sample.mean(axis=0, dtype=np.float64))
+    if kernel.name == "linear":
+        dense = isinstance(sample, np.ndarray)
+        shift = np.asarray(sample.mean(axis=0, dtype=np.float64)) if dense else far_columns(sample)
     return replace(kernel, gamma=gamma, shift=shift)
 
 

@@ -38,6 +38,7 @@ from dlatent.linear_gaussian.graph_statistics import (
     graph_moments,
     graph_sums,
     moment_rows,
+    moved_products,
     pattern_products,
     product_rows,
     sums_about,
@@ -56,6 +57,7 @@ from dlatent.linear_gaussian.moments import Moments, counts_alone
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.far_columns import far_part
 from dlatent.operators.graph_precision import NULL, Precision
 from dlatent.passes import Pass, Run
 
@@ -89,11 +91,14 @@ class GraphSamples:
             require_semidefinite(directions[0].T @ product, self.known.sums.energy)
         return (pattern_products(product, directions, self.known, sums=sums),)
 
-    def about(self, directions: Array, targets: Array) -> tuple[Array, CentredSums]:
-        """(X−s)ᵀΔ(X−s)V and the sums, features about the shift, targets about `targets` (L,)."""
+    def about(self, directions: Array, rest: Array, targets: Array) -> tuple[Array, CentredSums]:
+        """(X−μ)ᵀΔ(X−μ)V and the sums, features about μ, which is the shift and the `rest` (D,), targets about `targets`
+        (L,)."""
         energy = self._energy()
         found = list(map(self._run, self._passes(directions, True)))
-        return _side_by_side(found), sums_about(found[0], energy, self._relation.rank, targets)
+        whole = found[0]._replace(product=_side_by_side(found))
+        moved, energy = moved_products(whole, energy, directions, rest)
+        return moved.product, sums_about(moved, energy, self._relation.rank, targets)
 
     def moments(self) -> Moments:
         """NH itself, where the features are few; where some samples have no targets, the moments of both kinds."""
@@ -228,8 +233,13 @@ def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Ru
     and columns of targets."""
     width = task.specification.sizes[0]
     mean, targets = parameters.mean[:width], parameters.mean[width:]
-    data = GraphSamples(task, plan, mean, run)
+    shift = mean
+    if task.problem.nnz is not None and task.relation is not None and task.relation.graph is None:
+        # Of sparse rows only what is far from zero is taken off, as in a fit.
+        noise = parameters.noise_variance[0]
+        shift = far_part(mean, (parameters.loadings[:width] ** 2).sum(axis=1) + noise)
+    data = GraphSamples(task, plan, shift, run)
     if data.partly:
         return partly_labelled_log_likelihood(data.grams(targets), parameters, task.specification)
-    product, sums = data.about(parameters.loadings[:width], targets)
+    product, sums = data.about(parameters.loadings[:width], mean - shift, targets)
     return expect_graph(product, parameters, sums, task.specification).log_likelihood

@@ -22,7 +22,7 @@ from dlatent.fitting.plan import Problem
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import plain_em
-from dlatent.linear_gaussian.columns import column_sums, times
+from dlatent.linear_gaussian.columns import column_sums, rows_about, times
 from dlatent.linear_gaussian.mixture import (
     Mixture,
     MixtureRequest,
@@ -170,7 +170,8 @@ def _from_centres(
 
     width, k = len(unit), specification.n_components
     # Distances are in units of the noise groups.
-    plain = (rows - shift) / unit if isinstance(rows, np.ndarray) else rows @ sp.diags_array(1.0 / unit)
+    moved, rest = rows_about(rows, shift)
+    plain = (moved - rest) / unit if isinstance(moved, np.ndarray) else moved @ sp.diags_array(1.0 / unit)
     centres, _ = kmeans_plusplus(plain, mixtures, random_state=int(rng.integers(2**31)))
     nearest = np.argmin((centres**2).sum(axis=1) - 2.0 * times(plain, np.ascontiguousarray(centres.T)), axis=1)
     assigned = np.eye(mixtures)[nearest]

@@ -35,6 +35,7 @@ from dlatent.linear_gaussian.smoothing import (
     sent_rows,
     shares,
 )
+from dlatent.operators.far_columns import far_part
 from dlatent.operators.smooth_filter import SmoothFilter
 from dlatent.passes import Pass, Run, neighbour_pass
 
@@ -49,8 +50,10 @@ def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: boo
     """The comparison of all candidates, for a task whose samples are in a graph."""
     specification = task.specification
     width, k = specification.sizes[0], specification.n_components
-    count, total = run(Pass(check_and_add, task.options.refuse_zero_rows, name="mean"))
-    shift = np.zeros(width) if sparse else total / count
+    count, total, squares = run(Pass(check_and_add, task.options.refuse_zero_rows, name="mean"))
+    shift = total / count
+    if sparse:
+        shift = far_part(shift, np.maximum(squares / count - shift**2, 0.0))
     columns = min(k + OVERSAMPLING, width)
     start: Array = np.asarray(la.qr(np.random.default_rng(0).standard_normal((width, columns)), mode="economic")[0])
     room = min(plan.columns_at_once, compared_columns(task.problem))

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
 from dlatent.operators.added_products import add_transposed
+from dlatent.operators.far_columns import less
 
 SLAB_BYTES = 6 * 2**20
 """Numbers that a sparse product meets in no order (see `sparse_times`): so many stay in the caches of a core."""
@@ -72,6 +73,19 @@ def by_rows(x: Features) -> Features:
     if not isinstance(held, Columns):
         return x
     return sp.csr_array(sp.vstack([piece.tocsr() for piece in held.pieces], format="csr"))
+
+
+def rows_about(x: Features, shift: Array) -> tuple[Features, Array]:
+    """Rows, and the shift (D,) that is still to be taken off: dense ones as they are, with all of it; sparse ones less
+    the shift, which is zero but in columns that are full in practice, and none."""
+    held: Any = x
+    if isinstance(x, np.ndarray) or not shift.any():
+        return x, shift
+    if isinstance(held, Columns):
+        held = Columns(tuple(less(piece, shift) for piece in held.pieces), held.shape)
+    else:
+        held = less(held, shift)
+    return cast(Features, held), np.zeros_like(shift)
 
 
 def sparse_times(x: sp.csr_array | sp.csc_array, columns: Array) -> Array:

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.columns import times
+from dlatent.linear_gaussian.columns import rows_about, times
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import pattern_sums
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern, counted, shifts_of
+from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern, counted, parts_about
 from dlatent.operators.batched import unpacked
+from dlatent.operators.far_columns import far_part
 from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -146,11 +146,9 @@ def _expect_rows(
     for x, shift, (own, mean) in zip(parts[1:], shifts[1:], pieces[1:], strict=True):
         z[:, :k] += scores(x, own, mean + shift)
     own, mean = pieces[0]
-    # Sparse rows arrive as they are, dense rows about the shift.
-    middle = mean + shifts[0] if isinstance(parts[0], sp.csr_array) else mean
 
     def first(rows: Features, place: slice) -> None:
-        z[place, :k] += scores(rows, own, middle)
+        z[place, :k] += scores(rows, own, mean)
 
     cross, energies = pattern_sums(parts, shifts, first, z, often=weights)
     energy = np.concatenate(
@@ -180,10 +178,27 @@ def _pieces(
         start = stop
 
 
+def near_zero(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
+) -> tuple[Parts, Parameters]:
+    """Rows of the views of a pattern, and the model, both less the mean of sparse features that are far from zero."""
+    shift = np.zeros(len(parameters.mean))
+    noise = specification.per_feature(parameters.noise_variance)
+    for x, view in zip(parts, pattern, strict=True):
+        if not isinstance(x, np.ndarray):
+            at = specification.slices[view]
+            shift[at] = far_part(parameters.mean[at], (parameters.loadings[at] ** 2).sum(axis=1) + noise[at])
+    if not shift.any():
+        return parts, parameters
+    moved = tuple(rows_about(x, shift[specification.slices[view]])[0] for x, view in zip(parts, pattern, strict=True))
+    return moved, parameters.moved(-shift)
+
+
 def posterior_scores(
     parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
 ) -> tuple[Array, Projection]:
     """E[z | x] (n, K) of rows that have the views of a pattern, and the posterior map that made it."""
+    parts, parameters = near_zero(parts, pattern, parameters, specification)
     about = pattern_projection(parameters, specification, pattern)
     pieces = _pieces(about, parameters, specification, pattern)
     found = [scores(x, own, mean) for x, (own, mean) in zip(parts, pieces, strict=True)]
@@ -228,7 +243,7 @@ def block_expectation(block: Block, request: ExpectationRequest) -> tuple[Latent
     parameters, specification, shift, arrangement = request
 
     def expect(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> Latent:
-        shifts = shifts_of(shift, pattern, parts, arrangement)
+        parts, shifts = parts_about(shift, pattern, parts, arrangement)
         return _expect_rows(parts, shifts, parameters, specification, pattern, weights)
 
     return by_pattern(block, specification.patterns, arrangement, expect)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, Exchanged, Rows
+from dlatent.arrays import Array, Block, Exchanged, Features, Rows
+from dlatent.linear_gaussian.columns import rows_about
 from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, joined, pattern_projection
 from dlatent.linear_gaussian.moments import Moments, PatternMoments, check_rows
 from dlatent.linear_gaussian.parameters import Parameters
@@ -84,13 +85,15 @@ def _targets(block: Block) -> Array:
 
 def product_rows(block: Block, request: GraphRequest) -> Array:
     """What the rows of a block send: (X−s)V (n, b), with sums [(X−s)V, Y, 1] (n, b + L + 1)."""
-    x, shift, directions = block.features, request.shift, request.directions
-    assert directions is not None
-    sparse = isinstance(x, sp.csr_array)
-    found: Array = np.asarray(x @ directions if sparse else (x - shift) @ directions)
-    if sparse and shift.any():
-        found -= shift @ directions
+    assert request.directions is not None
+    found: Array = np.asarray(_about(block.features, request.shift) @ request.directions)
     return np.hstack([found, _targets(block), np.ones((block.rows, 1))]) if request.sums else found
+
+
+def _about(x: Features, shift: Array) -> Any:
+    """Rows less the shift."""
+    rows, rest = rows_about(x, shift)
+    return rows if isinstance(rows, sp.csr_array) else rows - rest
 
 
 def fold_products(block: Block, request: GraphRequest) -> GraphProducts:
@@ -125,14 +128,10 @@ def _dense(exchanged: Exchanged | None) -> tuple[Array, Array]:
 
 
 def energy_rows(block: Block, request: GraphRequest) -> Rows:
-    """Some columns of X−s; those of sparse features stay as they are and get, where s is not zero, a column of ones."""
+    """Some columns of X−s."""
     assert request.columns is not None
-    part = block.features[:, request.columns]
-    if isinstance(part, sp.csr_array):
-        rows = part.astype(np.float64)
-        moved = request.shift[request.columns].any()
-        return sp.csr_array(sp.hstack([rows, sp.csr_array(np.ones((block.rows, 1)))], format="csr")) if moved else rows
-    return np.asarray(part - request.shift[request.columns])
+    part = _about(block.features[:, request.columns], request.shift[request.columns])
+    return cast(Rows, part.astype(np.float64, copy=False) if isinstance(part, sp.csr_array) else np.asarray(part))
 
 
 def fold_energy(block: Block, request: GraphRequest) -> float:
@@ -141,32 +140,23 @@ def fold_energy(block: Block, request: GraphRequest) -> float:
     assert block.exchanged is not None
     assert request.columns is not None
     own, met = block.exchanged
-    shift, precision = request.shift[request.columns], request.precision
+    precision = request.precision
     if not precision.squared:
-        return precision.factor(precision.hops) * _inner(own, met, shift)
-    return precision.gamma * _square(own, shift) + precision.factor(precision.hops) ** 2 * _square(met, shift)
+        return precision.factor(precision.hops) * _inner(own, met)
+    return precision.gamma * _square(own) + precision.factor(precision.hops) ** 2 * _square(met)
 
 
-def _square(rows: Rows, shift: Array) -> float:
-    """Σ‖r_i − n_i s‖² of sparse rows [r, n] where s is not zero; Σ‖r_i‖² of all others."""
-    if not isinstance(rows, sp.csr_array):
-        return float(rows.ravel() @ rows.ravel())
-    if not shift.any():
-        return float(rows.data @ rows.data)
-    inner, weights = rows[:, :-1], rows[:, [-1]].toarray().ravel()
-    return float(inner.data @ inner.data - 2.0 * weights @ (inner @ shift) + (weights @ weights) * (shift @ shift))
+def _square(rows: Rows) -> float:
+    """Σ‖r_i‖²."""
+    values = rows.data if isinstance(rows, sp.csr_array) else rows.ravel()
+    return float(values @ values)
 
 
-def _inner(own: Rows, met: Rows, shift: Array) -> float:
-    """Σ (r_i − n_i s)ᵀ(r'_i − n'_i s), of sparse rows [r, n] where s is not zero; Σ r_iᵀr'_i of all others."""
+def _inner(own: Rows, met: Rows) -> float:
+    """Σ r_iᵀr'_i."""
     if not isinstance(own, sp.csr_array):
         return float(own.ravel() @ cast(Array, met).ravel())
-    assert isinstance(met, sp.csr_array)
-    if not shift.any():
-        return float(own.multiply(met).sum())
-    (left, n), (right, m) = ((rows[:, :-1], rows[:, [-1]].toarray().ravel()) for rows in (own, met))
-    crossed = m @ (left @ shift) + n @ (right @ shift)
-    return float(left.multiply(right).sum() - crossed + (n @ m) * (shift @ shift))
+    return float(own.multiply(cast(sp.csr_array, met)).sum())
 
 
 def moment_rows(block: Block, request: GraphRequest) -> Array:
@@ -177,7 +167,7 @@ def moment_rows(block: Block, request: GraphRequest) -> Array:
         np.asarray(x.sum(axis=0, dtype=np.float64)).ravel(),
         refuse_zero_rows=request.refuse_zero_rows,
     )
-    dense = x.toarray() if isinstance(x, sp.csr_array) else x
+    dense: Any = x.toarray() if isinstance(x, sp.csr_array) else x
     return np.hstack([dense - request.shift, _targets(block), np.ones((block.rows, 1))])
 
 
@@ -237,6 +227,15 @@ def graph_sums(found: GraphProducts, energy: float, samples: int) -> GraphSums:
         found.target_gram - np.outer(targets, targets) / weight,
     )
     return GraphSums(sums, np.concatenate([total, targets]) / weight, total, weight)
+
+
+def moved_products(found: GraphProducts, energy: float, directions: Array, by: Array) -> tuple[GraphProducts, float]:
+    """Products with directions (D, b), and tr (X−s)ᵀΔ(X−s), about s + `by` (D,) from those about s."""
+    assert found.total is not None
+    total = found.total - found.weight * by
+    product = found.product - np.outer(found.total, by @ directions) - np.outer(by, total @ directions)
+    cross = found.cross - np.outer(by, found.target_total)
+    return found._replace(product=product, total=total, cross=cross), energy - float((found.total + total) @ by)
 
 
 def sums_about(found: GraphProducts, energy: float, samples: int, targets: Array) -> CentredSums:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
 from dlatent.linear_gaussian.columns import Columns, entries_squared
-from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, posterior_scores
+from dlatent.linear_gaussian.expectation import LOG_2PI, Projection, near_zero, posterior_scores
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Arrangement, Parts, by_pattern
@@ -71,6 +71,7 @@ def joint_log_likelihoods(
     parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
 ) -> Array:
     """log p of the views of a pattern together, of rows (n, D_v) each: (n,), in nats; O(DK) each by Woodbury."""
+    parts, parameters = near_zero(parts, pattern, parameters, specification)
     z, about = posterior_scores(parts, pattern, parameters, specification)
     distance = np.zeros(len(z))
     for x, view in zip(parts, pattern, strict=True):

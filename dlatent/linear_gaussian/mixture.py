@@ -19,13 +19,14 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Features, add
 from dlatent.linear_gaussian.canonical import canonical
-from dlatent.linear_gaussian.columns import entries_squared, sparse_times, times
+from dlatent.linear_gaussian.columns import entries_squared, rows_about, sparse_times, times
 from dlatent.linear_gaussian.expectation import LOG_2PI, Latent, Projection, joined, projection
 from dlatent.linear_gaussian.maximisation import maximise, slope
 from dlatent.linear_gaussian.parameters import LARGEST_LOG, Parameters
 from dlatent.linear_gaussian.products import CHUNK_BYTES, SMALLEST_CHUNK, FeatureRequest, FeatureSums
 from dlatent.linear_gaussian.products import block_feature_sums as feature_sums
 from dlatent.linear_gaussian.specification import Specification
+from dlatent.operators.far_columns import far_part
 
 SMALLEST_WEIGHT = 1e-300
 """What stands for the weight 0 in logarithms."""
@@ -199,17 +200,16 @@ def _responsibilities(log_joint: Array) -> tuple[Array, Array]:
 
 
 def _pieces(x: Features, request: MixtureRequest) -> Iterator[tuple[slice, Features, _Compared]]:
-    """Some rows at a time: dense ones about the shift, sparse ones as they are; and what they are compared with, about
-    the same point."""
-    dense, mixture = isinstance(x, np.ndarray), request.mixture
-    about = _compared(mixture if dense else mixture.moved(request.shift))
+    """Some rows about the shift at a time, and what they are compared with."""
+    dense, about = isinstance(x, np.ndarray), _compared(request.mixture)
+    x, shift = rows_about(x, request.shift)
     thin = 3 * about.columns.shape[1]
     step = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * (max(x.shape[1], thin) if dense else thin)))
     buffer = np.empty((min(x.shape[0], step), x.shape[1] if dense else 0))
     for start in range(0, x.shape[0], step):
         place = slice(start, min(start + step, x.shape[0]))
         if isinstance(x, np.ndarray):
-            yield place, np.subtract(x[place], request.shift, out=buffer[: place.stop - start]), about
+            yield place, np.subtract(x[place], shift, out=buffer[: place.stop - start]), about
         else:
             yield place, x[place], about
 
@@ -244,18 +244,7 @@ def mixture_sums(x: Features, request: MixtureRequest, assigned: Array | None = 
         cross += _transposed_times(rows, weighted)
         energy += _transposed_times(squares, shares)
         value += float(logs.sum())
-    found = MixtureSums(second, cross.reshape(count, k + 1, width), energy, value)
-    return found if isinstance(x, np.ndarray) or not request.shift.any() else _about(found, request.shift)
-
-
-def _about(sums: MixtureSums, shift: Array) -> MixtureSums:
-    """Sums about zero moved to a shift."""
-    total, counts = sums.cross[:, -1], sums.counts[:, None]
-    less = 2.0 * shift * total - counts * shift**2
-    if sums.energy.shape[1] == 1:
-        less = less.sum(axis=1, keepdims=True)
-    cross = sums.cross - sums.second[:, :, -1:] * shift
-    return sums._replace(cross=cross, energy=sums.energy - less)
+    return MixtureSums(second, cross.reshape(count, k + 1, width), energy, value)
 
 
 def block_mixture(block: Block, request: MixtureRequest) -> MixtureSums:
@@ -365,5 +354,8 @@ def _of_rows(x: Features, mixture: Mixture) -> Iterator[tuple[Array, list[Array]
     """log π_c p(x | c) and E[z | x, c] of some rows at a time; sparse rows are not densified."""
     middle = mixture.weights @ mixture.mean
     groups = mixture.noise_variance.shape[1]
+    if not isinstance(x, np.ndarray):
+        around = (mixture.loadings**2).sum(axis=2) + mixture.noise_variance + (mixture.mean - middle) ** 2
+        middle = far_part(middle, mixture.weights @ around)
     for _, rows, about in _pieces(x, MixtureRequest(mixture.moved(-middle), middle)):
         yield _met(rows, _squares(rows, groups), about)

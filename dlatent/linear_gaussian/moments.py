@@ -16,8 +16,9 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
 from dlatent.errors import DataError
-from dlatent.linear_gaussian.columns import Columns, by_rows
-from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, cut, shifts_of
+from dlatent.linear_gaussian.columns import Columns, by_rows, column_sums
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, cut, observed, parts_about
+from dlatent.operators.far_columns import far_part
 
 CHUNK_ROWS = 2048
 """Rows whose products are summed in the dtype of the data before they are added in float64."""
@@ -203,7 +204,7 @@ def _dense_products(
 
 
 def _sparse_gram(x: sp.csr_array, roots: Array | None) -> tuple[Array, Array]:
-    """Σx and Σxxᵀ of sparse rows with the roots of their weights, about zero, without densifying the rows."""
+    """Σx and Σxxᵀ of sparse rows with the roots of their weights, without densifying the rows."""
     wide = _times(x.astype(np.float64), roots)
     total: Array = np.asarray(wide.sum(axis=0) if roots is None else wide.T @ roots, dtype=np.float64).ravel()
     gram: Array = np.asarray((wide.T @ wide).toarray(), dtype=np.float64)
@@ -215,17 +216,15 @@ def _times(x: sp.csr_array, factors: Array | None) -> sp.csr_array:
     return x if factors is None else sp.csr_array(sp.diags_array(factors) @ x)
 
 
-def _sparse_cross(x: sp.csr_array, shift: Array, y: Features, near: Array, total: Array) -> Array:
-    """Σ(x−s)(y−r)ᵀ of sparse x and sparse or dense y, for the sum `total` of y − r: about zero, then moved."""
+def _sparse_cross(x: sp.csr_array, y: Features, near: Array) -> Array:
+    """Σx(y−r)ᵀ of sparse x, and dense y with the shift r or sparse y without."""
     if isinstance(y, sp.csr_array):
-        product = np.asarray((x.astype(np.float64).T @ y.astype(np.float64)).toarray())
-        product -= np.outer(np.asarray(x.sum(axis=0, dtype=np.float64)).ravel(), near)
-    else:
-        product = np.zeros((x.shape[1], y.shape[1]))
-        for start in range(0, x.shape[0], CHUNK_ROWS):
-            at = slice(start, start + CHUNK_ROWS)
-            product += np.asarray(x[at].T @ (y[at] - near))
-    return product - np.outer(shift, total)
+        return np.asarray((x.astype(np.float64).T @ y.astype(np.float64)).toarray())
+    product = np.zeros((x.shape[1], y.shape[1]))
+    for start in range(0, x.shape[0], CHUNK_ROWS):
+        at = slice(start, start + CHUNK_ROWS)
+        product += np.asarray(x[at].T @ (y[at] - near))
+    return product
 
 
 def recentred(moments: PatternMoments, offset: Array) -> PatternMoments:
@@ -248,15 +247,14 @@ def _pattern_moments(parts: Parts, shifts: Sequence[Array], weights: Array | Non
     for v in views:
         x = parts[v]
         if isinstance(x, sp.csr_array):
-            moved = recentred(PatternMoments(count, *_sparse_gram(x, roots)), shifts[v])
-            sums[v], gram[v, v] = moved.total, moved.gram
+            sums[v], gram[v, v] = _sparse_gram(x, roots)
     for v in views:
         for w in range(v + 1, len(parts)):
             x, y = parts[v], parts[w]
             if isinstance(x, sp.csr_array):
-                gram[v, w] = _sparse_cross(_times(x, weights), shifts[v], y, shifts[w], sums[w])
+                gram[v, w] = _sparse_cross(_times(x, weights), y, shifts[w])
             elif isinstance(y, sp.csr_array):
-                gram[v, w] = _sparse_cross(_times(y, weights), shifts[w], x, shifts[v], sums[v]).T
+                gram[v, w] = _sparse_cross(_times(y, weights), x, shifts[v]).T
     if len(parts) == 1:
         return PatternMoments(count, sums[0], gram[0, 0])
     blocks = [[gram[v, w] if v <= w else gram[w, v].T for w in views] for v in views]
@@ -287,7 +285,7 @@ def block_moments(block: Block, request: MomentRequest) -> tuple[PatternMoments,
     shift, patterns, refuse_zero_rows, arrangement = request
 
     def moments(pattern: tuple[int, ...], parts: Parts, weights: Array | None) -> PatternMoments:
-        return _pattern_moments(parts, shifts_of(shift, pattern, parts, arrangement), weights)
+        return _pattern_moments(*parts_about(shift, pattern, parts, arrangement), weights)
 
     found = by_pattern(block, patterns, arrangement, moments)
     if arrangement is None:
@@ -301,6 +299,46 @@ def block_mean(block: Block, request: None) -> Array:
     mean = np.asarray(block.features.mean(axis=0, dtype=np.float64)).ravel()
     require_finite(block, mean)
     return mean
+
+
+class ColumnSums(NamedTuple):
+    """Σ 1, Σ x and Σ x² of each feature (D,) of sparse rows, by which those that are far from zero are found."""
+
+    samples: Array
+    total: Array
+    squares: Array
+
+    @property
+    def far(self) -> Array:
+        """The mean (D,) of the features that are far from zero, 0 for the others."""
+        count = np.maximum(self.samples, 1.0)
+        mean = self.total / count
+        return far_part(mean, np.maximum(self.squares / count - mean**2, 0.0))
+
+
+def block_column_sums(block: Block, request: tuple[Patterns, Arrangement] | None) -> ColumnSums:
+    """Sums of the sparse features of a block about zero; additive, O(nnz).  Raises DataError for NaN or infinity.
+
+    The request is for samples of several views, of which dense ones give zeros.
+    """
+    if request is None:
+        found = _column_sums(block.features, block.weights)
+        require_finite(block, found.total)
+        return found
+    patterns, arrangement = request
+    each = [ColumnSums(*np.zeros((3, size))) for size in arrangement.sizes]
+    for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):
+        for view, x in zip(pattern, parts or (), strict=False):
+            if isinstance(x, sp.csr_array):
+                each[view] = _column_sums(x, None)
+    return ColumnSums(*map(np.concatenate, zip(*each, strict=True)))
+
+
+def _column_sums(x: Any, weights: Array | None) -> ColumnSums:
+    count = float(x.shape[0] if weights is None else weights.sum())
+    with np.errstate(over="ignore"):
+        sums = (column_sums(x, squared=squared, weights=weights) for squared in (False, True))
+        return ColumnSums(np.full(x.shape[1], count), *sums)
 
 
 def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Moments:

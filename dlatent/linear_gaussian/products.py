@@ -1,7 +1,7 @@
 """What a fit of many features asks of the data: sums once, and XᵀXV for a few directions V at a time.
 
-Nothing of size N × D or D × D appears.  Sparse rows are neither densified nor centred: the shift is carried through the
-products as a rank-one term, (X − 1sᵀ)V = XV − 1(sᵀV).
+Nothing of size N × D or D × D appears.  Sparse rows are not densified, and their shift is zero but in columns that are
+full in practice (see `operators.far_columns`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlatent.arrays import Array, Block, Features
-from dlatent.linear_gaussian.columns import Columns, column_sums, times, weighted
+from dlatent.linear_gaussian.columns import Columns, column_sums, rows_about, times, weighted
 from dlatent.linear_gaussian.moments import check_rows
-from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, shifts_of
+from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, parts_about
 
 CHUNK_BYTES = 4 * 2**20
 """Centred rows that are worked on at a time: they stay in the cache of a core."""
@@ -62,14 +62,15 @@ def weighted_sums(
     """Σ (x−s) wᵀ (D, m) over rows, for weights w (n, m) that a function makes of the rows, and Σ (x−s)² (D,), which are
     zeros where `energies` are not asked for; each row as often as `often` (n,) says.
 
-    `weights` gets rows and where they lie: a few rows of a dense x at a time, already about the shift, and those of a
-    sparse one as they are, all or, by columns, a piece of them.  Sparse sums are taken about zero and moved by the sums
-    of the weights.
+    `weights` gets rows about the shift and where they lie: a few rows of a dense x at a time, and those of a sparse one
+    all at once or, by columns, a piece of them.
     """
     if often is not None:
         weights = partial(_often, weights=weights, often=often)
     if not isinstance(x, np.ndarray):
-        return _sparse_weighted_sums(x, shift, weights, energies=energies, often=often)
+        moved: Any = rows_about(x, shift)[0]
+        energy = column_sums(moved, squared=True, weights=often) if energies else np.zeros(x.shape[1])
+        return weighted(moved, weights), energy
     rows = max(SMALLEST_CHUNK, CHUNK_BYTES // (8 * x.shape[1]))
     buffer = np.empty((min(x.shape[0], rows), x.shape[1]))
     total, energy = None, np.zeros(x.shape[1])
@@ -89,32 +90,12 @@ def _often(rows: Features, place: slice, weights: Callable[[Features, slice], Ar
     return weights(rows, place) * often[place, None]
 
 
-def _sparse_weighted_sums(
-    x: Any, shift: Array, weights: Callable[[Features, slice], Array], *, energies: bool, often: Array | None
-) -> tuple[Array, Array]:
-    kept: list[Array] = []
-
-    def noted(rows: Features, place: slice) -> Array:
-        kept.append(weights(rows, place))
-        return kept[-1]
-
-    product = weighted(x, noted if shift.any() else weights)
-    if kept:
-        product -= np.outer(shift, np.vstack(kept).sum(axis=0))
-    if not energies:
-        return product, np.zeros(x.shape[1])
-    energy = column_sums(x, squared=True, weights=often)
-    if shift.any():
-        count = x.shape[0] if often is None else often.sum()
-        energy += shift * (count * shift - 2.0 * column_sums(x, squared=False, weights=often))
-    return product, energy
-
-
 def projected(x: Features, shift: Array, directions: Array) -> Array:
     """(x−s)V (n, b) of rows as they are."""
     if not directions.shape[1]:
         return np.zeros((x.shape[0], 0))
-    return times(x, directions) - shift @ directions
+    rows, rest = rows_about(x, shift)
+    return times(rows, directions) - rest @ directions
 
 
 def pattern_sums(
@@ -147,20 +128,14 @@ def _pattern_products(
 ) -> PatternProducts:
     widths = [v.shape[1] for v in own]
     bounds = np.cumsum([0, *widths]).tolist()
-    offset = shifts[0] @ own[0] if not isinstance(parts[0], np.ndarray) else np.zeros(widths[0])
     # Else each piece would bring them into that order.
     directions = np.ascontiguousarray(own[0]) if isinstance(parts[0], Columns) else own[0]
-
-    def first(rows: Features) -> Array:
-        found = times(rows, directions)
-        found -= offset
-        return found
 
     # One product gives Σ(x−s)zᵀ for the directions of all views and Σ(x−s) at once.
     if len(parts) == 1:
 
         def weights(rows: Features, place: slice) -> Array:
-            w = first(rows)
+            w = times(rows, directions)
             return np.column_stack([w, np.ones(len(w))]) if sums else w
 
         moved, energy = weighted_sums(parts[0], shifts[0], weights, energies=sums, often=often)
@@ -171,7 +146,7 @@ def _pattern_products(
             z[:, bounds[view] : bounds[view + 1]] = projected(parts[view], shifts[view], own[view])
 
         def fill(rows: Features, place: slice) -> None:
-            z[place, : widths[0]] = first(rows)
+            z[place, : widths[0]] = times(rows, directions)
 
         moved, energies = pattern_sums(parts, shifts, fill, z, energies=sums, often=often)
     if len(parts) == 1 and not sums:
@@ -194,7 +169,7 @@ def block_products(block: Block, request: ProductRequest) -> tuple[PatternProduc
     """
 
     def products(pattern: tuple[int, ...], parts: Parts, often: Array | None) -> PatternProducts:
-        shifts = shifts_of(request.shift, pattern, parts, request.arrangement)
+        parts, shifts = parts_about(request.shift, pattern, parts, request.arrangement)
         own = [request.directions[view] for view in pattern]
         return _pattern_products(parts, shifts, own, sums=request.sums, often=often)
 
@@ -231,7 +206,7 @@ def block_feature_sums(block: Block, request: FeatureRequest) -> tuple[FeatureSu
 
     def sums(pattern: tuple[int, ...], parts: Parts, often: Array | None) -> FeatureSums:
         ones = np.ones((parts[0].shape[0], 1))
-        shifts = shifts_of(shift, pattern, parts, arrangement)
+        parts, shifts = parts_about(shift, pattern, parts, arrangement)
         total, energies = pattern_sums(parts, shifts, lambda rows, place: None, ones, often=often)
         return FeatureSums(counted(parts, often), total[:, 0].copy(), np.concatenate(energies))
 

@@ -3,8 +3,8 @@
 A part of the cells is set to the mean, all others are scaled up as much; rows are smoothed, and projected on the
 leading directions of each λ.  The rows themselves, not smoothed, are regressed on these scores, and what that says of
 the hidden cells is correlated with them: the directions would reconstruct smoothed rows, in which f(S) makes large what
-neighbours have in common.  Of sparse rows the mean is zero here: to hide a zero changes nothing, so that all zeros
-together say what a part of them would.
+neighbours have in common.  Of sparse rows the mean is zero here, but in columns far from it: to hide a zero changes
+nothing, so that all zeros together say what a part of them would.
 
 Statistics are additive over samples.  The candidates share the passes: each has columns of its own in the thin rows
 that meet their neighbours, with its own coefficients; λ = 0 needs no neighbour and sends none.
@@ -13,6 +13,7 @@ that meet their neighbours, with its own coefficients; λ = 0 needs no neighbour
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +23,7 @@ import scipy.linalg as la
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, Rows
+from dlatent.linear_gaussian.columns import column_sums, rows_about
 from dlatent.linear_gaussian.held_out import Hiding, hidden_cells
 from dlatent.linear_gaussian.moments import check_rows
 from dlatent.linear_gaussian.products import projected, weighted_sums
@@ -72,11 +74,22 @@ class SmoothedProducts(NamedTuple):
     weight: Array
 
 
-def check_and_add(block: Block, refuse_zero_rows: bool) -> tuple[int, Array]:
-    """The number of rows, and their sum (D,), after what the first pass asks of every block."""
-    total = np.asarray(block.features.sum(axis=0, dtype=np.float64)).ravel()
+def check_and_add(block: Block, refuse_zero_rows: bool) -> tuple[int, Array, Array]:
+    """The number of rows, their sum (D,) and, of sparse ones, that of their squares (D,), after what the first pass
+    asks of every block."""
+    x = block.features
+    total = np.asarray(x.sum(axis=0, dtype=np.float64)).ravel()
     check_rows(block, total, refuse_zero_rows=refuse_zero_rows)
-    return block.rows, total
+    return block.rows, total, column_sums(x, squared=True) if isinstance(x, sp.csr_array) else np.zeros(0)
+
+
+def _about(block: Block, request: SmoothingRequest) -> tuple[Block, SmoothingRequest]:
+    """Sparse rows less the shift, which is then zero; dense ones as they are."""
+    rows, rest = rows_about(block.features, request.shift)
+    if rows is block.features:
+        return block, request
+    means = tuple(mean - request.shift for mean in request.means)
+    return replace(block, features=rows), request._replace(shift=rest, means=means)
 
 
 def _with_hidden(x: Features, start: int, request: SmoothingRequest) -> Features:
@@ -97,6 +110,7 @@ def _pieces(block: Block) -> Iterator[slice]:
 
 def sent_rows(block: Block, request: SmoothingRequest) -> Array:
     """[(X̃−s)V, 1] (n, b + 1) of each candidate that has neighbours, side by side."""
+    block, request = _about(block, request)
     found = np.empty((block.rows, sum(v.shape[1] + 1 for v in request.moving)))
     for at in _pieces(block):
         x = _with_hidden(block.features[at], block.start + at.start, request)
@@ -131,6 +145,7 @@ def _arrived(block: Block, at: slice, x: Features, request: SmoothingRequest) ->
 
 def fold_smoothed(block: Block, request: SmoothingRequest) -> SmoothedProducts:
     """The products of a block; O(nnz b) or O(n D b) for each candidate."""
+    block, request = _about(block, request)
     widths = [v.shape[1] + 1 for v in request.directions]
     moved, sums = np.zeros((block.features.shape[1], sum(widths))), np.zeros(sum(widths))
     for at in _pieces(block):
@@ -164,6 +179,7 @@ class ScoreSums(NamedTuple):
 
 def fold_scores(block: Block, request: SmoothingRequest) -> ScoreSums:
     """What rows are made of scores by; O(nnz b) or O(n D b) for each candidate."""
+    block, request = _about(block, request)
     widths = [v.shape[1] + 1 for v in request.directions]
     moved = np.zeros((2, block.features.shape[1], sum(widths)))
     grams = [np.zeros((width, width)) for width in widths]
@@ -205,6 +221,7 @@ def _score_map(seen: Array, all_cells: Array, gram: Array, part: float) -> Array
 def fold_predicted(block: Block, request: SmoothingRequest) -> Array:
     """Of each candidate and each set of rows the sums of 1, x, x², p, p² and xp over hidden cells x and what is
     predicted of them, p, both about the shift (C, FOLDS, 6)."""
+    block, request = _about(block, request)
     found = np.zeros((len(request.directions), FOLDS, 6))
     for at in _pieces(block):
         rows, start = block.features[at], block.start + at.start

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features
+from dlatent.linear_gaussian.columns import rows_about
 
 S = TypeVar("S")
 Parts = tuple[Features, ...]
@@ -124,9 +125,15 @@ def take(features: F, rows: np.ndarray | None) -> F:
     return cast(F, features[rows])
 
 
-def shifts_of(shift: Array, pattern: tuple[int, ...], parts: Parts, arrangement: Arrangement | None) -> list[Array]:
-    """The shift of each part: a piece of that of all stacked features, or that of the features, and none of targets."""
+def parts_about(
+    shift: Array, pattern: tuple[int, ...], parts: Parts, arrangement: Arrangement | None
+) -> tuple[Parts, list[Array]]:
+    """Each part with its shift, as `rows_about` gives them: a piece of that of all stacked features, or that of the
+    features, and none of targets."""
     if arrangement is None:
-        return [shift[: parts[0].shape[1]], *(np.zeros(part.shape[1]) for part in parts[1:])]
-    bounds = np.cumsum([0, *arrangement.sizes]).tolist()
-    return [shift[bounds[view] : bounds[view + 1]] for view in pattern]
+        shifts = [shift[: parts[0].shape[1]], *(np.zeros(part.shape[1]) for part in parts[1:])]
+    else:
+        bounds = np.cumsum([0, *arrangement.sizes]).tolist()
+        shifts = [shift[bounds[view] : bounds[view + 1]] for view in pattern]
+    rows, rest = zip(*map(rows_about, parts, shifts), strict=True)
+    return rows, list(rest)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Dense, Features, Integers
+from dlatent.linear_gaussian.columns import rows_about
 from dlatent.local_linear.selection import Nearest, Neighbours
 
 LEAF = 64
@@ -59,7 +60,8 @@ def points(rows: Features, shift: Array, limits: Array, order: Integers | None =
     nowhere = np.zeros((0, rows.shape[1])), np.zeros(0)
     if order is None or isinstance(rows, sp.csr_array):
         # Sparse rows stay where they are, with their zeros.
-        moved: Any = rows.astype(np.float64, copy=False) if isinstance(rows, sp.csr_array) else rows - shift
+        moved: Any = rows_about(rows, shift)[0]
+        moved = moved.astype(np.float64, copy=False) if isinstance(moved, sp.csr_array) else rows - shift
         return Points(rows, np.arange(rows.shape[0]), moved, squared_norms(moved), limits, *nowhere)
     moved = rows[order] - shift
     starts = np.arange(0, len(rows), LEAF)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Features, Integers
+from dlatent.linear_gaussian.columns import rows_about
 from dlatent.linear_gaussian.moments import require_finite
 from dlatent.local_linear.near_pairs import Points, first_limits, near_order, nearest_pairs, points, rounding
 from dlatent.local_linear.selection import Neighbours, merged
@@ -55,8 +56,8 @@ def block_bounds(block: Block, request: NeighbourRequest) -> tuple[Bounds]:
     """Bounds from the neighbours within the block alone.  Raises DataError for NaN or infinity."""
     x = block.features
     require_finite(block, np.asarray(x.sum(axis=0, dtype=np.float64)).ravel())
-    centred = x if isinstance(x, sp.csr_array) else x - request.shift
-    slow = np.asarray(centred @ request.directions)
+    centred, rest = rows_about(x, request.shift)
+    slow = np.asarray((centred if isinstance(centred, sp.csr_array) else centred - rest) @ request.directions)
     order = near_order(slow)
     own = points(x, request.shift, np.full(x.shape[0], np.inf), order)
     own = own._replace(limits=first_limits(own, own, request.k, same=True))

@@ -21,6 +21,7 @@ from scipy.spatial.distance import cdist
 from dlatent.arrays import Array, Features
 from dlatent.containers import refuse_mask
 from dlatent.errors import DataError
+from dlatent.operators.far_columns import far_columns, less
 
 KernelFunction = Callable[[Features, Features], Array]
 """Rows (n, D) and (m, D) → k (n, m); symmetric and positive semi-definite, and picklable for a cluster."""
@@ -38,8 +39,8 @@ COLUMN_BYTES, FEWEST_COLUMNS = 2 * 2**20, 64
 class Kernel:
     """A kernel by its name ("callable" with `function`), and its numbers.
 
-    `shift` (D,) is taken off dense rows by the linear kernel: centred kernels do not change, and rows far from zero
-    keep their digits.
+    `shift` (D,) is taken off rows by the linear kernel: centred kernels do not change, and rows far from zero keep
+    their digits.  That of sparse rows is zero but in columns that are full in practice.
     """
 
     name: str
@@ -86,7 +87,12 @@ class Kernel:
         return None
 
     def _moved(self, x: Features) -> Features:
-        return x if self.shift is None or sp.issparse(x) else x - self.shift
+        return x if self.shift is None else _about(x, self.shift)
+
+
+def _about(x: Features, shift: Array) -> Features:
+    """Rows less the shift."""
+    return less(x, shift) if isinstance(x, sp.csr_array) else x - shift
 
 
 def _checked(values: Array, shape: tuple[int, int]) -> Array:
@@ -112,13 +118,16 @@ def inner_products(x: Features, y: Features) -> Array:
 
 
 def products_about(x: Sequence[Features], y: Sequence[Features], shift: Array) -> Array:
-    """⟨x − s, y − s⟩ of all pairs of dense rows (n, m), in float64; sparse rows are multiplied as they are.
+    """⟨x − s, y − s⟩ of all pairs of rows (n, m), in float64.
 
     The rows of both sides may lie in several pieces.  Where they are the same pieces the result is symmetric.
 
-    Some columns at a time, whose differences stay in the cache of a core: whole rows would go through memory twice.
+    Of dense rows some columns at a time, whose differences stay in the cache of a core: whole rows would go through
+    memory twice.
     """
     if any(isinstance(part, sp.csr_array) for part in (*x, *y)):
+        if shift.any():
+            x, y = [_about(part, shift) for part in x], [_about(part, shift) for part in y]
         return np.vstack([np.hstack([inner_products(own, other) for other in y]) for own in x])
     rows, columns = (sum(part.shape[0] for part in parts) for parts in (x, y))
     width = x[0].shape[1]
@@ -158,10 +167,13 @@ def _norms(x: Features) -> Array:
 
 
 def squared_distances(x: Features, y: Features) -> Array:
-    """‖x − y‖² of all pairs of rows (n, m); dense rows are moved to near zero first, which keeps their digits."""
+    """‖x − y‖² of all pairs of rows (n, m); they are moved to near zero first, which keeps their digits, sparse ones
+    where their columns are far from it."""
     if not sp.issparse(x) and not sp.issparse(y):
         centre = np.asarray(y, dtype=np.float64).mean(axis=0)
         x, y = x - centre, y - centre
+    elif (centre := far_columns(y)).any():
+        x, y = _about(x, centre), _about(y, centre)
     found = inner_products(x, y)
     found *= -2.0
     found += squared_norms(x)[:, None]
