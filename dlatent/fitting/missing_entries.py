@@ -31,7 +31,8 @@ from dlatent.linear_gaussian.missing_entries.patterns import (
     distinct,
     few_buckets,
 )
-from dlatent.linear_gaussian.missing_entries.row_effects import filled, start_with_level
+from dlatent.linear_gaussian.missing_entries.prior import prior_variance
+from dlatent.linear_gaussian.missing_entries.row_effects import filled, others, start_with_level
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
@@ -74,7 +75,7 @@ def fit_rows(
     low = at_floors(restored, floored)
     said = advise(restored, floored, history, options, units.variances, low, converged=converged)
     return Outcome(
-        filled(canonical(restored, floored), specification),
+        filled(canonical(restored, floored, _prior_axes(best, scaled, units, options)), specification),
         floored,
         value,
         history,
@@ -86,6 +87,14 @@ def fit_rows(
         tuple(float(units.variances[at].mean()) for at in specification.noise_slices),
         said + _unseen(sums),
     )
+
+
+def _prior_axes(point: Parameters, specification: Specification, units: Units, options: Options) -> Array | None:
+    """The variance of the loadings that is to be diagonal; None where it is so along the axes of the likelihood: with
+    one noise variance, and where no direction has a variance of its own."""
+    if options.prior != "ard" or len(specification.group_sizes) == 1:
+        return None
+    return prior_variance(others(point, specification), units.counts)
 
 
 def _started(

@@ -480,3 +480,35 @@ def test_what_components_are_worth_is_asked_where_iterations_ended():
     rows[rng.random((n, d)) < 0.25] = np.nan
     bounds = PPCA(k, missing="nan", prior="ard").fit(rows).history_["iteration_log_likelihood"].values
     assert (np.diff(bounds) > -1e-10 * abs(bounds[-1])).all()
+
+
+def variances_of(values, units, *names):
+    """V = mean_j (W_j W_jᵀ + Σ_j) as a packed triangle, on and off the diagonal, of features with these units squared."""
+    loadings = np.vstack([values[name] for name in names])
+    spread = np.vstack([values[f"{name}_covariance"] for name in names])
+    first, second = np.triu_indices(loadings.shape[1])
+    found = ((loadings[:, first] * loadings[:, second] + spread) / units[:, None]).mean(axis=0)
+    return found[first == second], found[first != second]
+
+
+def with_classes(part):
+    """Samples of three classes, some entries missing."""
+    rng, labels = np.random.default_rng(3), np.arange(90) % 3
+    x = rng.standard_normal((90, 4)) + 0.8 * np.eye(3, 4)[labels]
+    return with_holes(x @ rng.standard_normal((4, 12)) + rng.standard_normal((90, 12)), part, rng), labels
+
+
+@pytest.mark.parametrize("missing", ["raise", "nan"])
+def test_loadings_of_features_and_targets_are_along_the_axes_of_their_prior(missing):
+    values = SupervisedPPCA(3, missing=missing, prior="ard").fit(*with_classes(0.2 * (missing == "nan"))).result_
+    units = np.repeat(values["total_variance"].values, [12, 2])
+    own, between = variances_of(values, units, "loadings", "rank_loadings")
+    assert own[0] > own[1] > own[2] > 0
+    np.testing.assert_allclose(between, 0.0, atol=1e-12)
+
+
+def test_loadings_of_factor_analysis_are_along_the_axes_of_their_prior():
+    x = with_classes(0.2)[0] * np.geomspace(1e-2, 1e2, 12)
+    own, between = variances_of(FactorAnalysis(3, missing="nan").fit(x).result_, np.nanvar(x, axis=0), "loadings")
+    assert own[0] > own[1] > own[2] > 0
+    np.testing.assert_allclose(between, 0.0, atol=1e-12)
