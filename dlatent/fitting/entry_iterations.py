@@ -235,7 +235,7 @@ class BoundEM(EntriesEM):
         self.due = max(self.due, len(self.history) + AGAIN)
         axes, worst = self.axes, self.worths.argmin()
         left = self._changed(point, lambda rest: turned(rest, axes[:, ~useless]))
-        if useless.sum() > 1 and self._free(left) and self.step(left)[1] < value:
+        if useless.sum() > 1 and self.step(left)[1] < value:
             return self._changed(point, lambda rest: turned(rest, np.delete(axes, worst, axis=1)))
         return left
 

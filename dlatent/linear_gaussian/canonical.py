@@ -2,8 +2,8 @@
 
 The likelihood does not change when W becomes WR with R orthogonal.  The canonical form has WᵀΨ⁻¹W diagonal and
 decreasing (SPPCA, section 5.1, with the noise weights of errata 10) and the entry of largest magnitude of every column
-of the first view positive.  Where loadings are uncertain, Σ_j E[w_j w_jᵀ]/ψ_j is diagonal, or what a prior asks for: its
-variance is a number for each component along its own axes alone.
+of the first view positive.  Where loadings are uncertain, Σ_j E[w_j w_jᵀ]/ψ_j is diagonal, or what a prior asks for:
+its variance is a number for each component along its own axes alone.
 """
 
 from __future__ import annotations
