@@ -73,7 +73,7 @@ def test_callbacks_see_the_history_as_it_is_made(solver):
     model = SupervisedPPCA(2, solver=solver).fit(x, labels, callbacks=[heard])
     # The last line may be replaced by the thorough solve, which callbacks hear of with the outcome.
     np.testing.assert_allclose([line.log_likelihood for line in iterations], lines(model), rtol=1e-6)
-    assert [record.name for record in passes] == list(model.history_["pass_name"].values)
+    assert ["initial mean", *(record.name for record in passes)] == list(model.history_["pass_name"].values)
     assert model.n_passes_ == len(passes)
     assert max(done for done, _ in groups) == groups[-1][1]
 
