@@ -89,7 +89,7 @@ def _as_table(correspondence: Any, names: list[str]) -> Table:
         if own in values.coords and set(names) <= set(values[own].values.tolist()):
             values = values.sel({own: names})
         values = values.data
-    table = plain_numbers(values, "the correspondence")
+    table: npt.NDArray[Any] = plain_numbers(values, "the correspondence")
     if table.ndim != 2 or table.shape[1] != len(names):
         raise DataError(
             f"the correspondence has shape {table.shape}; expected (samples, {len(names)}), for each of the views "

@@ -45,7 +45,9 @@ def grid_of(data: xr.DataArray, dim: str) -> Grid:
 def plain_attributes(attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """The attributes that JSON can hold; those of netCDF are numbers, arrays of numbers and texts."""
     found = {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in attrs.items()}
-    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str | list)}
+    # netCDF has no truth values, which Zarr has.
+    found = {name: int(value) if isinstance(value, bool) else value for name, value in found.items()}
+    return {name: value for name, value in found.items() if isinstance(value, int | float | str | list)}
 
 
 def flattened(data: xr.DataArray, grid: Grid) -> Any:
@@ -97,7 +99,7 @@ def require_grid(data: xr.DataArray, grid: Grid) -> str:
 
 
 def without_masks(data: xr.DataArray) -> xr.DataArray:
-    """The array with NaN where the chunks of a Dask array are masked; of other arrays xarray has taken the mask off."""
+    """The array with NaN where the chunks of a Dask array are masked, as recent releases of xarray make it."""
     if data.chunks is None or not isinstance(data.data._meta, np.ma.MaskedArray):
         return data
     dtype = data.dtype if data.dtype.kind == "f" else np.dtype(np.float64)

@@ -142,8 +142,9 @@ def _width(level: float) -> float:
 
 def _feature(X: Any, feature: int | Mapping[str, int]) -> xr.DataArray:
     """One feature of all samples, with its name."""
-    data = X
-    if not isinstance(X, xr.DataArray):
+    if isinstance(X, xr.DataArray):
+        data = X
+    else:
         data = xr.DataArray(plain_numbers(X, "X").astype(np.float64), dims=("sample", "feature"))
     place = {str(data.dims[1]): feature} if isinstance(feature, int) else dict(feature)
     if data.ndim != len(place) + 1:

@@ -124,6 +124,6 @@ def owned(source: BlockSource) -> BlockSource:
     """The same rows, which nobody else can change: those that are lent are copied."""
     if not lent(source):
         return source
+    own = source.start, source.stop, source.nbytes
     values = source.values if isinstance(source, ArrayRows | MatrixRows) else source.load()
-    kind = MatrixRows if isinstance(values, sp.csr_array) else ArrayRows
-    return kind(source.start, source.stop, source.nbytes, values.copy())
+    return MatrixRows(*own, values.copy()) if isinstance(values, sp.csr_array) else ArrayRows(*own, values.copy())

@@ -121,7 +121,8 @@ def open(
 
 def _as_array(data: Any) -> npt.NDArray[Any]:
     try:
-        return as_given(data)
+        found: npt.NDArray[Any] = as_given(data)
+        return found
     except ValueError as error:
         raise DataError(
             f"numpy makes no matrix of the {type(data).__name__}: {error}; give rows of one length"
