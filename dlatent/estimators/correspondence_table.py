@@ -88,7 +88,7 @@ def _as_table(correspondence: Any, names: list[str]) -> Table:
         own = values.dims[-1]
         if own in values.coords and set(names) <= set(values[own].values.tolist()):
             values = values.sel({own: names})
-        values = values.data
+        values = values.values if values.chunks is None else values.data
     table: npt.NDArray[Any] = plain_numbers(values, "the correspondence")
     if table.ndim != 2 or table.shape[1] != len(names):
         raise DataError(

@@ -231,8 +231,9 @@ def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") ->
                 f"row {row}: the {what} are labelled {theirs!r}, the data {ours!r}; align them first, for example "
                 + (mend if named else f"{mend}, or pass y.to_numpy() where the rows belong together as they lie")
             )
-    # The data of xarray may be a Dask array of masked chunks.
-    return values.data if isinstance(values, xr.DataArray) else values
+    if not isinstance(values, xr.DataArray):
+        return values
+    return values.values if values.chunks is None else values.data  # of which chunks may be masked
 
 
 def _tell(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
