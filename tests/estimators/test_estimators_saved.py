@@ -172,3 +172,18 @@ def test_what_is_no_model_is_refused(model, tmp_path):
         dlatent.load(tmp_path / "m.zarr")
     with pytest.raises(StoreError, match="is a saved result and no data"):
         PPCA(1).fit(str(tmp_path / "m.zarr"))
+
+
+def test_what_is_done_to_a_result_does_not_reach_the_model():
+    model = PPCA(2).fit(X)
+    before, result = model.transform(X), model.result_
+    for name in ("loadings", "mean", "noise_variance"):
+        result[name].values[...] = 7.0
+    np.testing.assert_array_equal(model.transform(X), before)
+
+
+def test_truth_values_of_the_data_are_written_as_numbers(tmp_path):
+    """Zarr has truth values among attributes, netCDF has none."""
+    pytest.importorskip("h5netcdf")
+    data = xr.DataArray(np.asarray(X), dims=("time", "x"), attrs={"clean": True, "units": "K"})
+    PPCA(1).fit(data.expand_dims(y=1), dim="time").result_.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
