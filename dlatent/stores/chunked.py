@@ -26,6 +26,9 @@ ALL_WRITTEN: Final[dict[str, Any]] = {ALL_CHUNKS: True}
 MOST_CHUNKS = 10_000_000
 """No array is stored in more pieces."""
 
+MOST_CHUNK_BYTES = 1 << 36
+"""No chunk takes more, 64 GiB, once it is decoded."""
+
 SMALL_CHUNK, FEW_CHUNKS = 2**20, 100
 """Smaller chunks than this, in bytes, and more of them are told of where a server is asked for them."""
 
@@ -201,13 +204,21 @@ def lacking_chunks(array: ZarrArray) -> int:
     None of a store on a web server, which need not list what it has: there they are found when they are read.
     Errors: StoreError for more chunks than a store has, whose names would fill the memory.
     """
+    check_announced(array)
     objects = stored_objects(array)
-    if objects > MOST_CHUNKS:
-        raise StoreError(f"{place_of(array)} announces {objects:,} chunks; it is damaged, or write it in larger chunks")
     if not array.size or "http" in protocols_of(array.store):
         return 0
     # Zarr counts the chunks that the shards have room for.
     return objects - array.nchunks_initialized * math.prod(array.chunks) // math.prod(array.shards or array.chunks)
+
+
+def check_announced(array: ZarrArray) -> None:
+    """Refuse an array that announces more chunks, or larger ones, than any store has. Errors: StoreError."""
+    objects, chunk = stored_objects(array), math.prod(array.chunks) * array.dtype.itemsize
+    if objects > MOST_CHUNKS:
+        raise StoreError(f"{place_of(array)} announces {objects:,} chunks; it is damaged, or write it in larger chunks")
+    if chunk > MOST_CHUNK_BYTES:
+        raise StoreError(f"{place_of(array)} announces chunks of {chunk:,} bytes; it is damaged, or write smaller ones")
 
 
 def check_chunks(array: ZarrArray) -> None:

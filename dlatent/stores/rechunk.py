@@ -12,11 +12,20 @@ from typing import Any, cast
 import zarr
 
 from dlatent.errors import DataError, StoreError, masked
-from dlatent.stores.atomic import MARKER, STORE_VERSION, new_store
+from dlatent.stores.atomic import MARKER, STORE_VERSION, new_store, with_room
 from dlatent.stores.byte_source import directory_size
-from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, check_chunks, decoding_bytes, new_array, read_rows
+from dlatent.stores.chunked import (
+    ALL_WRITTEN,
+    ZarrArray,
+    check_announced,
+    check_chunks,
+    decoding_bytes,
+    new_array,
+    read_rows,
+)
 from dlatent.stores.codecs import harmless
 from dlatent.stores.encoded import cf_attributes
+from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.job import Progress
 from dlatent.stores.labels import DIMENSIONS
 from dlatent.stores.location import require_apart
@@ -86,23 +95,23 @@ class _Copy:
     def reads(self) -> int:
         return -(-self.source.chunks[0] // self.step) if self.source.shape else 1
 
-    def carry_out(self, root: zarr.Group) -> Iterator[int]:
-        """Write the array; yields the rows that are done."""
+    def carry_out(self, root: zarr.Group, target: str | os.PathLike[str]) -> Iterator[int]:
+        """Write the array into the store at `target`; yields the rows that are done."""
         source, text = self.source, _is_text(self.source)
         named: Any = getattr(source.metadata, "dimension_names", None) or source.attrs.get(DIMENSIONS)
-        dropped = (DIMENSIONS, MARKER)
-        made = new_array(
-            root,
-            self.name,
-            source.shape,
-            str if text else source.dtype,
-            self.chunks,
-            shards=self.shards,
-            fill_value=None if text else source.fill_value,
-            dims=tuple(named) if named else None,
-            attributes={name: value for name, value in cf_attributes(source).items() if name not in dropped}
-            | ALL_WRITTEN,
-        )
+        attributes, dropped = cf_attributes(source), (DIMENSIONS, MARKER)
+        with guarded(place_of(source), StoreError), with_room(target):
+            made = new_array(
+                root,
+                self.name,
+                source.shape,
+                str if text else source.dtype,
+                self.chunks,
+                shards=self.shards,
+                fill_value=None if text else source.fill_value,
+                dims=tuple(named) if named else None,
+                attributes={key: value for key, value in attributes.items() if key not in dropped} | ALL_WRITTEN,
+            )
         for start in range(0, _rows(source), self.step):
             stop = min(start + self.step, _rows(source))
             values = read_rows(source, start, stop)
@@ -163,21 +172,23 @@ def rechunk(
         if size is not None and size < 1:
             raise DataError(f"{option} is {size}; expected at least 1")
     require_apart(destination, source)
-    node = open_node(source, missing_chunks)
-    check_complete(node)
-    groups, arrays = _members(node)
-    copies = [_planned(name, array, chunk_bytes, shard_bytes, memory_bytes) for name, array in arrays.items()]
+    place = masked(os.fspath(source))
+    with guarded(place, StoreError):
+        node = open_node(source, missing_chunks)
+        check_complete(node)
+        groups, arrays = _members(node)
+        copies = [_planned(name, array, chunk_bytes, shard_bytes, memory_bytes) for name, array in arrays.items()]
+        marker = {"kind": "data", "version": STORE_VERSION, **_marker(node)}
     if not copies:
-        raise StoreError(f"{place_of(node)} has no arrays; give the path of a store of data")
+        raise StoreError(f"{place} has no arrays; give the path of a store of data")
     total, done = sum(copy.source.nbytes for copy in copies), 0
-    marker = {"kind": "data", "version": STORE_VERSION, **_marker(node)}
     with new_store(destination, kind=marker["kind"], version=marker["version"], overwrite=overwrite) as root:
         root.attrs[MARKER] = {**marker, "complete": False}
         for name, group in groups.items():
             made = root.require_group(name) if name else root
             made.attrs.update({key: value for key, value in group.attrs.items() if key != MARKER})
         for copy in copies:
-            for rows in copy.carry_out(root):
+            for rows in copy.carry_out(root, destination):
                 if progress is not None:
                     progress(done + copy.source.nbytes * rows // _rows(copy.source), total, rows)
             done += copy.source.nbytes
@@ -208,6 +219,7 @@ def _members(node: Node) -> tuple[dict[str, zarr.Group], dict[str, ZarrArray]]:
 
 def _readable(array: ZarrArray) -> ZarrArray:
     check_chunks(harmless(array))
+    check_announced(array)
     return strict(array)
 
 

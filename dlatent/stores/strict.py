@@ -97,7 +97,7 @@ class StrictStore(WrapperStore[Store]):
             await self._compare(prototype)
             if self.missing_chunks == "fill":
                 return None
-            way_out = _COPY_AGAIN if self._complete else f"{_COPY_AGAIN}.  {_FILL}"
+            way_out = COPY_AGAIN if self._complete else f"{COPY_AGAIN}.  {FILL}"
             raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {way_out}")
         if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
@@ -125,7 +125,7 @@ class StrictStore(WrapperStore[Store]):
         place = f"{kind}{key} of {root_of(self)}"
         file = _local_file(self._store, key)
         if file is not None and await asyncio.to_thread(is_special, file):
-            raise StoreError(f"{place} is no file, but a pipe, a socket or a device, which is not read; {_COPY_AGAIN}")
+            raise StoreError(f"{place} is no file, but a pipe, a socket or a device, which is not read; {COPY_AGAIN}")
         return await persistent(partial(self._store.get, key, prototype, part), self._store, place)
 
     def _note(self, key: str, document: bytes) -> None:
@@ -175,8 +175,8 @@ class StrictStore(WrapperStore[Store]):
         _known.add(self._opening)
 
 
-_COPY_AGAIN = "the store is damaged or was not copied as a whole: copy it again"
-_FILL = (
+COPY_AGAIN = "the store is damaged or was not copied as a whole: copy it again"
+FILL = (
     "Where its writer leaves out chunks that hold nothing but the fill value, as Zarr does unless told otherwise, say "
     "so when it is opened: missing_chunks='fill', or on the command line --missing-chunks fill"
 )

@@ -7,24 +7,27 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import zarr
 
-from dlatent.errors import StoreError
+from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import GRAPHS, PRECISION, RESULT, kind_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
-from dlatent.stores.chunked import ZarrArray, check_chunks, read_rows
+from dlatent.stores.chunked import ZarrArray, check_announced, check_chunks, lacking_chunks, read_rows, stored_objects
+from dlatent.stores.codecs import harmless
 from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.guard import guarded
 from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.open import Node, check_complete, open_node
 from dlatent.stores.open import open as open_data
 from dlatent.stores.results import load
-from dlatent.stores.strict import DOCUMENTS, MissingChunks, protocols_of
+from dlatent.stores.strict import COPY_AGAIN, DOCUMENTS, FILL, MissingChunks, StrictStore, place_of, protocols_of
 
 PIECE_BYTES = 64 * 2**20
 """About how many bytes of an array are read at a time; at least a row of chunks."""
+MANY_CHUNKS = 100_000
+"""Of so many chunks the last are read first."""
 MOST_SAID = 100
 """Damages that are listed; after so many nothing more is read."""
 OPENED: dict[str, Callable[[Any], Any]] = {
@@ -79,8 +82,9 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
         _read(array, found)
     if found.whole and kind in OPENED:
         try:
-            OPENED[kind](place)
-        except StoreError as error:
+            with guarded(text, StoreError):
+                OPENED[kind](place)
+        except DataError as error:
             found.damages.append(str(error))
     return found
 
@@ -128,12 +132,20 @@ def _files(place: str) -> Iterator[str]:
 def _read(array: ZarrArray, found: Verified) -> None:
     """Read an array a few rows of chunks at a time, and go on behind what is damaged."""
     found.arrays += 1
+    rows = array.shape[0] if array.shape else 1
     try:
-        check_chunks(array)
+        with guarded(place_of(array), StoreError):
+            check_announced(harmless(array))
+            if stored_objects(array) > MANY_CHUNKS:  # of which counting takes long where none is there
+                read_rows(array, rows - 1, rows)
+            check_chunks(array)
+            lacking = lacking_chunks(array) if cast(StrictStore, array.store).missing_chunks == "raise" else 0
+            if lacking:
+                count = stored_objects(array)
+                raise StoreError(f"{place_of(array)} lacks {lacking} of its {count} chunks; {COPY_AGAIN}.  {FILL}")
     except StoreError as error:
         found.damages.append(str(error))
         return
-    rows = array.shape[0] if array.shape else 1
     along = (array.shards or array.chunks)[0] if array.shape else 1
     each = max(1, array.nbytes // max(rows, 1))
     step = along * max(1, PIECE_BYTES // (each * along))
@@ -141,6 +153,7 @@ def _read(array: ZarrArray, found: Verified) -> None:
         if len(found.damages) == MOST_SAID:
             return
         try:
-            found.nbytes += read_rows(array, start, min(start + step, rows)).nbytes
+            with guarded(place_of(array), StoreError):
+                found.nbytes += read_rows(array, start, min(start + step, rows)).nbytes
         except StoreError as error:
             found.damages.append(str(error))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,8 +16,10 @@ import zarr
 from dlatent import PPCA, Callback
 from dlatent.cli.main import main
 from dlatent.errors import StoreError
-from dlatent.stores.graph import ingest_graph
+from dlatent.stores.graph import ingest_graph, reorder
 from dlatent.stores.ingest import ingest
+from dlatent.stores.rechunk import rechunk
+from dlatent.stores.strict import MissingChunks
 from dlatent.stores.verify import verify
 
 X = np.random.default_rng(0).normal(size=(300, 12))
@@ -139,3 +143,77 @@ def test_what_is_linked_is_there(places: dict[str, Path], tmp_path: Path) -> Non
         PPCA(1).fit(place)
     (tmp_path / "X/zarr.json").unlink()
     assert f"{tmp_path}/a.zarr/X: its metadata are lost; copy the store again" in verify(tmp_path / "a.zarr").damages
+
+
+def rewritten(document: Path, **changes: object) -> None:
+    document.write_text(json.dumps(json.loads(document.read_bytes()) | changes))
+
+
+@pytest.mark.parametrize("missing_chunks", ["raise", "fill"])
+@pytest.mark.parametrize(
+    ("shape", "chunks"), [((10**15, 10**15), (20, 5)), ((10**12, 5), (10, 5)), ((10**15, 5), (10**15, 5))]
+)
+def test_shapes_that_no_store_has_are_damage(
+    tmp_path: Path, shape: tuple[int, int], chunks: tuple[int, int], missing_chunks: MissingChunks
+) -> None:
+    zarr.create_array(tmp_path / "z.zarr", shape=(20, 5), chunks=(20, 5), dtype="f8")
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    rewritten(tmp_path / "z.zarr/zarr.json", shape=shape, chunk_grid=grid)
+    (damage,) = verify(tmp_path / "z.zarr", missing_chunks=missing_chunks).damages
+    assert "z.zarr announces " in damage
+    with pytest.raises(StoreError, match=r"z\.zarr announces "):
+        rechunk(tmp_path / "z.zarr", tmp_path / "o.zarr", missing_chunks=missing_chunks)
+
+
+def test_large_arrays_of_which_nothing_is_there_are_damage(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "z.zarr", shape=(20, 5), chunks=(20, 5), dtype="f8")
+    for rows in (10**8, 10**5):
+        rewritten(tmp_path / "z.zarr/zarr.json", shape=(rows, 5))
+        (damage,) = verify(tmp_path / "z.zarr").damages
+        assert "missing_chunks='fill'" in damage
+
+
+DAMAGE = {
+    "codecs of no kind": {"codecs": None},
+    "a codec that nobody knows": {"codecs": [{"name": "gone", "configuration": {}}]},
+    "attributes that are a number": {"attributes": 1.5},
+    "no type": {"data_type": -1},
+    "no shape": {"shape": None},
+    "a negative shape": {"shape": [-1, 5]},
+    "chunks of no kind": {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": None}}},
+    "no node": {"node_type": "x"},
+    "no format": {"zarr_format": {}},
+    "keys of no kind": {"chunk_key_encoding": True},
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("member", ["X", "var/_index", "obsm"])
+def test_damaged_metadata_are_told_by_all_that_read_a_whole_store(
+    places: dict[str, Path], tmp_path: Path, member: str, kind: str
+) -> None:
+    store = tmp_path / "a.zarr"
+    shutil.copytree(places["dense.zarr"], store)
+    rewritten(store / member / "zarr.json", **DAMAGE[kind])
+    works = [
+        lambda: verify(store),
+        lambda: rechunk(store, tmp_path / "o.zarr"),
+        lambda: reorder(store, [[0, 1]], tmp_path / "o.zarr", tmp_path / "g.zarr", direction="undirected"),
+    ]
+    for work in works:
+        with contextlib.suppress(StoreError):  # what nobody has to know may be passed over
+            work()
+        shutil.rmtree(tmp_path / "o.zarr", ignore_errors=True)
+        shutil.rmtree(tmp_path / "g.zarr", ignore_errors=True)
+    assert os.listdir(tmp_path) == ["a.zarr"]
+    if member == "X":
+        with pytest.raises(StoreError, match=str(store)):
+            rechunk(store, tmp_path / "o.zarr")
+
+
+def test_chunks_of_no_length_are_told(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "z.zarr", shape=(20, 5), chunks=(20, 5), dtype="f8", zarr_format=2)
+    rewritten(tmp_path / "z.zarr/.zarray", chunks=[0, 0])
+    assert str(tmp_path / "z.zarr") in verify(tmp_path / "z.zarr").damages[0]
+    with pytest.raises(StoreError, match=str(tmp_path / "z.zarr")):
+        rechunk(tmp_path / "z.zarr", tmp_path / "o.zarr")

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from dlatent.errors import DataError, masked
-from dlatent.stores.atomic import new_store, require_writable
+from dlatent.errors import DataError, StoreError, masked
+from dlatent.stores.atomic import new_store, require_writable, with_room
 from dlatent.stores.graph.carry import Reordering, carry
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.ingest import write_graph
 from dlatent.stores.graph.open import open_graph
+from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
 from dlatent.stores.labels import ORIGINAL
@@ -140,7 +141,8 @@ def reorder(
         new_store(out_data, kind="data", overwrite=overwrite) as root,
         scratch(out_data) as directory,
     ):
-        notes = carry(node, source, root, Reordering(order, directory))
+        with guarded(source.description, StoreError), with_room(out_data):
+            notes = carry(node, source, root, Reordering(order, directory))
         rows = (after[start : start + ROWS] for start in range(0, graph.samples, ROWS))
         write_graph(root_graph, rows, graph.samples, weighted=bool(np.any(after.data != 1)))
         write_vector(root_graph, ORIGINAL, order)
