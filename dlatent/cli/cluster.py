@@ -108,14 +108,33 @@ def _remote(address: str, certified: Any) -> Iterator[Any]:
 
 
 async def _greet(address: str, certified: Any) -> None:
-    """Shake hands with a scheduler, in bounded time: a client would wait for ever for one that takes the connection and
+    """Ask a scheduler what it is, in bounded time: a client would wait for ever for one that takes the connection and
     is silent."""
     from distributed.comm import core
 
     connect: Any = core.connect
-    async with asyncio.timeout(CONNECT_SECONDS):
-        comm = await connect(address, timeout=CONNECT_SECONDS, **certified.get_connection_args("client"))
-    await comm.close()
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            comm = await connect(address, timeout=CONNECT_SECONDS, **certified.get_connection_args("client"))
+            try:
+                await comm.write({"op": "identity", "reply": True})
+                met = (await comm.read())["type"]
+            finally:
+                comm.abort()
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # another server sends what Dask takes for the lengths of messages, or their words
+        raise EngineError(_other(address, "another server")) from error
+    if met != "Scheduler":
+        raise EngineError(_other(address, f"a {met}"))
+
+
+def _other(address: str, met: str) -> str:
+    """What is met at an address in the place of a scheduler, and the way out."""
+    return (
+        f"what answers at {address} is no Dask scheduler but {met}; give the port of the scheduler, most often 8786, "
+        "not that of its dashboard"
+    )
 
 
 def _unanswered(address: str, error: Exception) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, Security
+from distributed import Client, LocalCluster, Security
 from tls_cases import Authority, Cluster, Relay, authority
 
 import dlatent
@@ -166,6 +170,49 @@ def test_a_scheduler_that_takes_connections_and_is_silent(
     assert f"no Dask scheduler answers at {address_of(nobody, protocol)}" in ended.err
     assert "it is silent" in ended.err or "imed out" in ended.err
     assert ended.err.count("\n") == 1
+
+
+SAID = {
+    "a web server": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    "a server of ssh": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "zeros": bytes(4096),
+    "a frame that is no message": b"".join(length.to_bytes(8, "little") for length in (17, 1, 1)) + b"\x05",
+    "what it is told": None,
+}
+
+
+class Answer(socketserver.BaseRequestHandler):
+    """Says the same to everybody, or what it is told."""
+
+    server: Any
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            while told := self.request.recv(4096):
+                self.request.sendall(self.server.said or told)
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_another_server_in_the_place_of_a_scheduler(run, kind: str) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        server.said = SAID[kind]  # type: ignore[attr-defined]
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.server_address[1]}"
+        ended = run(*PLAN, "--scheduler", address)
+        server.shutdown()
+    assert ended.status == 5
+    assert ended.err.startswith(f"dlatent: what answers at {address} is no Dask scheduler but another server; give")
+    assert ended.err.count("\n") == 1
+
+
+def test_a_worker_in_the_place_of_a_scheduler(run) -> None:
+    with LocalCluster(n_workers=1, processes=True, dashboard_address=":0", protocol="tcp") as cluster:
+        with Client(cluster, set_as_default=False) as client:
+            (worker,) = client.nthreads()
+        ended = run(*PLAN, "--scheduler", worker)
+    assert (ended.status, ended.err.count("\n")) == (5, 1)
+    assert f"what answers at {worker} is no Dask scheduler but a Worker; give the port" in ended.err
 
 
 def test_a_fit_by_certificates_has_the_bits_of_a_serial_fit(
