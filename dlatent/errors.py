@@ -67,7 +67,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class NoiseFloorWarning(UserWarning):
-    """A noise variance ended at its floor: the likelihood is unbounded there, or nearly so (errata 13)."""
+    """A noise variance ended at its floor: rounding, where the likelihood has no bound, or what was asked for."""
 
 
 class DataWarning(UserWarning):

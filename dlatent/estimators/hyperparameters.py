@@ -214,8 +214,9 @@ class LatentVariableHyperparameters(Checked):
         Most passes over the data (by default 60), or EM iterations with `solver="em"` (by default 2,000).
     random_state : int or numpy.random.Generator, default 0
         Seed of the first directions.
-    noise_floor : float, default 1e-6
-        Smallest noise variance, as a part of the mean variance of the features.
+    noise_floor : float, default 0.0
+        Smallest noise variance, as a part of the mean variance of the features; what is less than rounding counts as
+        that.
     zero_rows : {"keep", "raise"}, default "keep"
         "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
     """
@@ -228,7 +229,7 @@ class LatentVariableHyperparameters(Checked):
     random_state: Seed = parameter("of what is drawn at random", ANYTHING, default=0, option="seed")
     solver: str = parameter("the planner chooses, or this one; em: textbook EM", ANYTHING, default="auto")
     noise_floor: float = parameter(
-        "smallest noise variance, as a part of the mean variance", PART, default=1e-6, short="PART"
+        "smallest noise variance, as a part of the mean variance", PART, default=0.0, short="PART"
     )
     zero_rows: ZeroRows = choice("of rows of zeros: fit them, or stop with an error", ZeroRows, default="keep")
 
@@ -537,8 +538,8 @@ class FactorAnalysisHyperparameters(IteratedHyperparameters, PriorHyperparameter
     solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
         "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
         "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
-    noise_floor : float, default 1e-6
-        Smallest noise variance of a feature, as a part of its variance.
+    noise_floor : float, default 0.0
+        Smallest noise variance of a feature, as a part of its variance; what is less than rounding counts as that.
     warm_start : bool, default False
         With missing entries: go on from the parameters of the last fit, or of the saved model.  With `prior="ml"` the
         maximum is then the one near these, and not the best of several.
@@ -611,10 +612,10 @@ class MixtureHyperparameters(IteratedHyperparameters, LatentVariableHyperparamet
         Seed of the starts, and of the rows that they climb on.
     solver : {"auto", "em"}, default "auto"
         "auto" is accelerated EM; "em" iterates textbook EM from the same start.
-    noise_floor : float, default 1e-6
-        Smallest noise variance, as a part of the mean variance of the features (isotropic), or of that of the feature.
-        It keeps a component from collapsing on few rows, where the likelihood has no bound; below 1e-8 it counts as
-        that.
+    noise_floor : float, default 0.0
+        Smallest noise variance, as a part of the mean variance of the features (isotropic), or of that of the feature;
+        what is less than rounding, or of a feature than 1e-6, counts as that.  It is where a component ends that
+        collapses on few rows, of which the likelihood has no bound.
     noise : {"isotropic", "diagonal"}, default "isotropic"
         One noise variance for each component (PPCA), or one for each component and feature (factor analysis).
     n_init : int, default 5
@@ -673,8 +674,8 @@ class ViewFactorHyperparameters(LatentVariableHyperparameters):
     solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
         "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D²) and "accelerated_em" (a pass for
         each iteration, D·K numbers); "em" is textbook EM.
-    noise_floor : float, default 1e-6
-        Smallest noise variance of a feature, as a part of its variance.
+    noise_floor : float, default 0.0
+        Smallest noise variance of a feature, as a part of its variance; what is less than rounding counts as that.
     """
 
     solver: FactorSolver = choice(SOLVER, FactorSolver, default="auto")

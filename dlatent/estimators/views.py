@@ -45,8 +45,9 @@ class CorrespondenceModel(ViewResults):
     solver : {"auto", "covariance", "krylov", "em"}, default "auto"
         "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D² for each set of views that
         occurs) and "krylov" (about ten passes, D·K); "em" is textbook EM from random loadings.
-    noise_floor : float, default 1e-6
-        Smallest noise variance of a view, as a part of the mean variance of its features.
+    noise_floor : float, default 0.0
+        Smallest noise variance of a view, as a part of the mean variance of its features; what is less than rounding
+        counts as that.
 
     Attributes
     ----------

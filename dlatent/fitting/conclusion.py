@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlatent.arrays import Array
-from dlatent.fitting.diagnostics import advise, at_floors
+from dlatent.fitting.diagnostics import advise, at_floors, lost_nats
 from dlatent.fitting.outcome import Iteration, Options, Outcome
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.moments import Moments, view_counts
@@ -32,7 +32,10 @@ def make_outcome(
     value = history[-1].log_likelihood
     seen = view_counts(counts, specification.patterns, len(specification.views))
     advice = advise(parameters, specification, history, options, variances, at_floor, converged=converged)
-    if checked is not None and abs(checked - value) > CHECK * max(abs(value), 1.0):
+    samples = tuple(int(n) for n in seen)
+    total = tuple(float(variances[at].mean()) for at in specification.noise_slices)
+    lost = lost_nats(specification, parameters.noise_variance, samples, total)
+    if checked is not None and abs(checked - value) > CHECK * max(abs(value), 1.0) + lost:
         advice += (
             f"precision: the likelihood evaluated on the data is {checked:.10g}, inside the subspace {value:.10g}; "
             "store the data as float64 or scale its features",
@@ -46,8 +49,8 @@ def make_outcome(
         len(history),
         at_floor,
         int(sum(m.samples for m in counts.patterns)),
-        tuple(int(n) for n in seen),
-        tuple(float(variances[at].mean()) for at in specification.noise_slices),
+        samples,
+        total,
         advice,
         checked,
     )

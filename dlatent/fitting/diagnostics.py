@@ -11,6 +11,7 @@ from dlatent.arrays import Array, Integers
 from dlatent.errors import DataError
 from dlatent.fitting.outcome import Iteration, Options, Outcome
 from dlatent.linear_gaussian.canonical import canonical
+from dlatent.linear_gaussian.dimension import LOST, ROUNDING, noise_rounding
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
@@ -29,22 +30,36 @@ EXAGGERATED = 1.3
 ZERO_NOISE = 1e-8
 """What stands for no noise, as a part of the mean variance of all features."""
 
+OWN_ROUNDING = 1e-9
+"""Part of a feature's variance below which a noise variance of its own costs the log-likelihood more digits than
+`FALL` has: squares of the data are divided by it."""
+
+
+def _parts(specification: Specification, options: Options) -> tuple[Array, Array]:
+    """The parts of their mean variances that noise variances (groups,) are kept above: what was asked for, and what is
+    rounding."""
+    shared = np.repeat([view.shared for view in specification.views], [view.groups for view in specification.views])
+    asked = np.repeat(options.floor_parts, [view.groups for view in specification.views])
+    rounding = noise_rounding(np.array(specification.group_sizes), specification.n_components)
+    return asked, np.where(shared, rounding, OWN_ROUNDING)
+
 
 def view_floors(specification: Specification, variances: Array, options: Options) -> Array:
     """The floors of views that share a noise variance: parts of their mean variances, or what stands for no noise."""
     if specification.fixed:
         sizes = np.array(specification.sizes)
         return np.full(len(variances), ZERO_NOISE * float(sizes @ variances) / sizes.sum())
-    return np.asarray(np.array(options.floor_parts) * variances)
+    return np.asarray(np.maximum(*_parts(specification, options)) * variances)
 
 
 def noise_floors(specification: Specification, variances: Array, mean: Array, options: Options) -> Array:
-    """The floors of all noise groups (groups,): parts of their mean variances.
+    """The floors of all noise groups (groups,): the parts of their mean variances that were asked for, and no less than
+    rounding.
 
     The noise variance of a constant feature would be 0 and the likelihood unbounded: its floor is that of a feature of
     mean variance.
     """
-    parts = np.repeat(options.floor_parts, [view.groups for view in specification.views])
+    parts = np.maximum(*_parts(specification, options))
     return np.asarray(parts * np.where(_constant(specification, variances, mean), variances.mean(), variances))
 
 
@@ -92,7 +107,8 @@ def require_sound(outcome: Outcome) -> None:
                 "scales, ask for fewer components, or raise noise_floor"
             )
     before, after = heights[:-1], heights[1:]
-    rises = np.isfinite(after) & (after >= before - FALL * np.maximum(np.abs(after), outcome.samples))
+    lost = lost_nats(outcome.specification, noise, outcome.view_samples, outcome.total_variance)
+    rises = np.isfinite(after) & (after >= before - FALL * np.maximum(np.abs(after), outcome.samples) - lost)
     if not rises.all():
         first = int(rises.argmin())
         raise DataError(
@@ -100,6 +116,15 @@ def require_sound(outcome: Outcome) -> None:
             "which an exact fit never does: digits are lost; store the data as float64, bring features to like scales, "
             "or raise noise_floor"
         )
+
+
+def lost_nats(specification: Specification, noise: Array, counts: Sequence[int], variances: Sequence[float]) -> float:
+    """Rounding of the log-likelihood where noise is little of a view's mean variance: squares of the data over it.
+    Noise variances of single features are never as small.  `counts` are the samples of each view."""
+    views = zip(specification.views, specification.noise_slices, counts, variances, strict=True)
+    return LOST * sum(
+        count * view.size * variance / float(noise[..., at].min()) for view, at, count, variance in views if view.shared
+    )
 
 
 def unfinished(history: Sequence[Iteration]) -> str:
@@ -128,31 +153,36 @@ def advise(
             f"and so have {int(constant.sum())} of {len(constant)} features; their noise variance is at its floor, and "
             "they say nothing: drop them"
         )
-    size = np.linalg.norm(canonical(parameters, specification).loadings, axis=0)
+    asked, rounding = _parts(specification, options)
+    chosen = asked > rounding
+    # In units of the data a component of features with small units would be none.
+    unit = np.sqrt(specification.per_feature(np.where(variances > 0.0, variances, variances.mean())))
+    size = np.linalg.norm(canonical(parameters, specification).loadings / unit[:, None], axis=0)
     # A prior switches components off; that is no advice.
     if options.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
+        low = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
+        why = "what they would explain is below the noise floor" if low else f"the data have rank {len(size) - zero}"
         said.append(
-            f"data: {zero} of {len(size)} components are zero, because the data have rank {len(size) - zero}, noise "
-            "aside; use fewer components"
+            f"data: {zero} of {len(size)} components are zero, because {why}, noise aside; use fewer components"
         )
     for view, at in zip(specification.views, specification.noise_slices, strict=True):
-        low, noise = at_floor[at.start], parameters.noise_variance[at.start]
-        if view.fixed:
+        low = np.flatnonzero(np.array(at_floor[at]) & ~constant[at])
+        if view.fixed or not len(low):
             continue
-        if not view.shared and any(at_floor[at] & ~constant[at]):
-            said.append(_heywood(np.flatnonzero(at_floor[at] & ~constant[at]), view.size))
-        elif low and view.shared:
-            said.append(
-                f"floor: the noise variance of the {view.name} is at its floor {noise:.3g}: the likelihood is (nearly) "
-                "unbounded there; use fewer components, more labelled samples, or set the floor on purpose"
-            )
+        part = float(asked[at.start]) if chosen[at.start] else None
+        if view.shared:
+            said.append(_shared_floor(view.name, float(parameters.noise_variance[at.start]), part))
+        else:
+            said.append(_heywood(low, view.size, part))
     own = specification.noise_slices[0]
     lost = parameters.noise_variance[own] < 1e3 * options.precision * variances[own]
+    lost &= ~np.array(at_floor[own])
     if lost.any() and not specification.fixed:
         worst = int(lost.argmax())
+        help_ = "store the data as float64" if options.precision > ROUNDING else "bring the features to like scales"
         said.append(
             f"precision: the features' noise variance {parameters.noise_variance[worst]:.3g} is a difference of sums "
-            f"near {variances[worst]:.3g} and keeps few digits; store the data as float64 or use fewer components"
+            f"near {variances[worst]:.3g} and keeps few digits; {help_} or use fewer components"
         )
     return (*said, *_exaggerations(parameters, specification, variances))
 
@@ -203,11 +233,30 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
     return said
 
 
-def _heywood(features: Integers, size: int) -> str:
-    """What to know of noise variances of single features that ended at their floors."""
-    first = ", ".join(str(feature) for feature in features[:5].tolist())
+def _shared_floor(name: str, noise: float, part: float | None) -> str:
+    """What to know of a noise variance that ended at its floor, which was asked for as a part of the mean variance, or
+    is rounding (None)."""
+    why = "which is rounding: the components explain them wholly, and the likelihood has no bound there"
+    if part is not None:
+        why = f"{part:.3g} of their mean variance, and the likelihood would be higher below it"
     return (
-        f"floor: {len(features)} of {size} features have their noise variance at its floor (Heywood cases: {first}"
-        f"{', …' if len(features) > 5 else ''}): the factors explain them wholly, the likelihood has no maximum "
-        "inside; use fewer components, or take out features that nearly repeat others"
+        f"floor: the noise variance of the {name} is at its floor {noise:.3g}, {why}; use fewer components, more "
+        "labelled samples, or set the floor on purpose"
+    )
+
+
+def _heywood(features: Integers, size: int, part: float | None) -> str:
+    """The same of noise variances of single features."""
+    first = ", ".join(str(feature) for feature in features[:5].tolist())
+    named = f"{first}{', …' if len(features) > 5 else ''}"
+    if part is not None:
+        return (
+            f"floor: {len(features)} of {size} features have their noise variance at its floor, {part:.3g} of their "
+            f"variance ({named}), and the likelihood would be higher below it; use fewer components, or a lower "
+            "noise_floor"
+        )
+    return (
+        f"floor: {len(features)} of {size} features have their noise variance at its floor (Heywood cases: {named}): "
+        "the factors explain them wholly, the likelihood has no maximum inside; use fewer components, or take out "
+        "features that nearly repeat others"
     )

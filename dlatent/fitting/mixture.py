@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, Features
 from dlatent.fitting.acceleration import accelerate
-from dlatent.fitting.diagnostics import ZERO_NOISE, at_floors, noise_floors, unfinished
+from dlatent.fitting.diagnostics import at_floors, noise_floors, unfinished
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.plan import Problem
@@ -53,6 +53,9 @@ SMALL_NOISE = 1e-3
 """Part of a feature's variance in a component below which its noise may be on the way to the floor."""
 SHORTER, LONGER = 0.25, 2.0
 """How the length of extrapolations changes, in steps of EM, where one was given up and where one was not."""
+OWN_FLOOR = 1e-6
+"""Part of a feature's variance below which there is no noise of its own: a component of few samples explains some
+features wholly, and the distances of all others from it are divided by what is left."""
 SHOWN = 5
 """Components that a piece of advice names."""
 ROUNDING = 1e-14
@@ -74,8 +77,8 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
     variances = np.add.reduceat(energy, starts) / count / np.array(task.specification.group_sizes)
     require_variation(variances, task.specification)
     floors = noise_floors(task.specification, variances, shift + offset, options)
-    # Without any the likelihood of a mixture has no bound.
-    floors = np.maximum(floors, ZERO_NOISE * np.where(variances > 0.0, variances, variances.mean()))
+    if not task.specification.views[0].shared:
+        floors = np.maximum(floors, OWN_FLOOR * np.where(variances > 0.0, variances, variances.mean()))
     specification = task.specification.with_floors(floors)
     # Constant features, where they are kept, have the unit of their floor.
     unit = np.sqrt(specification.per_feature(np.maximum(variances, floors)))
@@ -331,10 +334,10 @@ def _advice(
         ]
         said.append(
             f"floor: {len(low)} of {mixtures} components of the mixture have noise variances at their floor "
-            f"({'; '.join(each)}): there the likelihood is (nearly) unbounded; use fewer components, or a higher "
-            "noise_floor"
+            f"({'; '.join(each)}): the likelihood would be higher below, without a bound where a component explains "
+            "its samples wholly; use fewer components, or a higher noise_floor"
         )
-    lost = mixture.noise_variance < 1e3 * options.precision * variances
+    lost = (mixture.noise_variance < 1e3 * options.precision * variances) & ~at_floor
     if lost.any():
         said.append(
             f"precision: the noise variances of {int(lost.any(axis=1).sum())} of {mixtures} components of the mixture "

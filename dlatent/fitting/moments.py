@@ -74,7 +74,7 @@ def with_components(
     """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
     middle = centred(moments, specification.sizes, specification.patterns)
     found, variances = middle.patterns[0], group_variances(middle, specification)
-    (floor,) = noise_floors(specification, variances, middle.shift, options)
+    floor = options.floor_parts[0] * float(variances[0])
     values = top_eigenvalues(found.gram / found.samples, len(found.gram))
     most = specification.n_components
     return replace(specification, n_components=chosen_components(rule, values, found.samples, most=most, floor=floor))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg as la
@@ -13,6 +15,8 @@ from dlatent.linear_gaussian.expectation import LOG_2PI
 
 ROUNDING = float(np.finfo(np.float64).eps)
 """Variances below this part of the largest eigenvalue are rounding."""
+LOST = 256.0 * ROUNDING
+"""Part of the variance of all features that is rounding where what the components explain is taken from it."""
 NEAREST = 1e-12
 """Eigenvalues count as no nearer to each other than by this part of the larger one."""
 DRAWS, QUANTILE = 200, 0.95
@@ -22,6 +26,12 @@ DRAWS, QUANTILE = 200, 0.95
 def free_numbers(features: int, components: int, noises: int) -> int:
     """Free numbers of W (without its rotations), of μ, and of the noise variances."""
     return features * (components + 1) - components * (components - 1) // 2 + noises
+
+
+def noise_rounding(features: Any, components: Any) -> Any:
+    """The noise variance that is rounding, as a part of the features' mean variance: it is what a difference of sums
+    over all features leaves, a share for each direction without a component."""
+    return LOST * features / np.maximum(features - components, 1)
 
 
 def chosen_components(rule: str | float, values: Array, samples: float, *, most: int, floor: float) -> int:
@@ -63,8 +73,9 @@ def explaining(part: float, values: Array) -> int:
 
 
 def leaving_noise(values: Array, floor: float) -> npt.NDArray[np.bool_]:
-    """Which K = 1 … D leave more noise than its floor (D,)."""
-    return np.asarray(_left(values) > max(floor, ROUNDING * values[0]))
+    """Which K = 1 … D leave more noise than its floor, and than rounding (D,)."""
+    rounding = noise_rounding(len(values), np.arange(1, len(values) + 1)) * values.mean()
+    return np.asarray(_left(values) > np.maximum(floor, rounding))
 
 
 def _left(values: Array) -> Array:

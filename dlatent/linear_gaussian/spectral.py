@@ -29,6 +29,8 @@ HALVINGS = 4
 """Times that an interval between two ratios is halved where a better maximum could be inside."""
 BETTER = 1e-12
 """Relative difference of log-likelihoods from which a maximum is another one."""
+SCANNED_PART = 1e-6
+"""Part of a view's mean variance down to which the scan goes, unless the view leaves less to its noise."""
 SMALLEST_PART = 1e-12
 """Part of a view's mean variance below which the search takes no noise: less is rounding, whatever the floor."""
 
@@ -148,11 +150,12 @@ def complete(moments: Moments, specification: Specification, starts: tuple[Array
     if specification.fixed:
         return [profile.solution(np.log(specification.floors))]
     lower, upper = _bounds(profile)
-    scan = None if starts else _scan(profile, lower, upper, RATIOS)
+    least = _least_scanned(profile, lower, upper)
+    scan = None if starts else _scan(profile, least, upper, RATIOS)
     guesses = [np.clip(np.log(s), lower, upper) for s in starts] if scan is None else _basins(scan)
     found = [_top(profile, guess, lower, upper) for guess in guesses]
     if scan is not None and scan.ndim == 2:
-        found += _hidden(profile, scan, found, lower, upper)
+        found += _hidden(profile, scan, found, least, upper)
     return _distinct(sorted(found, key=lambda s: -s.log_likelihood))
 
 
@@ -160,7 +163,7 @@ def near_best(moments: Moments, specification: Specification) -> Solution:
     """The best loadings at the best of a few ratios of the noises of several views: where another search begins."""
     profile = Profile(moments, specification)
     lower, upper = _bounds(profile)
-    scan = _scan(profile, lower, upper, FEW_RATIOS).reshape(-1, len(lower) + 1)
+    scan = _scan(profile, _least_scanned(profile, lower, upper), upper, FEW_RATIOS).reshape(-1, len(lower) + 1)
     return profile.solution(scan[scan[:, -1].argmax(), :-1])
 
 
@@ -169,6 +172,17 @@ def _bounds(profile: Profile) -> tuple[Array, Array]:
     upper = np.log(profile.energies / profile.sizes)
     floors = np.maximum(profile.specification.floors, SMALLEST_PART * np.exp(upper))
     return np.minimum(np.log(floors), upper), upper
+
+
+def _least_scanned(profile: Profile, lower: Array, upper: Array) -> Array:
+    """The least log noise variances of the scan: `SCANNED_PART` of a view's mean variance, or less where the view alone
+    leaves less to its noise.  What the components leave of a view is never less than the best ones of its own leave."""
+    k, least = profile.specification.n_components, upper + np.log(SCANNED_PART)
+    for view, own in enumerate(profile.specification.group_slices):
+        if own.stop - own.start > k:
+            left = profile.energies[view] - float(top_eigenvalues(profile.second[own, own], k).sum())
+            least[view] = min(least[view], np.log(max(left / profile.sizes[view], np.finfo(float).tiny)))
+    return np.asarray(np.clip(least, lower, upper))
 
 
 def _top(profile: Profile, guess: Array, lower: Array, upper: Array) -> Solution:

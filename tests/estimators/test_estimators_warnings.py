@@ -6,8 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.decomposition import PCA
 
-from dlatent import PPCA, ConvergenceWarning, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
+from dlatent import PPCA, ConvergenceWarning, FactorAnalysis, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
 from dlatent.testing.simulators import documents, first_of_each, simulate
 from tests.routes import only_route
 
@@ -67,7 +70,8 @@ def test_features_without_noise_end_at_their_floor():
     model, found = caught(lambda: PPCA(2).fit(x))
     assert model.at_floor_ == (True,)
     assert any(w.category is NoiseFloorWarning and "features" in str(w.message) for w in found)
-    assert model.noise_variance_ == pytest.approx(1e-6 * x.var(axis=0).mean())
+    assert 0 < model.noise_variance_ < 1e-12 * x.var(axis=0).mean()
+    assert "which is rounding: the components explain them wholly" in str(found[0].message)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -119,3 +123,66 @@ def test_warnings_point_at_the_line_of_the_caller(name):
     for warning in found:
         assert warning.filename == __file__
         assert warning.lineno == ACTIONS[name].__code__.co_firstlineno
+
+
+def maximum_of_ppca(x, k):
+    """The log-likelihood at the maximum, from singular values: small ones have more digits than eigenvalues."""
+    n, d = x.shape
+    values = np.linalg.svd(x - x.mean(axis=0), compute_uv=False) ** 2 / n
+    noise = values[k:].sum() / (d - k)
+    return -0.5 * n * (d * (np.log(2 * np.pi) + 1) + np.log(values[:k]).sum() + (d - k) * np.log(noise))
+
+
+@pytest.mark.parametrize("load", [load_breast_cancer, load_wine])
+@pytest.mark.parametrize("solver", ["covariance", "krylov"])
+@pytest.mark.parametrize("part", [0.1, 0.35, 0.7, 0.99])
+def test_the_maximum_of_data_in_mixed_units_is_found(load, solver, part):
+    """Noise of 1e-7 (K = 10 of breast_cancer) to 5e-11 of the mean variance is no rounding."""
+    x = load().data
+    k = int(part * x.shape[1])
+    model, found = caught(lambda: PPCA(k, solver=solver).fit(x))
+    assert NoiseFloorWarning not in [w.category for w in found]
+    assert model.at_floor_ == (False,)
+    assert model.log_likelihood_ == pytest.approx(maximum_of_ppca(x, k), abs=0.1)
+    assert model.log_likelihood_ == pytest.approx(PCA(k, svd_solver="full").fit(x).score(x) * len(x), abs=0.1)
+
+
+def test_the_maximum_of_data_in_mixed_units_is_found_by_rows():
+    x = load_breast_cancer().data
+    model, found = caught(lambda: PPCA(10, missing="nan", prior="ml").fit(x))
+    assert found == []
+    assert model.log_likelihood_ == pytest.approx(maximum_of_ppca(x, 10), abs=0.1)
+
+
+def test_supervised_models_find_noise_that_is_a_tiny_part_of_the_variance():
+    """Targets of pure chance leave the maximum of the features as it is: the noise is that of PPCA."""
+    x = load_breast_cancer().data
+    y = np.random.default_rng(0).standard_normal((len(x), 2))
+    model, found = caught(lambda: SupervisedPPCA(10, target_type="regression").fit(x, y))
+    assert found == []
+    assert model.noise_variance_ == pytest.approx(PPCA(10).fit(x).noise_variance_, rel=1e-3)
+
+
+def test_factor_analysis_finds_features_that_nearly_repeat_others_in_any_units():
+    """Feature 1 is feature 0 and noise of 1e-3; with a floor of 1e-6 of the variance the maximum is 150 nats higher."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 8)) + 0.7 * rng.standard_normal((300, 8))
+    x[:, 1] = x[:, 0] + 1e-3 * rng.standard_normal(300)
+    unit = 10.0 ** np.arange(-3, 5)
+    model, other = (caught(lambda data=data: FactorAnalysis(2).fit(data))[0] for data in (x, x * unit))
+    covariance = model.components_.T @ model.components_ + np.diag(model.noise_variance_)
+    dense = multivariate_normal(model.mean_, covariance, allow_singular=True).logpdf(x).sum()
+    assert model.log_likelihood_ == pytest.approx(dense, abs=1e-2)
+    assert other.log_likelihood_ == pytest.approx(model.log_likelihood_ - 300 * np.log(unit).sum(), abs=1e-2)
+    bounded, _ = caught(lambda: FactorAnalysis(2, noise_floor=1e-6).fit(x))
+    assert model.log_likelihood_ > bounded.log_likelihood_ + 100
+
+
+def test_a_floor_that_was_asked_for_is_not_called_rounding():
+    x = load_breast_cancer().data
+    _, found = caught(lambda: PPCA(10, noise_floor=1e-6).fit(x))
+    (text,) = (str(w.message) for w in found)
+    assert "1e-06 of their mean variance, and the likelihood would be higher below it" in text
+    _, found = caught(lambda: PPCA(29, noise_floor=1e-6).fit(x))
+    assert "what they would explain is below the noise floor" in str(found[0].message)
+    assert "rank" not in " ".join(str(w.message) for w in found)

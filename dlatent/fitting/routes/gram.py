@@ -93,7 +93,8 @@ class GramRoute(Route):
         if task.problem.rule is not None:
             count, most = task.problem.samples, specification.n_components
             values = top_eigenvalues(centred_kernel(tiles.whole()) / count, count)
-            chosen = chosen_components(task.problem.rule, values, count, most=most, floor=0.0)
+            floor = options.floor_parts[0] * float(values.sum()) / task.problem.features
+            chosen = chosen_components(task.problem.rule, values, count, most=most, floor=floor)
             specification = replace(specification, n_components=chosen)
         k, data = specification.n_components, data_of(task)
         inside = specification.resized((k, *specification.sizes[1:]))
