@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from dlatent.arrays import Array
+from dlatent.arrays import Array, Block
 from dlatent.fitting.best_maximum import SAMPLE, Likelihood, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.entry_iterations import BoundEM, EntriesEM
@@ -31,11 +32,16 @@ from dlatent.linear_gaussian.missing_entries.patterns import (
     distinct,
     few_buckets,
 )
-from dlatent.linear_gaussian.missing_entries.prior import prior_variance
+from dlatent.linear_gaussian.missing_entries.prior import diagonal, prior_variance, turned
 from dlatent.linear_gaussian.missing_entries.row_effects import filled, others, start_with_level
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
+
+LOOKING, LOOKS = 1e-7, 60
+"""Relative tolerance, and most iterations, of a climb that looks for the best number of components."""
+LEFT_OUT = 3
+"""Components, those of least variance, that are left out in turn."""
 
 
 def fit_rows(
@@ -65,8 +71,11 @@ def fit_rows(
     else:
         if begun is None:
             begun = _started(scaled, lambda free: found_start(run, free, units, sums, patterns, options))
-            problem = _on_driver(run, scaled, units, sums, patterns) if options.prior == "ml" else None
-            begun = begun if problem is None else best_of(problem, begun, options.random_state)
+            if options.prior == "ml":
+                problem = _on_driver(run, scaled, units, sums, patterns)
+                begun = begun if problem is None else best_of(problem, begun, options.random_state)
+            elif options.prior == "ard":
+                begun = _with_fewer(run, scaled, units, sums, patterns, begun, options)
         best, value, converged = em.accelerated(begun)
     history = tuple(em.history)
     restored = units.restored(best, specification)
@@ -162,6 +171,50 @@ def _on_driver(
     request = SampleRequest(count, int(sums.samples), units.shift, units.scale)
     rows: Array = run(Pass(block_sample, request, name="sample"))
     return of_rows(rows, specification)
+
+
+def _with_fewer(
+    run: Run,
+    specification: Specification,
+    units: Units,
+    sums: EntrySums,
+    patterns: MaskMoments | None,
+    start: Parameters,
+    options: Options,
+) -> Parameters:
+    """The best of the maxima of the bound of factor analysis to which a start leads, and from there points without one
+    of the components: what fewer find, more must find, too.  Looked for by the driver, as `_on_driver` says."""
+    if len(specification.views) > 1 or specification.views[0].shared:
+        return start
+    looking = replace(options, tolerance=max(options.tolerance, LOOKING), max_iterations=LOOKS)
+    own, rows_at_hand = units, run
+    if patterns is None:
+        if sums.buckets is None or len(units.shift) > PAIRWISE:
+            return start
+        request = SampleRequest(
+            min(int(sums.samples), SAMPLE // len(units.shift)), int(sums.samples), units.shift, units.scale
+        )
+        rows: Array = run(Pass(block_sample, request, name="sample"))
+        plain = np.zeros(len(units.shift)), np.ones(len(units.shift))
+        own = units._replace(shift=plain[0], scale=plain[1], counts=(~np.isnan(rows)).sum(axis=0).astype(float))
+
+        def rows_at_hand(task: Pass[Any, Any]) -> Any:
+            return task.map(Block(0, 0, rows), task.parameters)
+
+    def climbed(point: Parameters) -> tuple[float, Parameters]:
+        found = BoundEM(rows_at_hand, specification, own, looking, None, patterns).accelerated(point)
+        return found[1], found[0]
+
+    value, best = climbed(start)
+    improved = True
+    while improved and best.loadings.shape[1] > 1:
+        straight = diagonal(best, own.counts)
+        size = straight.loadings.shape[1]
+        fewer = [climbed(turned(straight, np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
+        height, point = max(fewer, key=lambda found: found[0])
+        improved = height > value + LOOKING * max(abs(value), 1.0)
+        value, best = (height, point) if improved else (value, best)
+    return best if best.loadings.shape[1] else start
 
 
 def _tight(options: Options) -> Options:
