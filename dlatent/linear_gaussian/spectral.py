@@ -179,8 +179,9 @@ def _least_scanned(profile: Profile, lower: Array, upper: Array) -> Array:
     leaves less to its noise.  What the components leave of a view is never less than the best ones of its own leave."""
     k, least = profile.specification.n_components, upper + np.log(SCANNED_PART)
     for view, own in enumerate(profile.specification.group_slices):
-        if own.stop - own.start > k:
-            left = profile.energies[view] - float(top_eigenvalues(profile.second[own, own], k).sum())
+        if profile.sizes[view] > k:
+            inside = top_eigenvalues(profile.second[own, own], min(k, own.stop - own.start))
+            left = profile.energies[view] - float(inside.sum())
             least[view] = min(least[view], np.log(max(left / profile.sizes[view], np.finfo(float).tiny)))
     return np.asarray(np.clip(least, lower, upper))
 

@@ -197,7 +197,7 @@ def test_heywood_cases_are_reported():
     x = X.copy()
     x[:, 1] = 2.0 * x[:, 0]
     with pytest.warns(NoiseFloorWarning, match=r"2 of 9 features .*Heywood cases: 0, 1"):
-        model = FactorAnalysis(1, noise_floor=1e-4).fit(x)
+        model = FactorAnalysis(1).fit(x)
     assert model.at_floor_.tolist() == [True, True] + [False] * 7
 
 

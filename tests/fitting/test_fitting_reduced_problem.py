@@ -170,7 +170,7 @@ def test_features_of_few_directions_are_searched_in_these(monkeypatch):
 
     monkeypatch.setattr(reduced_problem, "em_step", counting)
     with pytest.warns(NoiseFloorWarning):
-        fitted = SupervisedPPCA(8).fit(x, y, client="serial")
+        fitted = SupervisedPPCA(8, noise_floor=1e-6).fit(x, y, client="serial")
     assert widths == {(6, 2)}
     rows = np.hstack([x, fitted._encoding.encode(y, 150)])
     dense = oracles.log_densities(oracles.dense(fitted._parameters, (30, 2)), rows).sum()
