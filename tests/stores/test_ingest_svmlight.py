@@ -67,6 +67,18 @@ def test_compressed_files_and_several_files(tmp_path, opener, suffix):
     np.testing.assert_array_equal(read_labels(tmp_path / "a.zarr"), [0] * 50 + [1] * 70)
 
 
+@pytest.mark.parametrize(
+    "remark", ["# 0:3\n", "1 1:5 # 0:3\n", "1 1:5 #\t0:3 # 0:4\n", "1 1:5 #0:3\r\n", "1 qid:0 1:0\n"]
+)
+def test_what_is_no_index_does_not_turn_the_base(write, tmp_path, remark):
+    path = write(f"1 1:5 2:3\n{remark}")
+    ingest(path, tmp_path / "a.zarr")
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr")[0], [5, 3])
+    for number, row in enumerate(["1 0:5\n", "1\t0:5\n", "1 \v0:5\n", "0:5\n"]):
+        ingest(write(f"1 1:3\n{remark}{row}", f"{number}.svm"), tmp_path / f"{number}.zarr")
+        np.testing.assert_array_equal(matrix(tmp_path / f"{number}.zarr")[-1], [5, 0])
+
+
 def test_index_base_is_found_by_index_zero_or_given(write, tmp_path):
     report = ingest(write("1 0:5 2:1\n2 1:1\n"), tmp_path / "a.zarr")
     np.testing.assert_array_equal(matrix(tmp_path / "a.zarr"), [[5, 0, 1], [0, 1, 0]])

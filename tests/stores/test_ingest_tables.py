@@ -205,3 +205,22 @@ def test_missing_packages_are_named_with_the_way_to_install_them(tmp_path, frame
     with pytest.raises(DataError, match=r"a\.parquet needs the package pyarrow: pip install pyarrow"):
         ingest(tmp_path / "a.parquet", tmp_path / "a.zarr")
     assert list(tmp_path.iterdir()) == [tmp_path / "a.parquet"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "quoted.csv", "parquet", "categories.parquet", "svm", "mtx"])
+def test_numbers_in_text_are_the_nearest(tmp_path, kind):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=3000) * 10.0 ** rng.integers(-30, 30, 3000)
+    texts = [f"{value:.17g}" if row % 2 else f"{value:.25e}" for row, value in enumerate(values)]
+    path, rows = tmp_path / f"a.{kind}", "\n".join(texts)
+    if "parquet" in kind:
+        column = pd.Series(texts, dtype=object)
+        pd.DataFrame({"a": column.astype("category") if kind != "parquet" else column}).to_parquet(path)
+    elif kind == "svm":
+        path.write_text("\n".join(f"{text} 1:{text}" for text in texts))
+    elif kind == "mtx":
+        path.write_text(f"%%MatrixMarket matrix array real general\n{len(texts)} 1\n{rows}\n")
+    else:
+        path.write_text("a\n" + (rows if kind == "csv" else "\n".join(f'"{text}"' for text in texts)))
+    ingest(path, tmp_path / "a.zarr")
+    np.testing.assert_array_equal(matrix(tmp_path / "a.zarr")[:, 0], [float(text) for text in texts])

@@ -7,6 +7,7 @@ number in the place of the label and the topics in a file of their own (see `qre
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -21,6 +22,9 @@ from dlatent.stores.numbers import EXACT, is_real, real, shown
 from dlatent.stores.sparse import csr
 
 IndexBase = Literal["auto", 0, 1]
+
+_COMMENT = re.compile(rb"#[^\n]*")
+_SPACES = bytes.maketrans(b"\t\n\r\v\f", b"     ")
 
 LARGEST_INDEX = np.iinfo(np.int32).max - 1
 
@@ -152,5 +156,9 @@ def _identifiers(sets: LabelSets, place: Callable[[int], str]) -> npt.NDArray[np
 
 
 def _has_index_zero(source: ByteSource) -> bool:
-    texts = (text for _, text in source.line_chunks(1 << 18))
-    return any(b" 0:" in text or b"\t0:" in text or text.startswith(b"0:") or b"\n0:" in text for text in texts)
+    """Whether a row has the index 0; what is in comments says nothing."""
+    for _, text in source.line_chunks(1 << 18):
+        rows = _COMMENT.sub(b"", text) if b"#" in text else text
+        if b" 0:" in b" " + rows.translate(_SPACES):
+            return True
+    return False

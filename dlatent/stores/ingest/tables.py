@@ -165,11 +165,11 @@ def _numbers(column: Any, name: str, start: int, what: str = "feature") -> npt.N
             + (f"{WAYS}, or " if what == "feature" else "")
             + "encode it as numbers"
         )
-    if numbers.dtype.kind in "iuf" and column.dtype == object:  # of integers beyond 64 bits, pandas makes no numbers
-        for row, value in enumerate(column):
-            if isinstance(value, str) or (isinstance(value, int) and abs(value) > EXACT):
-                _check_text(str(value), f"{name} row {start + row + 1}, column {column.name!r}")
-    return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+    found = np.array(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+    for row, value in enumerate(column):  # pandas rounds some texts to a neighbour of the nearest number
+        if isinstance(value, str) or (isinstance(value, int) and abs(value) > EXACT):
+            found[row] = _number(str(value), f"{name} row {start + row + 1}, column {column.name!r}")
+    return found
 
 
 def _refuse_inexact(values: npt.NDArray[Any], name: str, start: int, column: str) -> None:
@@ -179,8 +179,8 @@ def _refuse_inexact(values: npt.NDArray[Any], name: str, start: int, column: str
         raise DataError(f"{name} row {start + int(wrong[0]) + 1}, column {column!r}: {text}")
 
 
-def _check_text(text: str, place: str) -> None:
+def _number(text: str, place: str) -> float:
     try:
-        real(text.strip())
+        return real(text.strip())
     except ValueError as error:
         raise DataError(f"{place}: {error}") from None
