@@ -40,7 +40,10 @@ def without_mask(values: Any) -> Values:
 
 def refuse_mask(values: Any, what: str) -> Values:
     """The values, none of which may be masked. Errors: DataError."""
-    found = as_given(values)
+    try:
+        found = as_given(values)
+    except ValueError as error:
+        raise DataError(f"{what} is no array ({error}); give one value for each sample") from error
     if np.ma.is_masked(found):
         masked = np.argwhere(np.ma.getmaskarray(found))
         at = ", ".join(map(str, masked[0].tolist()))

@@ -79,7 +79,10 @@ def annotate(
     (50, 2)
     """
     if not is_annotated(adata):
-        raise DataError(f"annotate takes an AnnData, not a {type(adata).__name__}")
+        which = "; give one of its modalities, as mdata.mod[name]" if hasattr(adata, "mod") else ""
+        raise DataError(f"annotate takes an AnnData, not a {type(adata).__name__}{which}")
+    if not hasattr(model, "get_params"):
+        raise DataError(f"annotate takes a model, as PPCA(20), not a {type(model).__name__}")
     mask = None if mask_var is None else _mask(adata, mask_var)
     data, fitted = cast(Any, adata), cast(Any, model)
     matrix, labels = annotated_matrix(data, layer, mask)

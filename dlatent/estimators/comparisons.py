@@ -71,7 +71,10 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client
             "other models one table of samples"
         )
     if isinstance(X, JointViews):
-        return Trial(model, X, None if y is None else as_array(y), None, client)
+        y = None if y is None else as_array(y)
+        if y is not None and len(y) != len(X.correspondence):
+            raise DataError(f"y has {len(y)} rows; there are {len(X.correspondence)} joint samples")
+        return Trial(model, X, y, None, client)
     source, _ = open_input(X, dim=dim)
     samples, labels = source.shape[0], source.labels
     if graph is not None:

@@ -23,6 +23,7 @@ from dlatent.estimators.hyperparameters import ViewSupervisedHyperparameters
 from dlatent.estimators.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
 from dlatent.estimators.labelled import plain_rows
 from dlatent.estimators.target_heads import TargetModel, may_have_classes
+from dlatent.estimators.targets import as_array
 from dlatent.estimators.view_results import JointSamples, only_view
 from dlatent.estimators.views import CorrespondenceModel
 from dlatent.fitting.outcome import Outcome
@@ -461,10 +462,10 @@ def _targets_of(y: Any, samples: JointSamples) -> tuple[Any, AxisLabels, int, Ta
     none."""
     names, count = list(samples.sources), len(samples.table)
     if not isinstance(y, Mapping):
-        given = (count,) if y is None else getattr(y, "shape", None) or (len(y),)
-        if given[:1] != (count,):
+        y = None if y is None else as_array(y)
+        if y is not None and len(y) != count:
             raise DataError(
-                f"y has shape {tuple(given)}; there are {count} joint samples: those of the correspondence, then the "
+                f"y has shape {y.shape}; there are {count} joint samples: those of the correspondence, then the "
                 f"other rows of each view; for targets of the rows of one view give y={{{names[0]!r}: targets}}"
             )
         return y, AxisLabels(), count, np.arange(count)

@@ -28,7 +28,11 @@ from dlatent.estimators.inputs import Rows
 from dlatent.stores.byte_source import require_file
 from dlatent.stores.encoded import check_decoded
 from dlatent.stores.location import local_path
+from dlatent.stores.schema import dimension
 from dlatent.stores.strict import strict_store
+
+ROW_RESULTS = ("component", "target")
+"""Dimensions of results that have a row for each sample."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ def unwrap(
     if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
         data = _opened(data)
     data = as_frame(data)
+    if isinstance(data, xr.DataTree):
+        raise DataError("a DataTree has many tables; give the Dataset of one of its nodes, as tree[path].to_dataset()")
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, dim, known)
     if not isinstance(data, xr.DataArray):
@@ -60,6 +66,10 @@ def unwrap(
         return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
     for given in (data, weights):
         require_decoded(given)
+    renamed = _renamed(data, dim)
+    data, dim = data.rename(renamed), None if dim is None else renamed.get(dim, dim)
+    if isinstance(weights, xr.DataArray):
+        weights = weights.rename({old: new for old, new in renamed.items() if old in {*weights.dims, *weights.coords}})
     if known is not None:
         return _unwrapped(data, require_grid(data, known), known)
     if dim is None:
@@ -88,6 +98,18 @@ def require_decoded(data: Any) -> None:
             "done, remove the attributes, as X.drop_attrs()"
         )
         check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", way_out)
+
+
+def _renamed(data: xr.DataArray, rows: str | None = None) -> dict[Any, Any]:
+    """The new names of dimensions and coordinates that would be taken for those of results.
+
+    Coordinates of samples, which lie along `rows` or else the first dimension, meet those of row results alone.
+    """
+    first = rows if rows is not None else data.dims[0] if data.ndim else None
+    names = [*data.dims, *(name for name, own in data.coords.items() if first not in own.dims or name in ROW_RESULTS)]
+    found = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
+    taken = {*data.dims, *data.coords}
+    return {old: f"input_{new}" if new in taken else new for old, new in found.items()}
 
 
 def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
@@ -156,6 +178,7 @@ def sample_axis(data: Any, known: Grid | None) -> tuple[int, AxisLabels] | None:
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, None, known)
     if isinstance(data, xr.DataArray) and data.ndim:
+        data = data.rename(_renamed(data))
         rows = str(data.dims[0]) if known is None else require_grid(data, known)
         return int(data.sizes[rows]), AxisLabels(samples=_coordinate(data, rows))
     if isinstance(data, np.ndarray | sp.sparray | sp.spmatrix | pd.DataFrame) and data.ndim:

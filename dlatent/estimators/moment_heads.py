@@ -164,9 +164,7 @@ def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Ar
     except DataError:
         raise
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"sample_weight is of type {type(values).__name__} ({error}); give an array with a number for each sample"
-        ) from error
+        raise DataError(f"sample_weight is no array of numbers: {error}; give one for each sample") from error
     if found.shape != (samples,):
         raise DataError(f"sample_weight has shape {found.shape}; expected a weight for each of the {samples} samples")
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0.0)))

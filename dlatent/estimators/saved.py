@@ -19,6 +19,7 @@ from dlatent.errors import DlatentError, PlanError, StoreError, masked
 from dlatent.estimators.docstrings import describe_class, name_methods
 from dlatent.fitting.plan import html_table, size
 from dlatent.models import MODELS
+from dlatent.stores.location import place_text
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import check_values, named
@@ -192,7 +193,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     >>> bool((again.transform(X) == model.transform(X)).all())
     True
     """
-    place = os.fspath(path)
+    place = place_text(path)
     stored = load_stored(path, max_bytes=max_bytes, room=int(PART * memory()) if max_bytes is None else None)
     kind = next((model for model in MODELS if model.name == stored.kind), None)
     if kind is None:

@@ -8,7 +8,7 @@ is isotropic.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,11 +171,37 @@ def encode_targets(
     return _encode_outputs(targets, samples, chosen, holes)
 
 
-def as_array(targets: Any) -> npt.NDArray[Any]:
+def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
     """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
-    text."""
+    text.
+
+    Raises DataError for what is none.
+    """
+    many = "give a label or a number for each sample, or as many numbers for each"
+    if isinstance(targets, str | bytes | Mapping) or not (
+        hasattr(targets, "__array__") or isinstance(targets, Iterable)
+    ):
+        raise DataError(f"{what} is of type {type(targets).__name__}; {many}")
+    try:
+        found = _to_numpy(targets, what)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} is no array ({error}); {many}") from error
+    if found.ndim not in (1, 2) or (found.ndim == 2 and not found.shape[1]):
+        raise DataError(f"{what} has shape {found.shape}; {many}")
+    return found
+
+
+def _to_numpy(targets: Any, what: str) -> npt.NDArray[Any]:
+    if hasattr(targets, "__dask_graph__"):
+        if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
+            targets = targets.map_blocks(plain_numbers, what, dtype=targets.dtype, meta=meta)
+        targets = targets.compute()
+    if sp.issparse(targets):
+        return np.asarray(plain_numbers(targets, what).toarray())
     if getattr(targets, "ndim", None) is not None:
-        return without_mask(_to_numpy(targets))
+        return without_mask(targets)
     if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
         return np.asarray(targets.to_numpy())
     if hasattr(targets, "__array__"):
@@ -183,14 +209,6 @@ def as_array(targets: Any) -> npt.NDArray[Any]:
     values = [None if value is np.ma.masked else value for value in targets]
     mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
     return np.array(values, dtype=object) if mixed else without_mask(values)
-
-
-def _to_numpy(targets: Any) -> Any:
-    if hasattr(targets, "__dask_graph__"):
-        if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
-            targets = targets.map_blocks(plain_numbers, "y", dtype=targets.dtype, meta=meta)
-        targets = targets.compute()
-    return plain_numbers(targets, "y").toarray() if sp.issparse(targets) else targets
 
 
 def _masked(targets: npt.NDArray[Any], mask: Any, samples: int) -> npt.NDArray[Any]:

@@ -23,7 +23,7 @@ from dlatent.stores.encoded import require_decoded
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import read_text
 from dlatent.stores.limits import DEFAULT
-from dlatent.stores.location import is_node, local_path, zarr_location
+from dlatent.stores.location import is_node, local_path, place_text, zarr_location
 from dlatent.stores.numbers import numbers_of
 from dlatent.stores.numpy_files import Archive, mapped_array
 from dlatent.stores.open import check_complete, open_node
@@ -58,7 +58,7 @@ def read_labels(
     DataError
         Where there are no labels, or several and no `column`.
     """
-    location = os.fspath(path)
+    location = place_text(path)
     if is_node(zarr_location(location)):
         with guarded(location, StoreError):
             return _from_store(location, column, missing_chunks)

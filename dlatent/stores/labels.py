@@ -15,6 +15,7 @@ from zarr.storage import FsspecStore, LocalStore
 from dlatent.arrays import AxisLabels, Origin
 from dlatent.errors import StoreError
 from dlatent.stores.chunked import ZarrArray, read_all
+from dlatent.stores.schema import dimension
 from dlatent.stores.strict import StrictStore, unwrapped
 
 ORIGINAL = "original_position"
@@ -66,7 +67,8 @@ def _labels(
     """What the nearest AnnData root says, or the arrays beside or inside the matrix with the `stored` names."""
     root = next((group for group in above if group.attrs.get("encoding-type") == "anndata"), None)
     if root is None:
-        return AxisLabels(names, *_fitting([_coordinate([*inside, *above[:1]], name) for name in stored], shape))
+        own = [_coordinate([*inside, *above[:1]], name) for name in stored]
+        return AxisLabels((dimension(names[0]), dimension(names[1])), *_fitting(own, shape))
     index = [_frame_index(root.get(name)) for name in ("obs", "var")]
     return AxisLabels(names, *_fitting(index, shape), origin=_origin(root, shape[0]))
 

@@ -28,12 +28,21 @@ def along(place: str) -> str:
 _KEYS_OF_BUCKETS = re.compile(r"(?:.*::)?(?:s3a?|gs|gcs)://(?!arn:)[^/]*:.*@")
 
 
+def place_text(location: Any) -> str:
+    """A path or URL as text. Errors: DataError for what is none, as a store that is open."""
+    if not isinstance(location, str | os.PathLike):
+        kind = f"{type(location).__module__}.{type(location).__qualname__}"
+        raise DataError(f"a place is given as a {kind}; give a path or URL, as text")
+    return os.fspath(location)
+
+
 def local_path(location: str | os.PathLike[str]) -> Path | None:
     """The path of a local location, or None for a remote URL such as `s3://bucket/x.zarr`.
 
-    Errors: DataError for keys in the URL of a bucket, which fsspec takes for a part of its name and tells everybody.
+    Errors: as `place_text`; DataError for keys in the URL of a bucket, which fsspec takes for a part of its name and
+    tells everybody.
     """
-    text = os.fspath(location)
+    text = place_text(location)
     if "://" not in text and "::" not in text:
         return Path(text).expanduser()
     if text.startswith("file://"):

@@ -127,6 +127,8 @@ def _as_array(data: Any) -> npt.NDArray[Any]:
         raise DataError(
             f"numpy makes no matrix of the {type(data).__name__}: {error}; give rows of one length"
         ) from error
+    except TypeError as error:
+        raise DataError(f"numpy makes no matrix of the {type(data).__name__} ({error}); give {ACCEPTED}") from error
 
 
 def open_node(

@@ -227,6 +227,16 @@ _VARIABLES = (
     ("pass_tasks", "pass", WHOLE, "tasks submitted"),
 )
 
+RESULTS = {name for own, dims, *_ in _VARIABLES for name in (own, *dims.split())} - {"sample", "feature"}
+RESULTS |= {"component_2", "pattern", "pattern_of", "covariance", "has"}
+"""Names of variables and dimensions of results, which no dimension of data may have beside them."""
+
+
+def dimension(name: str) -> str:
+    """The name of a dimension of data in results: its own, or one that no result has."""
+    return f"input_{name}" if name in RESULTS else name
+
+
 UNITS = {
     **dict.fromkeys(("loadings", "mean", "mixture_loadings", "mixture_mean"), 1),
     **dict.fromkeys(("feature_noise_variance", "feature_noise_floor", "mixture_feature_noise_variance"), 2),

@@ -18,7 +18,7 @@ from dlatent.stores.chunked import ZarrArray, check_announced, check_chunks, lac
 from dlatent.stores.codecs import harmless
 from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.guard import guarded
-from dlatent.stores.location import filesystem_at, local_path, zarr_location
+from dlatent.stores.location import filesystem_at, local_path, place_text, zarr_location
 from dlatent.stores.open import Node, check_complete, open_node
 from dlatent.stores.open import open as open_data
 from dlatent.stores.results import load
@@ -62,7 +62,7 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
     Returns: what was read, with each damaged chunk by its name.
     Errors: StoreError where nothing is there that could be read.
     """
-    text = os.fspath(place)
+    text = place_text(place)
     if read_header(place) is not None:
         count, size = recorded(place)
         return Verified(text, "checkpoint", count, size, damaged_results(place))

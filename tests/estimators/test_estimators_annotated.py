@@ -9,10 +9,14 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+import zarr
 from anndata.experimental import read_lazy
 
-from dlatent import PPCA, GraphPPCA, KernelPPCA, PPCAMixture, RelationalPPCA, SupervisedPPCA, annotate
+from dlatent import PPCA, GraphPPCA, KernelPPCA, PPCAMixture, RelationalPPCA, SupervisedPPCA, annotate, load
 from dlatent.errors import DataError
+from dlatent.stores.ingest import ingest
+from dlatent.stores.label_files import read_labels
+from dlatent.stores.verify import verify
 
 N, D = 60, 9
 RNG = np.random.default_rng(0)
@@ -144,3 +148,22 @@ def test_a_dask_data_frame_is_read_in_its_partitions():
     found = model.transform(lazy)
     assert hasattr(found, "dask")
     np.testing.assert_allclose(found.compute(), model.transform(frame), rtol=1e-6)
+
+
+class Modalities:
+    """What annotate sees of a MuData."""
+
+    mod, obs_names, var_names, obsm = {"rna": cells()}, [], [], {}
+
+
+def test_what_is_no_place_is_refused_at_every_door(tmp_path):
+    store, model = zarr.storage.MemoryStore(), PPCA(2).fit(COUNTS)
+    doors = (load, model.save, read_labels, verify, lambda own: model.transform(COUNTS, out=own))
+    for door in (*doors, lambda own: PPCA(2).fit(COUNTS, checkpoint=own), lambda own: ingest(own, tmp_path / "a.zarr")):
+        with pytest.raises(DataError, match=r"a place is given as a zarr\..*MemoryStore; give a path or URL"):
+            door(store)
+    for door in (PPCA(2).fit, model.transform, lambda own: GraphPPCA(2).fit(COUNTS, graph=own)):
+        with pytest.raises(DataError, match=r"cannot read .* of type zarr\..*MemoryStore; give"):
+            door(store)
+    with pytest.raises(DataError, match=r"not a Modalities; give one of its modalities, as mdata\.mod\[name\]"):
+        annotate(Modalities(), PPCA(2))

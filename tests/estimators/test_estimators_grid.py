@@ -56,6 +56,7 @@ MATRIX = X.values.reshape(T, -1)[:, SEA.ravel()]
 WEIGHTS = np.cos(np.deg2rad(X["lat"]))
 ROOTS = np.sqrt(np.broadcast_to(WEIGHTS.values[:, None], (LAT, LON))[SEA])
 CELLS = X.stack(cell=("lat", "lon")).isel(cell=np.flatnonzero(SEA))
+X2 = MATRIX[:, :7].copy()
 LABELS = np.where(np.arange(T) < 30, np.arange(T) % 2, -1)
 CHAIN = sp.csr_array(np.eye(T, k=1) + np.eye(T, k=-1))
 MODELS = {
@@ -420,3 +421,51 @@ def test_spread_leads_back(order, mask, lazy):
     found = spread(xr.DataArray(rows, dims=("t", "feature")), "feature", grid)
     xr.testing.assert_equal(found.compute(), turned.compute())
     np.testing.assert_array_equal(np.asarray(unwrap(data, known=grid).data), np.asarray(rows))
+
+
+@pytest.mark.parametrize("model", [PPCA(1), FactorAnalysis(1), PPCAMixture(1, 2), KernelPPCA(1)])
+def test_scores_are_data_of_another_model(model):
+    scores = PPCA(3).fit_transform(xr.DataArray(X2, dims=("place", "band")))
+    fitted = model.fit(scores)
+    result = fitted.result_
+    assert "component" in result.dims
+    if "loadings" in result:
+        assert result["loadings"].dims == ("input_component", "component")
+    twice = fitted.transform(scores)
+    assert twice.dims == ("place", "component")
+    np.testing.assert_array_equal(twice, model.fit(scores.values).transform(scores.values))
+
+
+@pytest.mark.parametrize("name", ["component", "view", "iteration", "pass", "target", "class", "pattern", "loadings"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_dimensions_may_have_the_names_of_results(name, axis, tmp_path):
+    dims = ("place", name) if axis else (name, "band")
+    data = xr.DataArray(X2, dims=dims, coords={name: np.arange(X2.shape[axis]) * 2, "mean": (dims[1], X2[0])})
+    y = X2[:, :2]
+    for model in (PPCA(2).fit(data), PPCA(2, missing="nan").fit(data), SupervisedPPCA(2).fit(data, y)):
+        model.save(tmp_path / "model.zarr", overwrite=True)
+        for each in (model, load(tmp_path / "model.zarr")):
+            own = f"input_{name}" if axis else "band"
+            assert each.result_["loadings"].dims == (own, "component")
+            assert each.result_["mean"].dims == (own,)
+            assert each.transform(data).dims == ("place" if axis else f"input_{name}", "component")
+            assert each.posterior(data)["scores"].dims[1] == "component"
+            each.inverse_transform(each.transform(data))
+    store = tmp_path / "data.zarr"
+    data.drop_vars("mean").rename("x").to_dataset().to_zarr(store, zarr_format=3, consolidated=False)
+    assert PPCA(2).fit(store).result_.sizes["component"] == 2
+
+
+def test_the_dimension_of_samples_may_have_the_name_of_a_result():
+    data = xr.DataArray(X2, dims=("place", "pass"))
+    model = PPCA(2).fit(data, dim="pass")
+    assert model.transform(data).dims == ("input_pass", "component")
+    np.testing.assert_array_equal(model.transform(data), PPCA(2).fit(X2.T).transform(X2.T))
+
+
+def test_a_tree_of_tables_is_no_table():
+    tree = xr.DataTree.from_dict({"/a": xr.Dataset({"x": (("place", "band"), X2)})})
+    model = PPCA(2).fit(tree["/a"].to_dataset())
+    for call in (PPCA(2).fit, PPCA(2).plan, model.transform, model.score):
+        with pytest.raises(DataError, match=r"a DataTree has many tables; .* tree\[path\]\.to_dataset\(\)"):
+            call(tree)

@@ -13,7 +13,15 @@ from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, same
 from sklearn.metrics import accuracy_score
 
 import dlatent
-from dlatent import PPCA, DataError, SupervisedPPCA, select_n_components
+from dlatent import (
+    PPCA,
+    CorrespondenceSupervisedPPCA,
+    DataError,
+    KernelSupervisedPPCA,
+    RelationalSupervisedPPCA,
+    SupervisedPPCA,
+    select_n_components,
+)
 
 COMPLETE = SupervisedPPCA(1).fit(X, CLASSES)
 SEMI = SupervisedPPCA(1).fit(X, np.where(LABELLED, CLASSES, -1))
@@ -291,3 +299,41 @@ def test_attributes_by_which_values_stand_for_themselves_are_none_of_encoded_one
     attributes = {"_FillValue": np.nan, "missing_value": np.float32("nan"), "scale_factor": 1.0, "add_offset": 0.0}
     data = xr.DataArray(X, dims=("sample", "feature"), attrs={**attributes, "_Unsigned": "false", "units": "K"})
     same(SupervisedPPCA(1).fit(data, CLASSES), COMPLETE)
+
+
+NO_TARGETS = {
+    "ragged": [[1.0, 2.0]] * (N - 1) + [[1.0]],
+    "ragged objects": np.array([[1.0, 2.0]] * (N - 1) + [[1.0]], dtype=object),
+    "a number": 3.0,
+    "a scalar": np.array(3.0),
+    "a text": "abc",
+    "three dimensions": np.zeros((N, 2, 2)),
+    "no outputs": [[]] * N,
+    "a mapping": {"y": [1, 2]},
+    "too short": [1, 2, 1],
+    "a function": len,
+    "a dataset": xr.Dataset({"y": ("sample", Y[:, 0])}),
+    "nothing": None,
+}
+PAIRED = {"left": X, "right": Y}
+PAIRS = np.column_stack([np.arange(N), np.arange(N)])
+RING = sp.diags_array([np.ones(N - 1), np.ones(N - 1)], offsets=[-1, 1])
+DOORS = {
+    "fit": lambda y: SupervisedPPCA(1).fit(X, y),
+    "regression": lambda y: SupervisedPPCA(1, target_type="regression").fit(X, y),
+    "plan": lambda y: SupervisedPPCA(1).plan(X, y),
+    "score": lambda y: COMPLETE.score(X, np.zeros(N + 1) if y is None else y),
+    "kernel": lambda y: KernelSupervisedPPCA(1).fit(X, y),
+    "graph": lambda y: RelationalSupervisedPPCA(1).fit(X, y, graph=RING),
+    "views": lambda y: CorrespondenceSupervisedPPCA(1).fit(PAIRED, y, correspondence=PAIRS),
+    "a view": lambda y: CorrespondenceSupervisedPPCA(1).fit(PAIRED, {"left": y}, correspondence=PAIRS),
+    "labelled": lambda y: SupervisedPPCA(1).fit(X, CLASSES, labelled=len if y is None else y),
+    "weights": lambda y: PPCA(1).fit(X, sample_weight=len if y is None else y),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("targets", NO_TARGETS)
+def test_what_are_no_targets_is_refused_at_every_door(door, targets):
+    with pytest.raises(DataError, match=r"y |y:|class labels|labelled |sample_weight "):
+        DOORS[door](NO_TARGETS[targets])

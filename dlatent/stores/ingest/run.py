@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import local_path, require_apart, zarr_location
+from dlatent.stores.location import local_path, place_text, require_apart, zarr_location
 from dlatent.stores.sparse import CsrWriter
 from dlatent.stores.strict import MissingChunks
 
@@ -174,7 +174,8 @@ def ingest(
     _check_options(weighting, zero_rows, block_bytes, dtype, index_base, missing)
     if missing == "nan" and (weighting != "none" or unit_norm):
         raise DataError("rows with missing values cannot be weighted or scaled; leave tf-idf and unit_norm away")
-    locations = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(one) for one in source]
+    several = isinstance(source, Iterable) and not isinstance(source, str)
+    locations = [place_text(one) for one in (source if several else [source])]
     if not locations:
         raise DataError("there is no source file; give at least one")
     require_apart(destination, *locations)
