@@ -175,6 +175,8 @@ class DataSource:
         Refuses data that are not those which were opened any more; None where nothing can tell.
     weights : ndarray of shape (n_samples,) or None
         How often each sample counts in a fit; None for once.
+    places : tuple of str
+        Paths and URLs that the data are read from, as far as they are known.
     """
 
     shape: tuple[int, int]
@@ -189,6 +191,7 @@ class DataSource:
     decoding: int = 0
     check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     weights: Array | None = field(default=None, repr=False, compare=False)
+    places: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -240,6 +243,8 @@ class Graph:
         As that of DataSource.
     precision : bool
         Whether a precision Δ takes the place of A: positive semi-definite, with a diagonal, entries of either sign.
+    places : tuple of str
+        As those of DataSource.
 
     Attributes
     ----------
@@ -256,6 +261,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     check: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     precision: bool = False
+    places: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     __iter__ = None  # not one sample after the other, as Python would take `graph[0]`, `graph[1]`, …
 
@@ -277,6 +283,7 @@ class Graph:
             description=f"{len(chosen):,} samples of {self.description}",
             in_memory=True,
             precision=self.precision,
+            places=self.places,
         )
 
 

@@ -42,7 +42,7 @@ def refuse_mask(values: Any, what: str) -> Values:
     """The values, none of which may be masked. Errors: DataError."""
     try:
         found = as_given(values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise DataError(f"{what} is no array ({error}); give one value for each sample") from error
     if np.ma.is_masked(found):
         masked = np.argwhere(np.ma.getmaskarray(found))

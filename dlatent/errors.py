@@ -7,6 +7,8 @@ import re
 MASK = "***"
 # The second way is that of a password with a / or a quote in it, which should have been encoded; it is no port.
 _USER = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s:]*:(?!\d+(?:/|\s|$))\S*)@")
+_BARE_USER = re.compile(r"(?<![^\s/'\"(\[])[^\s/:@'\"]+:[^\s/@'\"]+@")
+_BARE_QUERY = re.compile(r"(?<=[^\s?])\?[\w.%~-]+=[^\s'\"]*?(?=[:;,.)\]}>'\"]*(?:\s|$))")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*?(?=[:;,.)\]}>'\"]*(?:\s|$))")
 
 
@@ -15,13 +17,18 @@ def masked(text: str) -> str:
     return _QUERY.sub(rf"\1?{MASK}", _USER.sub(f"{MASK}@", text)) if "://" in text else text
 
 
+def masked_error(text: str) -> str:
+    """The text of an error without credentials, those of URLs whose scheme a file system has cut off, too."""
+    return _BARE_QUERY.sub(f"?{MASK}", _BARE_USER.sub(f"{MASK}@", masked(text)))
+
+
 def cause(error: BaseException) -> BaseException | None:
     """An exception as the cause of another; None where its text, or that of what led to it, holds credentials of a URL,
     because Python shows causes as they are."""
     found: BaseException | None = error
     while found is not None:
         text = str(found)
-        if masked(text) != text:
+        if masked_error(text) != text:
             return None
         found = found.__cause__ or found.__context__
     return error
@@ -31,7 +38,7 @@ class DlatentError(Exception):
     """Base class of everything that dlatent raises on purpose; credentials of URLs are masked in its text."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(masked(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(masked_error(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class DataError(DlatentError, ValueError):

@@ -11,6 +11,7 @@ from dlatent.cli import show
 from dlatent.cli.arguments import UsageError, add_overwrite, add_quiet
 from dlatent.cli.cluster import connected
 from dlatent.cli.models import add_models, data_of, inputs_of, model_of
+from dlatent.cli.places import inputs as read_by
 from dlatent.cli.places import require_free, told_how_to_go_on
 from dlatent.cli.progress import FitProgress, Screen
 from dlatent.cli.status import NOT_CONVERGED, OK
@@ -38,7 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit, save, and show what came out."""
     if arguments.resume and arguments.checkpoint is None:
         raise UsageError("--resume needs --checkpoint PLACE")
-    require_free(arguments.output, overwrite=arguments.overwrite)
+    beside = (arguments.checkpoint, getattr(arguments, "kernel_store", None))
+    resume = arguments.checkpoint if arguments.resume else None
+    require_free(arguments.output, *read_by(arguments), overwrite=arguments.overwrite, resume=resume, beside=beside)
     import dlatent
 
     model = model_of(arguments)

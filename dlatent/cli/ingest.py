@@ -65,7 +65,10 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ingest, and show the report."""
-    require_free(arguments.destination, overwrite=arguments.overwrite, resume=arguments.resume)
+    from dlatent.stores.checkpoint import checkpoint_beside
+
+    resume = checkpoint_beside(arguments.destination) if arguments.resume else None
+    require_free(arguments.destination, *arguments.source, overwrite=arguments.overwrite, resume=resume)
     from dlatent.stores.ingest import ingest
 
     names = ("max_features", "max_line_bytes", "max_expansion")

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import add_direction, add_json, add_missing_chunks, add_overwrite, positive
-from dlatent.cli.places import require_free
+from dlatent.cli.places import inputs, require_free
 from dlatent.cli.status import OK
 
 
@@ -45,7 +45,8 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ingest, and show the report."""
-    require_free(arguments.destination, overwrite=arguments.overwrite)
+    read = (arguments.source, *inputs(arguments))
+    require_free(arguments.destination, *read, overwrite=arguments.overwrite)
     from dlatent.stores.graph import ingest_graph
 
     limit = {} if arguments.most_pairs is None else {"most_pairs": arguments.most_pairs}

@@ -21,7 +21,7 @@ from dlatent.cli.status import (
     USAGE,
     UsageError,
 )
-from dlatent.errors import DataError, EngineError, PlanError, masked
+from dlatent.errors import DataError, EngineError, PlanError, masked_error
 
 if TYPE_CHECKING:
     import argparse
@@ -141,7 +141,7 @@ def _refuse(error: BaseException, status: int, arguments: argparse.Namespace, be
 
         said = "".join(traceback.format_exception(error)) + said
     with contextlib.suppress(OSError):  # of a terminal that is lost
-        print(masked(said), end="", file=sys.stderr, flush=True)
+        print(masked_error(said), end="", file=sys.stderr, flush=True)
     return status
 
 

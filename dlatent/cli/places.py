@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from dlatent.errors import StoreError
 
 
-def require_free(destination: str, *, overwrite: bool, resume: bool = False) -> None:
-    """Refuse a destination that cannot be written or is taken; with `overwrite`, one that is taken by no store; with
-    `resume`, not one that is half-written."""
-    from dlatent.stores.atomic import require_writable
+def inputs(arguments: argparse.Namespace) -> list[str]:
+    """The paths and URLs of what a command reads."""
+    from dlatent.cli.labels import split
 
+    named = [getattr(arguments, name, None) for name in ("data", "graph", "precision", "correspondence")]
+    views = [own for own in named if isinstance(own, list)]
+    labels = getattr(arguments, "labels", None)
+    labels = labels[1] if isinstance(labels, tuple) else labels
+    named += [path for own in views for _, path in own] + [labels and split(labels)[0]]
+    return [place for place in named if place and isinstance(place, str)]
+
+
+def require_free(
+    destination: str, *read: str, overwrite: bool, resume: str | None = None, beside: Sequence[str | None] = ()
+) -> None:
+    """Refuse a destination that cannot be written, is taken, or touches what is read, or what is written `beside`; with
+    `overwrite`, one that is taken by no store; with the checkpoint `resume`, not what a killed process has left."""
+    from dlatent.stores.atomic import require_writable
+    from dlatent.stores.places import require_apart, require_separate
+
+    require_separate(destination, *beside)
+    for place in (destination, *beside):
+        if place is not None:
+            require_apart(place, *read)
     require_writable(destination, overwrite=overwrite, resume=resume, how="replace it with --overwrite")
 
 
@@ -28,10 +48,17 @@ def told_how_to_go_on(how: str | None) -> Iterator[None]:
         raise type(error)(f"; {how}") from error
 
 
-def require_new(path: str | None, *, overwrite: bool) -> None:
-    """Refuse a file that is there, unless it may be overwritten, and one in a directory that is not."""
+def require_new(path: str | None, *read: str, overwrite: bool) -> None:
+    """Refuse a file that is there, unless it may be overwritten, one that touches what is read, or lies in a store, and
+    one in a directory that is not."""
     if path is None:
         return
+    from dlatent.stores.places import check_part, require_apart
+
+    require_apart(path, *read)
+    if "://" in path or Path(path).is_dir():
+        raise StoreError(f"{path} is no local file, and tables and pictures are written to these; choose another path")
+    check_part(path)
     if Path(path).exists() and not overwrite:
         raise StoreError(f"{path} is there already; replace it with --overwrite")
     if not Path(path).absolute().parent.is_dir():

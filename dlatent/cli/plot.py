@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlatent.cli.arguments import add_missing_chunks, add_model_size, add_overwrite, add_unlabelled, positive
-from dlatent.cli.places import require_new, written
+from dlatent.cli.places import inputs, require_new, written
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -82,7 +82,7 @@ def _pair(text: str) -> tuple[int, int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw, and write the picture."""
-    require_new(arguments.output, overwrite=arguments.overwrite)
+    require_new(arguments.output, *inputs(arguments), overwrite=arguments.overwrite)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from dlatent.cli.arguments import add_cluster, add_missing_chunks, add_model_size, add_overwrite, add_quiet
 from dlatent.cli.cluster import connected
-from dlatent.cli.places import require_new, written
+from dlatent.cli.places import inputs, require_new, written
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -45,7 +45,7 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict, and write the table."""
-    require_new(arguments.output, overwrite=arguments.overwrite)
+    require_new(arguments.output, arguments.model, *inputs(arguments), overwrite=arguments.overwrite)
     from dlatent import load, show_progress
     from dlatent.stores.open import open as open_source
 

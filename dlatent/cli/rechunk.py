@@ -40,7 +40,7 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the store, and show what it is like."""
-    require_free(arguments.destination, overwrite=arguments.overwrite)
+    require_free(arguments.destination, arguments.source, overwrite=arguments.overwrite)
     from dlatent.stores.rechunk import rechunk
 
     with Screen(quiet=arguments.quiet) as screen:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlatent.cli import show
 from dlatent.cli.arguments import add_direction, add_json, add_missing_chunks, add_overwrite
-from dlatent.cli.places import require_free
+from dlatent.cli.places import inputs, require_free
 from dlatent.cli.status import OK
 
 
@@ -32,8 +32,9 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Reorder, and show how near neighbours have come."""
-    for destination in (arguments.out_data, arguments.out_graph):
-        require_free(destination, overwrite=arguments.overwrite)
+    both = (arguments.out_data, arguments.out_graph)
+    for one, other in (both, both[::-1]):
+        require_free(one, *inputs(arguments), overwrite=arguments.overwrite, beside=[other])
     from dlatent.stores.graph import reorder
 
     report = reorder(

@@ -21,7 +21,7 @@ from dlatent.cli.arguments import (
     opened,
 )
 from dlatent.cli.cluster import connected
-from dlatent.cli.places import require_free, told_how_to_go_on
+from dlatent.cli.places import inputs, require_free, told_how_to_go_on
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -81,7 +81,11 @@ def _command(commands: Any, name: str, help: str, description: str, make: Make) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the rows, and say where they are."""
-    require_free(arguments.output, overwrite=arguments.overwrite, resume=arguments.resume)
+    read = (arguments.model, *inputs(arguments))
+    from dlatent.stores.checkpoint import checkpoint_beside
+
+    resume = checkpoint_beside(arguments.output) if arguments.resume else None
+    require_free(arguments.output, *read, overwrite=arguments.overwrite, resume=resume)
     from dlatent import load, show_progress
 
     show_progress(False if arguments.quiet else "auto")

@@ -65,6 +65,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.order import group_count, task_count
 from dlatent.passes import Pass, Run
+from dlatent.stores.places import read_places, require_apart
 
 NOT_FINITE = "array must not contain infs or NaNs"
 """What scipy says of them, in a plain ValueError."""
@@ -93,13 +94,19 @@ WARNINGS = {
 @dataclass(frozen=True)
 class Given:
     """What a fit is given: the data, and beside them targets and a graph where the model takes these; whether rows are
-    added, and the moments of those before."""
+    added, and the moments of those before; `beside`, where what is no source is read from."""
 
     source: DataSource
     targets: EncodedTargets | None = None
     graph: Graph | None = None
     adding: bool = False
     earlier: Moments | None = None
+    beside: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where all of it is read from, as far as that is known."""
+        return (*read_places(self.source, self.graph), *self.beside)
 
     def named(self) -> dict[str, Any]:
         """All of it by name."""
@@ -344,6 +351,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 )
             plan = self._planned(task, session)
             choices = {name: getattr(plan, name) for name in CHOICES}
+            if checkpoint is not None:
+                require_apart(checkpoint, *given.places)
             journal = opened.enter_context(checkpointed(checkpoint, resume, self, given.named(), choices, session))
             if journal is not None:
                 session.journal, plan = journal, self._planned_again(plan, task, session, journal.choices)
@@ -363,6 +372,10 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 head = self._estimated_head(session, outcome, given)
         outcome = replace(outcome, advice=(*outcome.advice, *lost, *remarks(session.counted, given.targets)))
         self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan, head), task, given)
+        if not given.adding:
+            self._read, self._place = (), None
+        self._read += given.places
+        self._checkpoint = None if journal is None else journal.identity
         for text in outcome.advice:
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
@@ -436,6 +449,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             advice=around,
             dense=dense,
             grid=known.grid,
+            place=self._place,
         )
 
     def _latent(self, Z: ScoresLike) -> npt.NDArray[Any]:

@@ -13,6 +13,8 @@ from dlatent.engine.session import Session
 from dlatent.engine.versions import versions
 from dlatent.errors import DataError, masked
 from dlatent.estimators.inputs import PathLike
+from dlatent.stores.atomic import made_with
+from dlatent.stores.beside import sweep
 from dlatent.stores.checkpoint import Checkpoint, checkpoint_of_store
 from dlatent.stores.joint import JointSource
 from dlatent.stores.joint_rows import JointRows
@@ -79,8 +81,17 @@ class RowsJournal:
                 return cast(RowSink, sink)
         self._checkpoint.restart()
         sink = create()
+        sink.sign(self._checkpoint.identity)
         self._checkpoint.record("sink", replace(sink, target=masked(sink.target), location=masked(sink.location)))
         return sink
+
+    def finished(self) -> bool:
+        """Whether an interrupted call has left the whole store; what else it has left is then removed."""
+        if not made_with(self._out, self._checkpoint.identity):
+            return False
+        if (path := local_path(self._out)) is not None:
+            sweep(path)
+        return True
 
     def recall(self, work: Any) -> Any:
         """What was recorded of a stage of the pass."""

@@ -38,6 +38,7 @@ from dlatent.linear_gaussian.views import Parts
 from dlatent.passes import Pass
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.memory import open_function
+from dlatent.stores.places import read_places
 
 TARGETS = "targets"
 """The name of the view that the encoded targets are."""
@@ -120,10 +121,11 @@ class CorrespondenceSupervisedPPCA(ViewSupervisedHyperparameters, TargetModel, C
         samples = self._to_fit(views, correspondence, on)
         if TARGETS in samples.sources:
             raise DataError(f"a view is named {TARGETS!r}, as the targets are in the model; give it another name")
+        beside = read_places(y, labelled, correspondence)
         y, labels, count, own = _targets_of(y, samples)
         encoded = self._encoded(y, labelled, count, labels)
         found = _with_targets(samples, encoded.rows, encoded.encoding.rank, encoded.labelled, own)
-        return self._given(found, replace(encoded, rows=None))
+        return replace(self._given(found, replace(encoded, rows=None)), beside=beside)
 
     def _labelled_pass(
         self, session: Session, outcome: Outcome, given: Given, part: float, sums: Any

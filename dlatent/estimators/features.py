@@ -69,6 +69,7 @@ class KnownFeatures:
     advice : what to do about NaN, beside filling it.
     dense : why sparse rows are refused, about `{data}`; nothing where they are not.
     grid : the dimensions over which the features lie, where the data of the fit were of xarray.
+    place : where the model was loaded from, which results must not take; None of one that was fitted.
     """
 
     model: str
@@ -79,6 +80,7 @@ class KnownFeatures:
     advice: str = ""
     dense: str = ""
     grid: Grid | None = None
+    place: str | None = None
 
     def check_kind(self, sparse: bool, data: str) -> None:
         """Refuse sparse rows of a model that takes none: what is not stored would be a zero. Errors: DataError."""
@@ -132,7 +134,7 @@ class KnownFeatures:
 
     def without_labels(self) -> KnownFeatures:
         """The same for `check_values`, which travels to where the rows are; the labels may be many."""
-        return replace(self, labels=None, grid=None)
+        return replace(self, labels=None, grid=None, place=None)
 
 
 def outside() -> int:

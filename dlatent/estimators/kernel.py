@@ -35,6 +35,7 @@ from dlatent.passes import Run
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.memory import held, lent, owned
+from dlatent.stores.places import require_apart
 
 NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "degree", "coef0")}
 """What named kernels depend on."""
@@ -69,6 +70,8 @@ class KernelModel(KernelHyperparameters, LinearModel):
 
     def _check_shape(self, source: DataSource) -> None:
         rows, columns = source.shape
+        if self.kernel_store is not None:
+            require_apart(self.kernel_store, source)
         if self.kernel == "precomputed" and rows != columns:
             raise DataError(
                 f"the precomputed kernel has {rows} × {columns} values; a fit needs those of the training rows with "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from dlatent.estimators.inputs import Rows
 from dlatent.stores.byte_source import require_file
 from dlatent.stores.encoded import check_decoded
 from dlatent.stores.location import local_path
+from dlatent.stores.places import read_places
 from dlatent.stores.schema import dimension
 from dlatent.stores.strict import strict_store
 
@@ -37,11 +38,13 @@ ROW_RESULTS = ("component", "target")
 
 @dataclass(frozen=True)
 class Unwrapped:
-    """The plain data of an input, its labels, and the DataArray that it came in (None for other inputs)."""
+    """The plain data of an input, its labels, and the DataArray that it came in (None for other inputs); where it is
+    read from, where that is known."""
 
     data: Any
     labels: AxisLabels | None
     original: xr.DataArray | None
+    places: tuple[str, ...] = ()
 
 
 def unwrap(
@@ -54,6 +57,11 @@ def unwrap(
     Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
     or a data frame of which some columns only are named by texts.
     """
+    places = read_places(data)  # before xarray has loaded them
+    return replace(_unwrap(data, dim, weights, known), places=places)
+
+
+def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Grid | None) -> Unwrapped:
     if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
         data = _opened(data)
     data = as_frame(data)

@@ -36,6 +36,7 @@ from dlatent.local_linear.neighbours import Neighbours
 from dlatent.local_linear.smallest import Eigenpairs
 from dlatent.order import groups
 from dlatent.stores.joint_rows import Table
+from dlatent.stores.places import read_places, require_apart
 
 REFERENCE_BYTES = 2**30
 """Training rows are kept for new samples up to this size."""
@@ -112,6 +113,8 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             )
         plans = [self._plan(source) for source in sources]
         data = {**dict(zip(names, sources, strict=True)), "table": table}
+        if checkpoint is not None:
+            require_apart(checkpoint, *sources)
         with (
             connect(sources[0], client=client) as session,
             checkpointed(checkpoint, resume, self, data, {}, session) as session.journal,
@@ -124,6 +127,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
                 FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid)
                 for name, source in zip(names, sources, strict=True)
             )
+            self._checkpoint = None if session.journal is None else session.journal.identity
             found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
         graphs, recalls = zip(*found, strict=True)
         self._views, self._table = views, table
@@ -138,6 +142,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
                 check=self._check_joined,
             )
         self._publish(embedded, tuple(session.passes), recalls)
+        self._read, self._place = read_places(*sources), None
         if not self.converged_:
             warnings.warn(
                 f"the eigenvectors are known to {self.eigen_residual_:.1e} of their eigenvalues only "
@@ -238,7 +243,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         """What the model asks of new data of a view."""
         own = self._views[view]
         name = own.name if len(self._views) > 1 else None
-        return KnownFeatures(type(self).__name__, own.shape[1], own.features, name, grid=own.grid)
+        return KnownFeatures(type(self).__name__, own.shape[1], own.features, name, grid=own.grid, place=self._place)
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""

@@ -32,9 +32,11 @@ from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import Alone, Meeting, Pass
 from dlatent.stores.atomic import require_writable
+from dlatent.stores.checkpoint import checkpoint_beside
 from dlatent.stores.graph import open_graph
 from dlatent.stores.lazy import has_sparse_chunks
 from dlatent.stores.open import open as open_source
+from dlatent.stores.places import require_apart
 from dlatent.stores.sink import RowSink
 
 RowFunction = Callable[[Features, Array | None], Array]
@@ -53,6 +55,7 @@ def open_input(
 def source_of(like: Unwrapped) -> DataSource:
     """The source of plain data with the labels that they came with."""
     source = open_source(like.data)
+    source = replace(source, places=(*like.places, *source.places))
     return source if like.labels is None else replace(source, labels=like.labels)
 
 
@@ -199,7 +202,7 @@ def map_rows(
     Returns: an array of the input's kind, or the path of the written store.
     """
     if out is not None:
-        require_writable(out, overwrite=overwrite, resume=resume)
+        require_writable(out, overwrite=overwrite, resume=checkpoint_beside(out) if resume else None)
     elif resume:
         raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
     like = unwrap(data, known=features.grid)
@@ -220,6 +223,8 @@ def map_rows(
     if targets is not None and len(targets) != source.shape[0]:
         raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
     edges = None if graph is None else open_edges(graph, source)
+    if out is not None:
+        require_apart(out, source, edges, features.place)
     work = RowWork(function, features.without_labels(), way=way if edges else None)
     if out is not None:
         with cells_named({None: features.grid}):
@@ -280,6 +285,8 @@ def _into_store(
         shown(session, name),
     ):
         journal = session.journal
+        if journal is not None and journal.finished():
+            return os.fspath(out)
         sink = create() if journal is None else journal.sink(create)
         try:
             session.run(work._replace(sink=sink).on(session).over(_written, operator.add, name))

@@ -19,7 +19,8 @@ from dlatent.errors import DlatentError, PlanError, StoreError, masked
 from dlatent.estimators.docstrings import describe_class, name_methods
 from dlatent.fitting.plan import html_table, size
 from dlatent.models import MODELS
-from dlatent.stores.location import place_text
+from dlatent.stores.location import place_text, zarr_location
+from dlatent.stores.places import read_places, require_apart
 from dlatent.stores.results import load as load_stored
 from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import check_values, named
@@ -53,6 +54,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     result_ : xarray.Dataset
         The fitted model as arrays with named dimensions and the coordinates of the data: :doc:`/reference_variables`.
     """
+
+    _place: str | None = None
+    """Where the model was loaded from."""
+    _read: tuple[str, ...] = ()
+    """Where the data of the fit are, as far as that is known."""
+    _checkpoint: str | None = None
+    """The identity of the checkpoint of the fit, where there was one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         if cls.__name__ in PUBLIC:
@@ -119,15 +127,23 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Raises
         ------
         StoreError
-            Where the path is taken and `overwrite` is False.
+            Where the path is taken and `overwrite` is False, or is that of what the model was fitted to.
         NotFittedError
             Before `fit`.
         """
         self._require_fitted()
+        require_apart(path, *self._read)
         variables = named(self._variables(whole=True))
         parameters = {name: _parameter(value) for name, value in self.get_params().items()}
         attributes = {"parameters": parameters, **self._attributes(whole=True)}
-        save_stored(path, kind=type(self).__name__, attributes=attributes, variables=variables, overwrite=overwrite)
+        save_stored(
+            path,
+            kind=type(self).__name__,
+            attributes=attributes,
+            variables=variables,
+            overwrite=overwrite,
+            checkpoint=self._checkpoint,
+        )
 
     @property
     def result_(self) -> xr.Dataset:
@@ -204,6 +220,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
         model = kind.load()(**stored.attributes["parameters"])
         model._check_hyperparameters()
         model._restore({name: v.values for name, v in stored.variables.items()}, dict(stored.attributes))
+        model._place = read_places(zarr_location(path))[0]
     except (DlatentError, MemoryError) as error:
         raise StoreError(f"{place}: {error}") from error
     except Exception as error:

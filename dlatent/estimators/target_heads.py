@@ -54,6 +54,7 @@ from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass
+from dlatent.stores.places import read_places
 
 
 def output_rows(
@@ -334,7 +335,9 @@ class RowTargets(TargetModel, LinearModel):
     ) -> Given:
         """The data of a fit and their targets."""
         given = self._given(X, dim, weights)
-        return Given(given.source, self._encoded(y, labelled, given.source.shape[0], given.source.labels))
+        beside = read_places(y, labelled)  # before xarray has loaded them
+        targets = self._encoded(y, labelled, given.source.shape[0], given.source.labels)
+        return Given(given.source, targets, beside=beside)
 
     @property
     def _labelled_sums(self) -> Callable[[Array, Array], Array] | None:

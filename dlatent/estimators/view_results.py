@@ -124,7 +124,7 @@ class ViewResults(LatentVariableModel):
         """What the model asks of new data of a view."""
         width = self._specification.sizes[self._number(view)]
         labels = self._view_labels[view]
-        return KnownFeatures(type(self).__name__, width, labels.features, view, grid=labels.grid)
+        return KnownFeatures(type(self).__name__, width, labels.features, view, grid=labels.grid, place=self._place)
 
     def _alone(
         self, view: str, data: Data, function: Any, columns: str, names: Any, name: str, **options: Any

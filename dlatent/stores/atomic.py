@@ -23,11 +23,16 @@ from zarr.storage import MemoryStore
 
 from dlatent.errors import StoreError, cause
 from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep, take
-from dlatent.stores.location import STORE_MARKS, filesystem_at, local_path, zarr_location
+from dlatent.stores.checkpoint import identity
+from dlatent.stores.location import filesystem_at, local_path, zarr_location
+from dlatent.stores.places import check_replaced
 from dlatent.stores.seal import seal
 
 MARKER = "dlatent"
 """Name of the root attribute that holds kind, version and completeness of a store."""
+
+SIGNED = "checkpoint"
+"""What the marker calls the checkpoint that a store was made with."""
 
 STORE_VERSION = 2
 """Layout version of the data stores (matrices) that this library writes."""
@@ -134,19 +139,25 @@ def _begin(target: str | os.PathLike[str], kind: str, version: int, overwrite: b
 
 
 def require_writable(
-    target: str | os.PathLike[str], *, overwrite: bool, resume: bool = False, how: str = REPLACE
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+    resume: str | os.PathLike[str] | None = None,
+    how: str = REPLACE,
 ) -> None:
     """Refuse a place that cannot be written, or that is taken, before the work begins whose results are to go there.
 
     Whether it can be written is tried, not guessed: a directory (a file, in an object store) is made there and removed.
-    Parameters: `resume`, whether one that is half-written goes on; `how`, what a message says of overwriting.
+    Parameters: `resume`, the checkpoint of work that goes on, whose store may be half-written or whole; `how`, what a
+    message says of overwriting.
     Errors: StoreError.
     """
     path = local_path(target)
+    overwrite = overwrite or (resume is not None and left_by(target, identity(resume)))
     if path is None:
         url = zarr_location(target)
         try:
-            _check_place(url, overwrite or (resume and is_unfinished(url)), how)
+            _check_place(url, overwrite, how)
             filesystem, root = filesystem_at(url)
             name = f"{root}{PARTIAL}{secrets.token_hex(6)}"
             filesystem.pipe_file(name, b"")
@@ -251,6 +262,32 @@ def is_unfinished(location: str) -> bool:
     return isinstance(marker, dict) and marker.get("complete") is False
 
 
+def sign(group: zarr.Group, checkpoint: str | None) -> None:
+    """Keep in a store with which checkpoint it is made; None is passed over."""
+    if checkpoint is not None:
+        group.attrs[MARKER] = {**cast(Mapping[str, Any], group.attrs[MARKER]), SIGNED: checkpoint}
+
+
+def left_by(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
+    """Whether a killed process that is to go on has left the store at `target`: half-written (a remote one; local ones
+    lie aside), or whole and made with the checkpoint of this identity, which is still there."""
+    location, unfinished = zarr_location(target), False
+    with contextlib.suppress(Exception):  # that nothing can be read there, the writer says
+        unfinished = local_path(location) is None and is_unfinished(location)
+    return unfinished or made_with(location, checkpoint)
+
+
+def made_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
+    """Whether the store at `target` is whole and made with a checkpoint of this identity."""
+    if checkpoint is None:
+        return False
+    try:
+        marker = zarr.open_group(zarr_location(target), mode="r", use_consolidated=False).attrs.get(MARKER)
+    except Exception:  # nothing is there, or no store
+        return False
+    return isinstance(marker, dict) and marker.get("complete") is True and marker.get(SIGNED) == checkpoint
+
+
 class _Listener(MemoryStore):
     """An empty store that notes in which event loop Zarr calls it, as Zarr has no public name for its loop."""
 
@@ -311,13 +348,12 @@ def _mark(group: zarr.Group, marker: Mapping[str, Any], *, complete: bool) -> No
 def _check_place(place: str, overwrite: bool, how: str = REPLACE) -> bool:
     """Whether there is a store to replace. Errors: StoreError where it may not be, or something else is there."""
     filesystem, root = filesystem_at(place)
+    if not root:
+        raise StoreError(f"{place} is the root of all files, and no place for a store; choose another place")
+    filesystem.invalidate_cache()
     if not filesystem.lexists(root):
         return False
     if not overwrite:
         raise StoreError(f"{place} already exists; {how}, or choose another place")
-    marked = any(filesystem.exists(f"{root}/{mark}") for mark in STORE_MARKS)
-    if not marked and not (filesystem.isdir(root) and not filesystem.ls(root)):
-        raise StoreError(
-            f"{place} exists and is no Zarr store, so it is not replaced; remove it or choose another place"
-        )
+    check_replaced(place)
     return True

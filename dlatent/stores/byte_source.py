@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-import fsspec
-
 from dlatent.errors import MASK, DataError, cause, masked
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import is_special, local_path
+from dlatent.stores.location import filesystem_at, is_special, local_path
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
@@ -137,7 +135,8 @@ def open_raw(location: str) -> IO[bytes]:
     try:
         if path is not None:
             return path.open("rb")
-        return cast(IO[bytes], fsspec.open(location, "rb").open())
+        filesystem, inside = filesystem_at(location)
+        return cast(IO[bytes], filesystem.open(inside, "rb"))
     except FileNotFoundError:
         raise DataError(f"{location} does not exist; check the path") from None
     except (IsADirectoryError, PermissionError) as error:

@@ -13,22 +13,25 @@ Laws (tested in tests/stores/test_stores_checkpoint.py):
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from dlatent.errors import StoreError, cause
-from dlatent.stores.beside import hold
+from dlatent.stores.beside import beside, hold, remove, sweep
 from dlatent.stores.location import filesystem_at, local_path, zarr_location
 from dlatent.stores.packed import fingerprint, packed, unpacked
 from dlatent.stores.seal import MARK_BYTES, intact, sealed
 
 HEADER, VERSION = "fit.json", 1
 ENTRY = "{:06d}.npz"
-RESULT, UNFINISHED = ".npz", ".part"
+RESULT = re.compile(r"\d{6,}\.npz")
+UNFINISHED = ".part"
 THREADS = "threads"
 ABSENT = (FileNotFoundError, NotADirectoryError)
 
@@ -67,6 +70,7 @@ class Checkpoint:
             made = {**choices, THREADS: threads}
             self.choices = self._begun(json.loads(json.dumps(dict(about))), made, resume)
             self.threads: int = self.choices.pop(THREADS)
+            self.identity = identity(self.place)
         except BaseException:
             self.close()
             raise
@@ -75,7 +79,7 @@ class Checkpoint:
         """The choices that hold."""
         found = read_header(self.place)
         if found is None:
-            if any(not name.endswith((RESULT, UNFINISHED)) for name in self._files.names()):
+            if any(not _own(name) for name in self._files.names()):
                 raise StoreError(f"{self.place} exists and is no checkpoint; choose another place")
             self._files.forget(0)
             header = {"dlatent_checkpoint": VERSION, "about": about, "choices": choices}
@@ -124,6 +128,11 @@ class Checkpoint:
         self._files.close()
 
 
+def checkpoint_beside(target: str | os.PathLike[str]) -> str:
+    """Where the checkpoint of a store lies."""
+    return f"{zarr_location(target)}.checkpoint"
+
+
 @contextmanager
 def checkpoint_of_store(
     target: str | os.PathLike[str], about: Mapping[str, Any], *, threads: int = 1
@@ -132,7 +141,7 @@ def checkpoint_of_store(
 
     Errors: StoreError as `Checkpoint`.
     """
-    place = f"{zarr_location(target)}.checkpoint"
+    place = checkpoint_beside(target)
     with closing(Checkpoint(place, about, {}, threads=threads, resume=True)) as checkpoint:
         yield checkpoint
     discard(place)
@@ -159,6 +168,12 @@ def read_header(place: str | os.PathLike[str]) -> dict[str, Any] | None:
     return dict(header)
 
 
+def identity(place: str | os.PathLike[str]) -> str | None:
+    """What tells a checkpoint from others, and is kept in the store that is made with it; None where there is none."""
+    content = _Files(zarr_location(place)).read(HEADER)
+    return None if content is None else hashlib.sha256(content).hexdigest()[:16]
+
+
 def discard(place: str | os.PathLike[str]) -> None:
     """Remove a checkpoint: its results, and then what says whose they are."""
     files = _Files(zarr_location(place))
@@ -172,14 +187,14 @@ def discard(place: str | os.PathLike[str]) -> None:
 def recorded(place: str | os.PathLike[str]) -> tuple[int, int]:
     """How many results a checkpoint has, and their bytes."""
     files = _Files(zarr_location(place))
-    names = [name for name in files.names() if name.endswith(RESULT)]
+    names = [name for name in files.names() if RESULT.fullmatch(name)]
     return len(names), sum(files.size(name) for name in names)
 
 
 def damaged_results(place: str | os.PathLike[str]) -> list[str]:
     """What is damaged of the results of a checkpoint, one sentence each."""
     files, found = _Files(zarr_location(place)), list[str]()
-    for name in sorted(name for name in files.names() if name.endswith(RESULT)):
+    for name in sorted(name for name in files.names() if RESULT.fullmatch(name)):
         try:
             unpacked(files.read(name) or b"", f"{files.place}/{name}")
         except StoreError as error:
@@ -199,6 +214,12 @@ def _differences(found: Mapping[str, Any], about: Mapping[str, Any]) -> list[str
     return texts
 
 
+def _own(name: str) -> bool:
+    """Whether a file of this name is one of a checkpoint, whole or not."""
+    whole = name.removesuffix(UNFINISHED)
+    return whole == HEADER or RESULT.fullmatch(whole) is not None
+
+
 class _Files:
     """The files of a checkpoint, each written whole: a local one is renamed, an object appears when it is complete."""
 
@@ -214,6 +235,7 @@ class _Files:
         if self._local is None:
             return
         try:
+            sweep(self._local)
             self._local.mkdir(parents=True, exist_ok=True)
             self._lock = hold(self._local)
         except BlockingIOError as error:
@@ -289,7 +311,7 @@ class _Files:
     def forget(self, first: int) -> None:
         """Remove the results from that on, the last first: what is left is a beginning at every moment."""
         for name in sorted(self.names(), reverse=True):
-            if name.endswith(RESULT) and name >= ENTRY.format(first):
+            if RESULT.fullmatch(name) and name >= ENTRY.format(first):
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
@@ -297,14 +319,20 @@ class _Files:
             self._system.rm_file(f"{self._root}/{name}")
 
     def clear(self) -> None:
-        """Remove everything of the checkpoint, and the directory where nothing else is in it."""
+        """Remove everything of the checkpoint, and the directory where nothing else is in it.
+
+        What says whose results they were goes last, and with the directory: while that is there, work can go on.
+        """
         self.forget(0)
         for name in self.names():
-            if name == HEADER or name.endswith(UNFINISHED):
+            if _own(name) and name != HEADER:
                 self._remove(name)
-        if self._local is not None:
-            with suppress(OSError):  # somebody has put something else there
-                self._local.rmdir()
+        if self._local is None or self.names() != [HEADER]:  # somebody has put something else there
+            self._remove(HEADER)
+            return
+        aside = beside(self._local)
+        self._local.rename(aside)
+        remove(aside)
 
 
 def _synced(directory: Path) -> None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dlatent.arrays import BlockSource, DataSource
 from dlatent.stores.joint_rows import JointRows, Table, view_rows
 from dlatent.stores.partition import wanted_bytes
+from dlatent.stores.places import read_places
 
 MANY_REREADS = 4.0
 """Blocks loaded in a pass for each one that there is, above which the plan tells of it."""
@@ -100,6 +101,7 @@ def joint(
         in_memory=all(source.in_memory for source in sources),
         decoding=max(source.decoding for source in sources),
         check=partial(_checked, [source.check for source in sources if source.check is not None]),
+        places=read_places(views),
         views=views,
         patterns=patterns,
         bounds=tuple(bounds),

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
-from dlatent.errors import DataError, StoreError
+from dlatent.errors import DataError, StoreError, cause
 from dlatent.stores.beside import put_back
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
@@ -26,26 +26,35 @@ def along(place: str) -> str:
 
 
 _KEYS_OF_BUCKETS = re.compile(r"(?:.*::)?(?:s3a?|gs|gcs)://(?!arn:)[^/]*:.*@")
+_SCHEME = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]*(?=://|::)")
+_LOCAL = re.compile(r"(?:file|local)://")
 
 
 def place_text(location: Any) -> str:
-    """A path or URL as text. Errors: DataError for what is none, as a store that is open."""
+    """A path or URL as text, the schemes of its URLs in lower case, as fsspec knows them.
+
+    Errors: DataError for what is none: a store that is open, nothing, a text with a null character, or a URL that ends
+    at its scheme.
+    """
     if not isinstance(location, str | os.PathLike):
         kind = f"{type(location).__module__}.{type(location).__qualname__}"
         raise DataError(f"a place is given as a {kind}; give a path or URL, as text")
-    return os.fspath(location)
+    text = os.fspath(location)
+    if not text or "\0" in text or ("://" in text and text.rstrip("/").endswith(":")):
+        raise DataError(f"{text!r} names no place: it is empty, or has a null character; give a path or a whole URL")
+    return _SCHEME.sub(lambda scheme: scheme[0].lower(), text) if "://" in text else text
 
 
 def local_path(location: str | os.PathLike[str]) -> Path | None:
     """The path of a local location, or None for a remote URL such as `s3://bucket/x.zarr`.
 
-    Errors: as `place_text`; DataError for keys in the URL of a bucket, which fsspec takes for a part of its name and
-    tells everybody.
+    Errors: DataError for keys in the URL of a bucket, which fsspec takes for a part of its name and tells everybody;
+    as `place_text`.
     """
     text = place_text(location)
     if "://" not in text and "::" not in text:
         return Path(text).expanduser()
-    if text.startswith("file://"):
+    if _LOCAL.match(text) and "::" not in text:
         parts = urlsplit(text)
         return Path(unquote(parts.netloc + parts.path))
     if _KEYS_OF_BUCKETS.match(text):
@@ -64,23 +73,7 @@ def is_special(path: Path) -> bool:
 def zarr_location(location: str | os.PathLike[str]) -> str:
     """The location as text that `zarr.open` takes: an absolute path, or the URL without its last slash."""
     path = local_path(location)
-    return os.path.abspath(path) if path is not None else os.fspath(location).rstrip("/")
-
-
-def require_apart(destination: str | os.PathLike[str], *sources: Any) -> None:
-    """Refuse to write over what is still to be read: object stores remove the old store before the new one is written.
-
-    Local stores are replaced once the new one is complete; sources that are no paths are passed over.
-    Errors: StoreError.
-    """
-    if local_path(destination) is not None:
-        return
-    place = zarr_location(destination)
-    for source in sources:
-        if isinstance(source, str | os.PathLike) and f"{zarr_location(source)}/".startswith(f"{place}/"):
-            raise StoreError(
-                f"{zarr_location(source)} would be removed before it is read; choose another place than {place}"
-            )
+    return os.path.abspath(path) if path is not None else place_text(location).rstrip("/")
 
 
 def is_node(location: str) -> bool:
@@ -93,6 +86,23 @@ def is_node(location: str) -> bool:
 
 
 def filesystem_at(place: str) -> tuple[Any, str]:
-    """The fsspec filesystem of an absolute path or URL, and the path inside it."""
-    filesystem, root = url_to_fs(place)
+    """The fsspec filesystem of an absolute path or URL, and the path inside it.
+
+    Errors: StoreError for a kind of URL that fsspec does not know, or has no package for, and for an archive that
+    cannot be reached.
+    """
+    try:
+        filesystem, root = url_to_fs(place_text(place))
+    except DataError:
+        raise
+    except ImportError as error:
+        raise StoreError(f"cannot open {place}: {error}; install the fsspec package for this kind of URL") from cause(
+            error
+        )
+    except ValueError as error:
+        raise StoreError(f"cannot open {place}: {error}; check the part before ://") from cause(error)
+    except Exception as error:
+        raise StoreError(f"cannot reach {place}: {error}; check the address and your right to read it") from cause(
+            error
+        )
     return filesystem, str(root).rstrip("/")

@@ -33,6 +33,7 @@ from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
 from dlatent.stores.location import NETCDF, along, filesystem_at, local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
+from dlatent.stores.places import read_places
 from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, place_of, strict
 
 Node: TypeAlias = "ZarrArray | zarr.Group"
@@ -91,6 +92,13 @@ def open(
         raise DataError(f"block_bytes is {block_bytes}; expected at least 1")
     if isinstance(data, DataSource):
         return data
+    source = _open(data, block_bytes, dims, missing_chunks)
+    return replace(source, places=(*read_places(data), *source.places))
+
+
+def _open(
+    data: Any, block_bytes: int | None, dims: tuple[str, str] | None, missing_chunks: MissingChunks
+) -> DataSource:
     if is_h5ad(data):
         data = read_lazily(data)
     if is_annotated(data):

@@ -28,8 +28,8 @@ from dlatent.stores.encoded import cf_attributes
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.job import Progress
 from dlatent.stores.labels import DIMENSIONS
-from dlatent.stores.location import require_apart
 from dlatent.stores.open import Node, check_complete, open_node
+from dlatent.stores.places import require_apart
 from dlatent.stores.strict import MissingChunks, place_of, strict
 
 CHUNK_BYTES = 8 * 2**20

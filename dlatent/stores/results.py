@@ -19,7 +19,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.errors import StoreError, cause
-from dlatent.stores.atomic import MARKER, RESULT, check_marker, new_store
+from dlatent.stores.atomic import MARKER, RESULT, check_marker, left_by, new_store, sign
 from dlatent.stores.chunked import ZarrArray, lacking_chunks, write_array
 from dlatent.stores.format_1 import from_format_1
 from dlatent.stores.labels import read_text
@@ -68,8 +68,10 @@ def save(
     attributes: Mapping[str, JSON],
     variables: Mapping[str, Variable],
     overwrite: bool = False,
+    checkpoint: str | None = None,
 ) -> None:
     """Write a result as one store, whole or not at all; with `overwrite`, an old one stays until the new one is whole.
+    So does one of the same fit, by the identity of its checkpoint.
 
     Parameters: `kind`, the name of the model; `attributes`, JSON values (numpy scalars allowed); `variables`, arrays
     registered in `dlatent.stores.schema`, objects that are text included.
@@ -81,7 +83,9 @@ def save(
     check(texts, place)
     described: dict[str, Any] = {"kind": kind, "attributes": _encode(dict(attributes), "attributes")}
     described["digest"] = _digest(described, texts)
+    overwrite = overwrite or (checkpoint is not None and left_by(path, checkpoint))
     with new_store(path, kind=RESULT, version=MODEL_VERSION, overwrite=overwrite) as group:
+        sign(group, checkpoint)
         group.attrs[RESULT] = described
         for name, variable in texts.items():
             _write(group, name, variable)

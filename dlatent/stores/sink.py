@@ -20,7 +20,7 @@ import numpy.typing as npt
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import abandon, begun, finish, leave, take_over, with_room
+from dlatent.stores.atomic import abandon, begun, finish, leave, sign, take_over, with_room
 from dlatent.stores.chunked import ALL_WRITTEN, ZarrArray, new_array, open_to_write, read_all, write_array
 from dlatent.stores.location import zarr_location
 from dlatent.stores.strict import strict
@@ -125,6 +125,10 @@ class RowSink:
             del root[_FRAGMENTS]
         with with_room(self.target):
             finish(self.location, self.target, overwrite=self.overwrite)
+
+    def sign(self, checkpoint: str | None) -> None:
+        """Keep in the store with which checkpoint it is made."""
+        sign(self._root(), checkpoint)
 
     def abort(self) -> None:
         """Remove what was written."""

@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import traceback
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,12 @@ def test_what_is_masked() -> None:
         ("why? mail a@b", "why? mail a@b"),
     ):
         assert masked(text) == shown
+        assert str(StoreError(text)) == shown
+    for text, shown in (
+        (f"/ann:{SECRET}@bucket/no.zip", "/***@bucket/no.zip"),  # what a file system says that has cut the scheme off
+        (f"/bucket/no.zip?sig={SECRET}: gone", "/bucket/no.zip?***: gone"),
+        ("rows 0:5 of a@b, as x?y", "rows 0:5 of a@b, as x?y"),
+    ):
         assert str(StoreError(text)) == shown
     error = pickle.loads(pickle.dumps(StoreError(HOST)))
     assert str(error) == "vault://***@bucket"
@@ -250,3 +257,68 @@ def test_keys_in_the_url_of_a_bucket_are_refused(url: str, tmp_path: Path) -> No
         with pytest.raises(DlatentError, match="AWS_SECRET_ACCESS_KEY") as caught:
             work()
         assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+CHAIN = f"zip://x.zarr::{HOST}/x.zip"
+
+
+def test_a_chain_of_urls_does_not_show_its_password(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((60, 5)))
+    ingest(tmp_path / "x.npy", tmp_path / "x.zarr")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for path in (tmp_path / "x.zarr").rglob("*"):
+            archive.write(path, path.relative_to(tmp_path))
+    Vault().pipe_file(f"{HOST}/x.zip", (tmp_path / "x.zip").read_bytes())
+    before = {name: file.getvalue() for name, file in Vault.store.items()}
+    kept = tmp_path / "kept"
+    source, model = open_data(CHAIN), dlatent.PPCA(2).fit(CHAIN, checkpoint=kept)
+    seen = [repr(source), repr(source.places), repr(model), str(model.plan(CHAIN)), repr(model.result_)]
+    model.save(tmp_path / "m.zarr")
+    absent, wrong = f"zip://x.zarr::{HOST}/absent.zip", f"zip://x.zarr::foo://ann:{SECRET}@bucket/x.zip"
+    for words, status in (
+        (["fit", "ppca", CHAIN, "-k", "2", "-o", tmp_path / "n.zarr"], 0),
+        (["inspect", CHAIN], 0),
+        (["verify", CHAIN], 0),
+        (["transform", tmp_path / "m.zarr", CHAIN, "-o", f"zip://o.zarr::{HOST}/o.zip"], 3),
+        (["fit", "ppca", CHAIN, "-k", "2", "-o", f"{HOST}/x.zip", "--overwrite"], 3),
+        (["fit", "ppca", CHAIN, "-k", "2", "-o", f"{HOST}/x.zip/m.zarr"], 3),
+        *(
+            ([str(word) for word in words], 3)
+            for place in (absent, wrong, f"FOO://ann:{SECRET}@bucket/x.zarr", f"zip://::{HOST}/absent.zip?sig={SECRET}")
+            for words in (
+                ["fit", "ppca", place, "-k", "2", "-o", tmp_path / "o.zarr"],
+                ["fit", "ppca", CHAIN, "-k", "2", "-o", place],
+                ["fit", "ppca", CHAIN, "-k", "2", "-o", tmp_path / "o.zarr", "--checkpoint", place],
+                ["fit", "supervised", CHAIN, "-k", "2", "-o", tmp_path / "o.zarr", "--labels", f"{place}#a"],
+                ["fit", "relational", CHAIN, "-k", "2", "-o", tmp_path / "o.zarr", "--graph", place],
+                ["transform", place, CHAIN, "-o", tmp_path / "o.zarr"],
+                ["inspect", place],
+                ["verify", place],
+                ["ingest", place, tmp_path / "o.zarr"],
+                ["ingest", f"{place}.csv", tmp_path / "o.zarr"],
+                ["ingest-graph", f"{place}.csv", tmp_path / "o.zarr"],
+                ["rechunk", place, tmp_path / "o.zarr"],
+                ["rechunk", CHAIN, place],
+            )
+        ),
+    ):
+        said = run(*words)
+        assert said.status == status, (words, said.err)
+        seen += [said.out, said.err]
+    for place in (absent, wrong):
+        for call in (open_data, model.save, dlatent.load):
+            with pytest.raises(DlatentError) as caught:
+                call(place)
+            seen += [str(caught.value), repr(caught.value.__cause__)]
+    assert not [text for text in seen if SECRET in text]
+    assert {name: file.getvalue() for name, file in Vault.store.items()} == before
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_schemes_are_read_in_any_case(run: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((60, 5)))
+    ingest(tmp_path / "x.npy", f"{HOST.replace('vault', 'VAULT')}/x.zarr")
+    for place in (f"{HOST.replace('vault', 'Vault')}/x.zarr", f"SimpleCache::{HOST.replace('vault', 'VAULT')}/x.zarr"):
+        said = run("fit", "ppca", place, "-k", "2", "-o", tmp_path / "m.zarr", "--overwrite")
+        assert said.status == 0, said.err

@@ -33,8 +33,8 @@ from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array
-from dlatent.stores.location import require_apart
 from dlatent.stores.open import open
+from dlatent.stores.places import require_apart
 from dlatent.stores.sparse import CsrWriter, entries_where, row_numbers
 from dlatent.stores.strict import MissingChunks
 
@@ -158,7 +158,7 @@ def ingest_graph(
     check_direction(direction)
     if precision and direction is not None:
         raise DataError(f"direction={direction!r} belongs to edges; a precision is symmetric already")
-    require_apart(out, source)
+    require_apart(out, source, data)
     require_writable(out, overwrite=overwrite)
     origin = None
     if data is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +31,7 @@ from dlatent.stores.guard import guarded
 from dlatent.stores.lazy import is_dask_array
 from dlatent.stores.location import local_path
 from dlatent.stores.open import open_node
+from dlatent.stores.places import read_places
 from dlatent.stores.strict import MissingChunks, StrictStore, strict
 
 ACCEPTED = (
@@ -104,7 +106,8 @@ def open_graph(
     if isinstance(graph, Graph):
         return _opened_before(graph, samples, direction)
     with guarded(named(graph)), explained(origin):
-        return _open(located(graph, weights, missing_chunks), Lookup(samples, ids, origin), direction, weights)
+        found = _open(located(graph, weights, missing_chunks), Lookup(samples, ids, origin), direction, weights)
+    return replace(found, places=read_places(graph))
 
 
 def open_precision(
@@ -154,14 +157,18 @@ def open_precision(
             raise DataError(f"{precision.description} is a graph, not a precision; give it as graph=…")
         return precision
     with guarded(named(precision)), explained(origin):
-        given = located(precision, None, missing_chunks)
-        if isinstance(given, zarr.Group | zarr.Array):
-            return precision_of_group(adjacency_group(given), samples)
-        if sp.issparse(given):
-            return precision_of_matrix(given, samples, f"scipy.sparse {cast(Any, given).format} matrix")
-        if is_dask_array(given):
-            return precision_of_dask(given, samples)
-    raise DataError(f"{named(precision)} cannot be read as a precision, {NO_LIST}")
+        found = _open_precision(located(precision, None, missing_chunks), samples, named(precision))
+    return replace(found, places=read_places(precision))
+
+
+def _open_precision(given: Any, samples: int | None, name: str) -> Graph:
+    if isinstance(given, zarr.Group | zarr.Array):
+        return precision_of_group(adjacency_group(given), samples)
+    if sp.issparse(given):
+        return precision_of_matrix(given, samples, f"scipy.sparse {cast(Any, given).format} matrix")
+    if is_dask_array(given):
+        return precision_of_dask(given, samples)
+    raise DataError(f"{name} cannot be read as a precision, {NO_LIST}")
 
 
 NO_LIST = "which is a matrix: scipy.sparse, Dask, a Zarr store with a csr_matrix, or a .npz file of scipy.sparse"

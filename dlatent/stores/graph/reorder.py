@@ -22,8 +22,8 @@ from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
 from dlatent.stores.labels import ORIGINAL
-from dlatent.stores.location import require_apart
 from dlatent.stores.open import open, open_node
+from dlatent.stores.places import require_apart, require_separate
 from dlatent.stores.sparse import row_numbers
 from dlatent.stores.strict import MissingChunks
 
@@ -117,8 +117,7 @@ def reorder(
     started = time.perf_counter()
     if method != "rcm":
         raise DataError(f"method is {method!r}; expected 'rcm'")
-    if os.path.abspath(os.fspath(out_data)) == os.path.abspath(os.fspath(out_graph)):
-        raise DataError(f"data and edges cannot both be written to {out_data}; give two places")
+    require_separate(out_data, out_graph)
     for place in (out_data, out_graph):
         require_apart(place, data, graph)
         require_writable(place, overwrite=overwrite)

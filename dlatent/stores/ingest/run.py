@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from dlatent.errors import DataError, masked
-from dlatent.stores.atomic import MARKER, is_unfinished, new_store
+from dlatent.stores.atomic import MARKER, left_by, new_store, sign
 from dlatent.stores.beside import discard, make
 from dlatent.stores.byte_source import directory_size, file_name, file_size
 from dlatent.stores.checkpoint import checkpoint_of_store
@@ -27,7 +27,8 @@ from dlatent.stores.ingest.svmlight import IndexBase
 from dlatent.stores.ingest.targets import Column, Outputs
 from dlatent.stores.ingest.weighting import Weighting, ZeroRows
 from dlatent.stores.limits import DEFAULT, Limits
-from dlatent.stores.location import local_path, place_text, require_apart, zarr_location
+from dlatent.stores.location import local_path, place_text
+from dlatent.stores.places import require_apart
 from dlatent.stores.sparse import CsrWriter
 from dlatent.stores.strict import MissingChunks
 
@@ -178,7 +179,7 @@ def ingest(
     locations = [place_text(one) for one in (source if several else [source])]
     if not locations:
         raise DataError("there is no source file; give at least one")
-    require_apart(destination, *locations)
+    require_apart(destination, *locations, labels, features)
     found = detect(locations, format)
     for location in locations if found != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
@@ -190,9 +191,10 @@ def ingest(
             require_recordable(found)
             options = {"format": found, "wanted": asdict(wanted), "treatment": treatment, "missing": missing}
             checkpoint = stack.enter_context(checkpoint_of_store(destination, about_ingest(locations, options)))
-            half_written = local_path(destination) is None and is_unfinished(zarr_location(destination))
-            overwrite = overwrite or half_written
+            overwrite = overwrite or left_by(destination, checkpoint.identity)
         root = stack.enter_context(new_store(destination, kind="data", overwrite=overwrite))
+        if resume:
+            sign(root, checkpoint.identity)
         directory = stack.enter_context(scratch(destination))
         with guarded(", ".join(locations)):
             opened = open_reader(locations, found, wanted, directory)

@@ -1,0 +1,248 @@
+"""Which places are one: what is written must lie apart from what is read.
+
+Laws (tested in tests/stores/test_stores_places.py):
+1. An output is no input, lies in none and has none in it, however its path or URL is written; nor does it lie in the
+   store that an input is a part of.
+2. What is replaced is a store that dlatent or Zarr has written, whole, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import zarr
+from zarr.storage import ZipStore
+
+from dlatent.arrays import DataSource, Graph
+from dlatent.errors import StoreError
+from dlatent.stores.annotated import is_annotated
+from dlatent.stores.beside import put_back
+from dlatent.stores.lazy import is_dask_array
+from dlatent.stores.location import STORE_MARKS, filesystem_at, local_path, place_text
+from dlatent.stores.strict import DOCUMENTS, place_of, unwrapped
+
+MOST_WRAPPERS = 20
+"""How many objects of xarray may stand between an array and the node of Zarr that it is read from."""
+
+SPELLINGS = {"s3a": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+"""Schemes that have another name, by which it goes here."""
+
+_SECRET = re.compile(r"(?<=://)[^/@:]*:(?!\d+(?:/|$)).*@|(?<=://)\*\*\*@|\?.*")
+_USER = re.compile(r"^[^/@]*@")
+_CHUNK = re.compile(r"c(?:\.\d+)*|\d+(?:\.\d+)*")
+_UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial")
+
+
+def require_apart(output: str | os.PathLike[str], *inputs: Any) -> None:
+    """Refuse an output that is an input, lies in one, or has one in it; `inputs` as those of `read_places`.
+
+    Errors: StoreError.
+    """
+    for place in read_places(*inputs):
+        there = local_path(_last(place))
+        lost = there is None or put_back(there)  # where nothing is, nothing can be lost
+        if lost and (relation := _relation(output, place) or _shared(output, place)):
+            raise StoreError(f"{os.fspath(output)} {relation} {place}, which is read; choose another place to write to")
+
+
+def require_separate(*outputs: str | os.PathLike[str] | None) -> None:
+    """Refuse outputs that are one place, or of which one lies in another; None is passed over.
+
+    Errors: StoreError.
+    """
+    for one, other in combinations([os.fspath(output) for output in outputs if output is not None], 2):
+        if relation := _relation(one, other):
+            raise StoreError(f"{one} {relation} {other}, and both are written; choose two places")
+
+
+def read_places(*inputs: Any) -> tuple[str, ...]:
+    """The paths and URLs, without credentials, that inputs are read from, as far as these can tell: paths themselves,
+    sources and graphs, nodes of Zarr, what Dask and xarray read from Zarr, AnnData with a file, mappings of these."""
+    found = (place for given in inputs for place in _places(given))
+    return tuple("::".join(map(_public, place.split("::"))) for place in found)
+
+
+def _public(url: str) -> str:
+    """A URL without user and password, and without its query; a path as it is."""
+    return _SECRET.sub("", url) if "://" in url else url
+
+
+def _places(given: Any) -> Iterator[str]:
+    if isinstance(given, (str, os.PathLike)):
+        yield os.fspath(given)
+    elif isinstance(given, (zarr.Array, zarr.Group)):
+        store = unwrapped(given.store)
+        yield str(store.path) if isinstance(store, ZipStore) else place_of(given)
+    elif isinstance(given, (DataSource, Graph)):
+        yield from given.places
+    elif isinstance(given, Mapping) and not hasattr(given, "data_vars"):
+        yield from read_places(*given.values())
+    elif hasattr(given, "encoding") and type(given).__module__.startswith("xarray"):
+        variables = given.data_vars.values() if hasattr(given, "data_vars") else [given]
+        sources = [given.encoding.get("source"), *(_behind(own.variable._data) for own in variables)]
+        yield from read_places(*sources)
+    elif is_annotated(given):
+        yield from read_places(getattr(given, "filename", None))
+    elif is_dask_array(given):
+        graph = given.__dask_graph__()
+        for layer in getattr(graph, "layers", {}).values():
+            # Where Dask reads an array of Zarr, this is a layer by itself, or an argument of all tasks of a layer.
+            single = list(layer.values()) if len(layer) == 1 else []
+            arguments = [argument for argument, axes in getattr(layer, "indices", None) or () if axes is None]
+            inner = [own for argument in arguments for own in getattr(argument, "args", ())]
+            for found in map(_behind, (*single, *arguments, *inner)):
+                if isinstance(found, (os.PathLike, zarr.Array, zarr.Group)):
+                    yield from _places(found)
+
+
+def _behind(value: Any) -> Any:
+    """What the wrappers of xarray and Dask around an array stand before."""
+    for _ in range(MOST_WRAPPERS):
+        if isinstance(value, (zarr.Array, zarr.Group)) or hasattr(value, "__dask_graph__"):
+            return value
+        inner = next((getattr(value, name) for name in ("array", "_array", "value") if hasattr(value, name)), None)
+        if inner is None or callable(inner):
+            return value if isinstance(value, os.PathLike) else None
+        value = inner
+    return None
+
+
+def _relation(output: str | os.PathLike[str], place: str) -> str | None:
+    """How an output touches another place, in words; None where they are apart."""
+    (ours, above), (theirs, beyond) = _names(output), _names(place)
+    if ours & theirs:
+        return "is the same place as"
+    if theirs & above:
+        return "lies inside"
+    if ours & beyond:
+        return "holds"
+    return None
+
+
+def _shared(output: str | os.PathLike[str], place: str) -> str | None:
+    """That an output lies in the store that an input is a part of, in words; None where it does not."""
+    common = _names(output)[1] & _names(place)[1]
+    return "lies in the same store as" if any(isinstance(name, str) and _node_at(name) for name in common) else None
+
+
+Name = str | tuple[int, int]
+"""A path without links, a URL in one spelling, or the device and the number of a local file."""
+
+
+def _names(location: str | os.PathLike[str]) -> tuple[set[Name], set[Name]]:
+    """The names of a place, and those of all places above it."""
+    last = _last(location)
+    path = local_path(last)
+    if path is None:
+        url = _plain_url(last)
+        scheme, _, inside = url.partition("://")
+        above: set[Name] = {f"{scheme}://{one}" for one in map(str, Path(inside).parents) if one != "."}
+        return {url}, above
+    spelled = Path(os.path.abspath(path)), Path(os.path.realpath(path))
+    parents = {parent for one in spelled for parent in one.parents}
+    return _local_names(spelled), _local_names(parents)
+
+
+def _last(location: str | os.PathLike[str]) -> str:
+    """The last of a chain of URLs, which the others are read from."""
+    return place_text(location).rpartition("::")[2]
+
+
+def _local_names(paths: Iterable[Path]) -> set[Name]:
+    found = set[Name]()
+    for path in paths:
+        found.add(str(path))
+        with suppress(OSError):
+            there = path.stat()
+            found.add((there.st_dev, there.st_ino))
+    return found
+
+
+def _plain_url(url: str) -> str:
+    """The one spelling of a URL: one of several schemes, no user, no query, no slash too many."""
+    scheme, _, rest = _public(url).partition("://")
+    scheme = SPELLINGS.get(scheme, scheme)
+    rest = rest if scheme == "abfs" else _USER.sub("", rest)  # there it is no user but the container
+    return f"{scheme}://{posixpath.normpath(rest.lstrip('/'))}"
+
+
+def check_part(path: str | os.PathLike[str]) -> None:
+    """Refuse a file in a store of Zarr.
+
+    Errors: StoreError.
+    """
+    for above in _names(path)[1]:
+        if isinstance(above, str) and _node_at(above):
+            raise StoreError(f"{os.fspath(path)} lies in the store {above}; choose another place to write to")
+
+
+def check_replaced(place: str) -> None:
+    """Refuse to replace what is no store, a store with something else in it, or a part of a store.
+
+    Errors: StoreError.
+    """
+    filesystem, root = filesystem_at(place)
+    if filesystem.isdir(root) and not filesystem.ls(root):
+        return
+    if not _node_type(filesystem, root):
+        raise StoreError(
+            f"{place} exists and is no Zarr store, so it is not replaced; remove it or choose another place"
+        )
+    if stray := _stray(filesystem, root):
+        raise StoreError(
+            f"{place} has something in it that is not Zarr's, {stray}, so it is not replaced; remove it or choose "
+            "another place"
+        )
+    above = root.rpartition("/")[0]
+    if above and b'"dlatent"' not in _document(filesystem, root) and _node_type(filesystem, above):
+        raise StoreError(f"{place} is a part of a store, which is only replaced as a whole; choose another place")
+
+
+def _node_at(place: str) -> bool:
+    with suppress(Exception):
+        return bool(_node_type(*filesystem_at(place)))
+    return False
+
+
+def _node_type(filesystem: Any, root: str) -> str | None:
+    """What kind of node of Zarr there is; None where there is none."""
+    try:
+        found = json.loads(_document(filesystem, root))
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or found.get("zarr_format") not in (2, 3):
+        return None
+    return str(found.get("node_type", "array" if "shape" in found else "group"))
+
+
+def _document(filesystem: Any, root: str) -> bytes:
+    """The metadata of a node; nothing where there are none."""
+    for mark in STORE_MARKS:
+        with suppress(OSError):
+            return bytes(filesystem.cat_file(f"{root}/{mark}"))
+    return b""
+
+
+def _stray(filesystem: Any, root: str) -> str | None:
+    """Something in a store that Zarr has not written; chunks are not looked at one by one."""
+    array = _node_type(filesystem, root) == "array"
+    for entry in filesystem.ls(root, detail=True):
+        path = str(entry["name"]).rstrip("/")
+        name = path.rpartition("/")[2]
+        chunk = _CHUNK.fullmatch(name) is not None
+        if path.strip("/") == root.strip("/") or (chunk and (array or entry["type"] != "directory")):
+            continue
+        if entry["type"] != "directory":
+            if name not in DOCUMENTS and not _UNFINISHED.fullmatch(name):
+                return path
+        elif stray := _stray(filesystem, path):
+            return stray
+    return None
