@@ -189,8 +189,9 @@ def sample_axis(data: Any, known: Grid | None) -> tuple[int, AxisLabels] | None:
         data = data.rename(_renamed(data))
         rows = str(data.dims[0]) if known is None else require_grid(data, known)
         return int(data.sizes[rows]), AxisLabels(samples=_coordinate(data, rows))
-    if isinstance(data, np.ndarray | sp.sparray | sp.spmatrix | pd.DataFrame) and data.ndim:
-        return int(data.shape[0]), AxisLabels(index=_index_of(data))
+    shape: tuple[int, ...] = getattr(data, "shape", ())
+    if len(shape) and isinstance(data, np.ndarray | sp.sparray | sp.spmatrix | pd.DataFrame):
+        return int(shape[0]), AxisLabels(index=_index_of(data))
     return None
 
 
