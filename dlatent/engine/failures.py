@@ -177,35 +177,30 @@ def results_of(
     gathering, done = set(gatherings), set[asyncio.Future[Any]]()
     number = {each: at for at, each in enumerate(gatherings)}
     told, silence, stillness = False, Silence(), Stillness()
-    try:
-        while done != gathering:
-            new = client.sync(over)
-            done |= new
-            for each in new:
-                each.result()
-                if came is not None:
-                    came(number[each])
-            if new:
-                continue
-            threads = threads_of(client)
-            if homes and not threads.keys() & set(homes):
-                raise Stranded("All workers were lost")
-            workers = workers_of(client)
-            silence.tell(workers)
-            left = futures if came is None else [futures[number[each]] for each in gathering - done]
-            still = stillness.seconds(client, [future.key for future in left], workers)
-            if any(info["status"] == "running" for info in workers.values()):
-                _require_moving(client, still)
-            elif still:
-                told = _bear(client, paused_of(workers), still, told)
-        found = [each.result() for each in gatherings]
-        return found[0] if came is None else found
-    finally:
-        # Where one has failed the others end with the futures of their pass, and cancelled before they would complain.
-        if not any(each.done() and _heard(each) for each in gatherings):
-            with suppress(RuntimeError):  # of a client that was closed meanwhile
-                for each in gatherings:
-                    client.loop.add_callback(each.cancel)
+    # Where this ends early, what has not come ends when the caller gives the futures up: its parts, if it is cancelled,
+    # complain of that to asyncio.
+    while done != gathering:
+        new = client.sync(over)
+        done |= new
+        for each in new:
+            each.result()
+            if came is not None:
+                came(number[each])
+        if new:
+            continue
+        threads = threads_of(client)
+        if homes and not threads.keys() & set(homes):
+            raise Stranded("All workers were lost")
+        workers = workers_of(client)
+        silence.tell(workers)
+        left = futures if came is None else [futures[number[each]] for each in gathering - done]
+        still = stillness.seconds(client, [future.key for future in left], workers)
+        if any(info["status"] == "running" for info in workers.values()):
+            _require_moving(client, still)
+        elif still:
+            told = _bear(client, paused_of(workers), still, told)
+    found = [each.result() for each in gatherings]
+    return found[0] if came is None else found
 
 
 def _require_moving(client: Any, still: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import os
 import re
@@ -555,7 +556,7 @@ def kill_both(block, at):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shown", [False, True], ids=["quiet", "progress shown"])
-def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, shown):
+def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, caplog, shown):
     monkeypatch.setattr("dlatent.engine.failures.POLL_SECONDS", 0.5)
     source = drawn(SIZES, key="all lost")
     with (
@@ -569,6 +570,8 @@ def test_a_pass_survives_the_loss_of_all_workers(tmp_path, monkeypatch, shown):
             assert same(engine.run(Pass(kill_both, (tmp_path, workers, parameters()))), serial(source))
         assert not set(workers) & set(client.run(os.getpid).values())
         assert client.scheduler_comm is connection
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.fixture
