@@ -27,9 +27,18 @@ from dlatent.engine import tasks
 from dlatent.engine.cache import release
 from dlatent.engine.dask_graph import DaskGraph, Key, chunks_of
 from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, entry, layout_of, taken
-from dlatent.engine.failures import Stranded, deaths, persistently, results_of, threads_of, translated, workers_of
+from dlatent.engine.failures import (
+    Stranded,
+    attended,
+    deaths,
+    persistently,
+    results_of,
+    threads_of,
+    translated,
+    workers_of,
+)
 from dlatent.engine.held import hold, shell
-from dlatent.engine.machine import cache_share, granted
+from dlatent.engine.machine import cache_share, granted, worker_state
 from dlatent.engine.message import LIGHT, Message
 from dlatent.engine.nested import aside
 from dlatent.engine.part import Bundle, Sealed, Work, ended, halt, keys_of, owned, parts_of, sealed, unsealed, weight
@@ -97,6 +106,16 @@ class ClusterExecutor:
             self._abandon()  # what was sent are the blocks, or is not
         if self._staged:
             self._everywhere(partial(release, self._keys), cache_bytes)
+
+    def available(self) -> Resources:
+        """What a plan may use: of the memory of the fullest worker what is left before Dask pauses it."""
+        with translated(self._client), aside():
+            self._looked()
+            call = partial(self._client.run, worker_state, on_error="ignore")
+            states = list(attended(self._client, call).values())
+        whole = self.resources.worker_memory
+        left = [min(at for at in (pause, whole) if at) - held for pause, held in states if pause or whole]
+        return replace(self.resources, worker_memory=max(1, min(left)) if left else whole)
 
     def homes(self) -> list[str]:
         """The worker of each group."""
@@ -197,10 +216,7 @@ class ClusterExecutor:
         """Choose the homes, and send the descriptions of the groups, once; returns the number of tasks."""
         known = bool(self._homes) and monotonic() - self._asked < KNOWN_SECONDS and self._client.status == "running"
         if not known:
-            self._threads, self._asked = threads_of(self._client), monotonic()
-            if new := self._threads.keys() - self._checked:
-                check_workers(self._client, new)
-                self._checked |= new
+            self._threads, self._asked = self._looked(), monotonic()
             if not self._threads.keys() & set(self._homes):
                 self._abandon()  # what was sent waits for workers that are all gone, as Dask keeps it for them
             self._homes = place(len(self.parts), self._threads, self._homes)
@@ -221,6 +237,14 @@ class ClusterExecutor:
             self._staged, self._each = self._client.get(task_graph.built(), keys, sync=False), 1
             sent += len(task_graph)
         return sent
+
+    def _looked(self) -> dict[str, int]:
+        """The workers that there are, all of the versions of this process, and their threads."""
+        threads = threads_of(self._client)
+        if new := threads.keys() - self._checked:
+            check_workers(self._client, new)
+            self._checked |= new
+        return threads
 
     def _described(self, groups: Iterable[int]) -> Sealed:
         """The descriptions of some groups as a bundle, without graphs of Dask."""

@@ -26,6 +26,10 @@ class Executor(Protocol):
         """Workers, threads and memory."""
         ...
 
+    def available(self) -> Resources:
+        """The same as a plan may use it: of the memory of a worker what is left before Dask pauses it."""
+        ...
+
     @property
     def parts(self) -> Sequence[Part]:
         """The groups of blocks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dask.utils import parse_bytes
 
@@ -36,6 +36,8 @@ class Workers:
         it a plan has a duration.
     price : float, optional
         What one costs for an hour, in any currency.
+    pause : float, default 0.8
+        Part of its memory at which Dask pauses a worker (`distributed.worker.memory.pause`): a plan stays below it.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class Workers:
     driver_memory: int | str | None = None
     bandwidth: float | str | None = None
     price: float | None = None
+    pause: float = 0.8
 
     def resources(self) -> Resources:
         """What they have, as numbers.
@@ -69,7 +72,13 @@ class Workers:
         limit = int(parse_bytes(self.memory))
         driver = None if self.driver_memory is None else int(parse_bytes(self.driver_memory))
         bandwidth = None if self.bandwidth is None else float(parse_bytes(self.bandwidth))
-        values = {"number": self.number, "threads": self.threads, "memory": limit, "driver_memory": driver}
+        values = {
+            "number": self.number,
+            "threads": self.threads,
+            "memory": limit,
+            "driver_memory": driver,
+            "pause": self.pause,
+        }
         for name, value in {**values, "bandwidth": bandwidth, "price": self.price}.items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} of Workers must be above 0; got {getattr(self, name)!r}")
@@ -83,7 +92,11 @@ class Imagined(InProcess):
         resources = workers.resources()
         self._workers = {f"worker {number:09}": workers.threads for number in range(workers.number)}
         super().__init__(source, targets, None, graph, serial=False)
-        self.resources = resources
+        self.resources, self._pause = resources, workers.pause
+
+    def available(self) -> Resources:
+        """What a plan may use, as nothing lies on the workers."""
+        return replace(self.resources, worker_memory=int(self._pause * (self.resources.worker_memory or 0)))
 
     def homes(self) -> list[str]:
         """The worker that each group would have."""

@@ -15,7 +15,8 @@ from dask.local import get_sync
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.cache import release
 from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, chosen, layout_of, taken
-from dlatent.engine.machine import cache_share, memory, processors
+from dlatent.engine.machine import before_pause, cache_share, memory, processors
+from dlatent.engine.nested import own_worker
 from dlatent.engine.part import Work, ended, halt, keys_of, parts_of
 from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
@@ -44,6 +45,11 @@ class InProcess:
         self.layout = layout_of(self.parts, self.homes(), {HERE: threads})
         self._keys = keys_of(source, graph)
         self._get: Callable[..., Any] = get_sync if serial else partial(threaded.get, num_workers=threads)
+
+    def available(self) -> Resources:
+        """What a plan may use; Dask pauses the worker whose task this is, too."""
+        worker = own_worker()
+        return self.resources if worker is None else replace(self.resources, worker_memory=before_pause(worker)[0])
 
     def execute(
         self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None

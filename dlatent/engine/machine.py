@@ -7,13 +7,18 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import dask
 from dask.system import cpu_count
 
+from dlatent.engine.malloc import give_back
 from dlatent.engine.nested import own_worker
 
 CACHE_SHARE = 0.4
 """Share of a worker's memory that cached blocks may fill; the rest is for statistics and blocks in flight."""
+FRESH_WORKER = 200 * 2**20
+"""What a worker that has done nothing holds, which plans count as a part of a fit (`fitting.costs.WORKER_BASE`)."""
 NO_LIMIT = 2**60
 """The kernel says "no limit" by a number of about 2⁶³."""
 
@@ -84,6 +89,23 @@ def _memory_groups(groups: list[str], mounts: list[str]) -> Iterator[tuple[str, 
 def _unescaped(field: str) -> str:
     """A path of mountinfo, where spaces and the like are octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+
+
+def before_pause(worker: Any) -> tuple[int | None, bool]:
+    """Bytes that a Dask worker may hold before Dask pauses it, or its nanny ends it, None without a limit; and whether
+    Dask looks at all."""
+    manager = worker.memory_manager
+    ends = dask.config.get("distributed.worker.memory.terminate", None) if worker.nanny else None
+    parts = [float(part) for part in (manager.memory_pause_fraction, ends) if part]
+    limit: int | None = manager.memory_limit
+    return int(min(parts, default=1.0) * limit) if limit else None, bool(parts)
+
+
+def worker_state(dask_worker: Any) -> tuple[int | None, int]:
+    """In a Dask worker: what it may hold, and the bytes that its process holds beyond those of a fresh one."""
+    most, watched = before_pause(dask_worker)
+    give_back()
+    return most, max(0, int(dask_worker.monitor.get_process_memory()) - FRESH_WORKER) if watched else 0
 
 
 def cache_share(worker_memory: int | None) -> int:

@@ -85,6 +85,11 @@ class Session:
         """Workers, threads and memory that the passes can use."""
         return self._executor.resources
 
+    @property
+    def available(self) -> Resources:
+        """What a plan may use of them now: of the memory of a worker what is left before Dask pauses it."""
+        return self._executor.available()
+
     def run(self, pass_: Pass[Any, S], /) -> S:
         """The result of a pass, joined in the fixed order.
 

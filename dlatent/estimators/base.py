@@ -312,7 +312,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         return self._fitted.outcome
 
     def _planned(self, task: Task, session: Session) -> Plan:
-        return make_plan(task.problem, session.resources, solver="auto" if self.solver == "em" else self.solver)
+        return make_plan(task.problem, session.available, solver="auto" if self.solver == "em" else self.solver)
 
     def _grids(self, source: DataSource) -> dict[str | None, Grid | None]:
         """The grids over which the features of each view lie, under None those of a single one."""
@@ -322,7 +322,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         """The plan with the choices that a checkpoint has kept."""
         if {name: getattr(plan, name) for name in CHOICES} == choices:
             return plan
-        return replace(make_plan(task.problem, session.resources, solver=choices["solver"]), **choices)
+        return replace(make_plan(task.problem, session.available, solver=choices["solver"]), **choices)
 
     def _plan(self, given: Given, client: Where) -> Plan:
         """What a fit will cost."""

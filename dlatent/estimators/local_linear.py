@@ -122,7 +122,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             sound_algebra(),
         ):
             for plan in plans:
-                require_room(plan, session.resources)
+                require_room(plan, session.available)
             views = tuple(
                 FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid)
                 for name, source in zip(names, sources, strict=True)

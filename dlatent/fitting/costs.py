@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dlatent.fitting.plan import Cost, Duration, Machine, Problem, size
+from dlatent.fitting.plan import Cost, Duration, Machine, Problem, size, till_pause
 from dlatent.fitting.subspace import extra_directions
 from dlatent.linear_gaussian.moments import CHUNK_ROWS
 from dlatent.order import FAN_IN, FEWEST_STRIPS, MOST_STRETCHES
@@ -20,7 +20,7 @@ BASE_MEMORY = 280 * MIB
 WORKER_BASE = 200 * MIB
 """A worker process of a cluster, and the slack of its allocator (140 MiB measured)."""
 FILL = 0.9
-"""Part of a worker's memory that a plan may fill, cache included: beyond it Dask pauses and restarts workers."""
+"""Part of what a worker may hold that cached blocks and exchanged rows fill at most."""
 DECODE_RATE = 0.5e9
 """Bytes per second and thread, reading and decoding."""
 GEMM_RATE = 15e9
@@ -36,6 +36,8 @@ EXPECTED_ROW_PASSES = 20
 DUAL_PASSES = 2
 COMPARED_ITERATIONS = 3
 """Subspace iterations for each strength of smoothing that is compared: with fewer, stronger ones look better."""
+COMPARED_STEPS = 10
+"""Iterations for each of them where entries are missing: of COIL-20 and of Cora the best ones were those after 40."""
 OVERSAMPLING = 10
 """Their directions beyond K."""
 COMPARED_NUMBERS = 2**24
@@ -196,6 +198,12 @@ def graph_bytes(problem: Problem) -> int:
     return 0 if problem.graph_entries is None else 16 * problem.graph_entries
 
 
+def edges_read(problem: Problem, machine: Machine, cost: Cost) -> int:
+    """Bytes of edges that a fit reads: none where the cache keeps them, beside the blocks, since they were counted."""
+    whole = graph_bytes(problem) + (0 if problem.in_memory else problem.nbytes)
+    return 0 if whole <= cost.cache_bytes * machine.workers else graph_bytes(problem) * cost.edge_reads
+
+
 def exchange_room(machine: Machine, held: int) -> int:
     """Bytes of a worker's memory that exchanged rows may fill, before anything is cached."""
     if not machine.worker_memory:
@@ -256,16 +264,45 @@ def compared_columns(problem: Problem) -> int:
     return each * min(problem.candidates, max(2, COMPARED_NUMBERS // (each * problem.features)))
 
 
-def compared_seconds(problem: Problem, machine: Machine) -> float:
-    """What that takes: a pass for the mean, some for f², and two for f."""
+def compared_together(problem: Problem, columns_at_once: int) -> int:
+    """Strengths of smoothing, beside that of 0, which sends nothing, that share their passes."""
+    return max(1, min(columns_at_once, compared_columns(problem)) // compared_width(problem) - 1)
+
+
+def compared_rounds(problem: Problem, columns_at_once: int) -> int:
+    """How often that many are compared; 0 where none are."""
     if not problem.candidates:
+        return 0
+    return -(-(problem.candidates - 1) // compared_together(problem, columns_at_once))
+
+
+def compared_passes(problem: Problem, columns_at_once: int) -> int:
+    """Passes for that: one for the mean, and in each round some for f², and two for f."""
+    rounds = compared_rounds(problem, columns_at_once)
+    return 1 + rounds * (COMPARED_ITERATIONS + 2) if rounds else 0
+
+
+def compared_reads(problem: Problem, columns_at_once: int) -> tuple[int, int]:
+    """How often these read the rows, to be exchanged, and to be multiplied by what came; and the edges, in each hop and
+    for the degrees."""
+    passes, rounds = compared_passes(problem, columns_at_once), compared_rounds(problem, columns_at_once)
+    hops = 2 * (COMPARED_ITERATIONS + 1) * problem.hops
+    return max(2 * passes - 1, 0), rounds * (hops + COMPARED_ITERATIONS + 2)
+
+
+def compared_seconds(problem: Problem, machine: Machine, columns_at_once: int) -> float:
+    """What they take."""
+    rounds = compared_rounds(problem, columns_at_once)
+    if not rounds:
         return 0.0
     columns = problem.candidates * (min(problem.n_components + OVERSAMPLING, problem.features) + 1)
     flops = 4.0 * columns * (problem.nnz if problem.nnz is not None else problem.samples * problem.features)
     rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-    each = pass_seconds(problem, machine, flops, rate, decode=True)
-    half = graph_seconds(problem, machine, columns, problem.hops)
-    return (COMPARED_ITERATIONS + 2) * each + (2 * COMPARED_ITERATIONS + 2) * half
+    reading = pass_seconds(problem, machine, 0.0, rate, decode=True)
+    working = (COMPARED_ITERATIONS + 2) * flops / rate / busy_threads(problem, machine)
+    half = graph_seconds(problem, machine, -(-columns // rounds), problem.hops)
+    reads, _ = compared_reads(problem, columns_at_once)
+    return reads * reading + working + rounds * 2 * (COMPARED_ITERATIONS + 1) * half
 
 
 def _travelling(problem: Problem, hop: int) -> float:
@@ -359,7 +396,7 @@ def space_memory(problem: Problem, rank: int) -> int:
 def excess(cost: Cost, machine: Machine) -> str | None:
     """Which limit the memory of a route breaks, in words, or None."""
     if machine.worker_memory and cost.worker_memory > machine.worker_memory:
-        return f"{size(cost.worker_memory)} of a worker's {size(machine.worker_memory)}"
+        return f"{size(cost.worker_memory)} of a worker's {size(machine.worker_memory)}{till_pause(machine.kind)}"
     if machine.driver_memory and cost.driver_memory > machine.driver_memory:
         return f"{size(cost.driver_memory)} of the driver's {size(machine.driver_memory)}"
     return None

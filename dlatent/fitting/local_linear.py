@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array
 from dlatent.errors import PlanError
 from dlatent.fitting.costs import BASE_MEMORY, shares_driver
-from dlatent.fitting.plan import Machine, html_page, size
+from dlatent.fitting.plan import Machine, html_page, size, till_pause
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
 from dlatent.local_linear.inverses import SLOW
@@ -138,16 +138,16 @@ def require_room(plan: LocalPlan, machine: Machine) -> None:
     shared = shares_driver(machine)
     driver = BASE_MEMORY + plan.driver_memory + shared * plan.worker_memory
     needed = (
-        ("driver", driver, machine.driver_memory),
-        ("worker", BASE_MEMORY + plan.worker_memory, machine.worker_memory),
+        ("driver", driver, machine.driver_memory, ""),
+        ("worker", BASE_MEMORY + plan.worker_memory, machine.worker_memory, till_pause(machine.kind)),
     )
-    for name, projected, limit in needed:
+    for name, projected, limit, till in needed:
         if limit is not None and projected > limit:
             shape = f"{plan.samples:,} × {plan.features:,}"
             raise PlanError(
                 f"{plan.description} of {shape} does not fit: locally linear embedding needs {size(projected)} of a "
-                f"{name}'s {size(limit)}.  Ways out: ask for fewer neighbours than {plan.n_neighbors}; work on smaller "
-                f"blocks; give the {name} more memory."
+                f"{name}'s {size(limit)}{till}.  Ways out: ask for fewer neighbours than {plan.n_neighbors}; work on "
+                f"smaller blocks; give the {name} more memory."
             )
 
 

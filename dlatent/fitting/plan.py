@@ -26,7 +26,7 @@ class Machine(Protocol):
 
     @property
     def worker_memory(self) -> int | None:
-        """Bytes that a worker process may use."""
+        """Bytes that a plan may fill of a worker process; of one of Dask those before it is paused."""
         ...
 
     @property
@@ -227,6 +227,8 @@ class Cost:
         Widest subspace that the driver holds, 0 where the solver needs none.
     reads : int
         How often the data are read; 0: once, or in every pass where they do not stay in memory.
+    edge_reads : int
+        How often the edges of a graph are read, where they do not stay in memory.
     tasks : int
         Tasks of a pass; 0: of one in which blocks do not meet.
     paired : bool
@@ -248,6 +250,7 @@ class Cost:
     neighbour_bytes: int = 0
     max_rank: int = 0
     reads: int = 0
+    edge_reads: int = 0
     tasks: int = 0
     paired: bool = False
     moved: int = 0
@@ -323,7 +326,8 @@ class Plan:
     driver_memory : int
         Projected peak of the driver in bytes.
     worker_limit : int or None
-        Bytes that a worker may use, None where unknown.
+        Bytes that the plan may fill of a worker, None where unknown: of one of Dask those before it is paused, less
+        what its process holds already.
     driver_limit : int or None
         Bytes that the driver may use, None where unknown.
     max_rank : int
@@ -381,9 +385,9 @@ class Plan:
             f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
             *self._neighbours(),
             *([f"choice    n_components by {p.rule!r}, from all eigenvalues after the first pass"] if p.rule else []),
-            *([f"choice    λ of {p.candidates} by hidden cells, in passes before these"] if p.candidates else []),
+            *([f"choice    λ of {p.candidates} by hidden cells, in the first of these passes"] if p.candidates else []),
             f"reads     about {size(self.bytes_total)} in all",
-            f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit),
+            f"worker    peak {size(self.worker_memory)} projected" + _of(self.worker_limit, till_pause(self.machine)),
             f"driver    peak {size(self.driver_memory)} projected" + _of(self.driver_limit),
             *([f"time      {self.duration}"] if self.duration else []),
         ]
@@ -414,8 +418,13 @@ class Plan:
         return [f"graph     {p.graph_entries // 2:,} edges move {moved}{near}{more}"]
 
 
-def _of(limit: int | None) -> str:
-    return f" of {size(limit)}" if limit else ""
+def _of(limit: int | None, till: str = "") -> str:
+    return f" of {size(limit)}{till}" if limit else ""
+
+
+def till_pause(machine: str) -> str:
+    """Which part of the memory of a worker a plan may fill, in words; nothing where it is all of it."""
+    return " left before Dask pauses it" if machine.startswith("cluster") else ""
 
 
 def html_page(text: str) -> str:

@@ -5,13 +5,18 @@ Nothing depends on a fixed number of features, and no route is known by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dlatent.errors import PlanError
-from dlatent.fitting.costs import BASE_MEMORY, duration, excess, stays, subspace_bound
+from dlatent.fitting.costs import duration, edges_read, excess, stays, subspace_bound
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
 from dlatent.fitting.route import Route
 from dlatent.fitting.routes import ROUTES
+
+HELPS = 0.95
+"""Part of the memory that a way out of a refusal may still need to be named."""
 
 
 def chosen_route(plan: Plan) -> Route:
@@ -32,12 +37,12 @@ def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", route
     fitting = {name: cost for name, cost in costs.items() if excess(cost, machine) is None}
     usable = [cost for name, cost in fitting.items() if name in wanted]
     if not usable:
-        raise PlanError(_refusal(problem, machine, wanted))
+        raise PlanError(_refusal(problem, machine, wanted, routes or ROUTES))
     best = min(usable, key=lambda cost: cost.seconds)
     cached = stays(problem, machine, best.cache_bytes, pairs=best.paired)
     passes = best.passes + problem.passes_after
     reads = best.reads + problem.passes_after if best.reads else 1 if cached else passes
-    bytes_total = 0 if problem.in_memory else problem.nbytes * reads
+    bytes_total = (0 if problem.in_memory else problem.nbytes * reads) + edges_read(problem, machine, best)
     return Plan(
         solver=best.name,
         reason=_reason(problem, best, costs, fitting, asked=solver != "auto"),
@@ -91,18 +96,39 @@ def _kernel_reason(problem: Problem, best: Cost, costs: Mapping[str, Cost]) -> s
     return f"kernel of {size(problem.samples**2 * problem.kernel_itemsize)}: estimated {said}{hint}"
 
 
-def _refusal(problem: Problem, machine: Machine, wanted: Mapping[str, Cost]) -> str:
+def _refusal(problem: Problem, machine: Machine, wanted: Mapping[str, Cost], routes: Sequence[Route]) -> str:
     needs = "; ".join(f"solver {name} needs {excess(cost, machine)}" for name, cost in wanted.items())
-    ways = ["give the workers or the driver more memory"]
-    blocks = machine.threads * 5 * problem.largest_block
-    if 2 * blocks > min(cost.worker_memory for cost in wanted.values()) - BASE_MEMORY:
-        smaller = f"dlatent.stores.open.open(data, block_bytes={problem.largest_block // 4})"
-        ways.insert(0, f"work on smaller blocks, {smaller}, of data in row chunks no larger than that (dlatent ingest)")
+    asked = [route for route in routes if route.name in wanted]
+    now, found = _need(problem, machine, asked), list[tuple[float, str]]()
+    for way, other in _changes(problem):
+        need = _need(other, machine, asked)
+        if need < HELPS * now:
+            found.append((need, way))
+    ways = [way for _, way in sorted(found)]  # what helps most first
     if machine.threads > 1:
-        ways.insert(0, "use fewer threads per worker")
-    if wanted.keys() & {"krylov", "accelerated_em"} and problem.n_components > 1:
-        ways.insert(0, "ask for fewer components")
+        ways.append("use fewer threads per worker")
     if problem.kernel is not None and not problem.landmarks:
         ways.insert(0, "take landmarks=1000 for an approximation")
+    ways.append("give the workers or the driver more memory")
     shape = f"{problem.description} of {problem.samples:,} × {problem.features:,}"
     return f"{shape} does not fit: {needs}. Ways out: {'; '.join(ways)}."
+
+
+def _need(problem: Problem, machine: Machine, routes: Sequence[Route]) -> float:
+    """The part of its limit, of a worker or of the driver, that the route of least memory needs."""
+    limits = machine.worker_memory or math.inf, machine.driver_memory or math.inf
+    costs = [route.cost(problem, machine) for route in routes]
+    return min(max(cost.worker_memory / limits[0], cost.driver_memory / limits[1]) for cost in costs)
+
+
+def _changes(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """What a user can change of a fit, in words, and the fit that it then is."""
+    if problem.in_memory:
+        yield "write it to a store, from which workers read (dlatent ingest)", replace(problem, in_memory=False)
+    if problem.n_components > 1:
+        yield "ask for fewer components", replace(problem, n_components=1)
+    smaller = problem.largest_block // 4
+    if smaller:
+        opened = f"dlatent.stores.open.open(data, block_bytes={smaller})"
+        way = f"work on smaller blocks, {opened}, of data in row chunks no larger than that (dlatent ingest)"
+        yield way, replace(problem, largest_block=smaller, blocks=4 * problem.blocks)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array, Block
-from dlatent.fitting.costs import COMPARED_ITERATIONS, OVERSAMPLING, compared_columns, compared_width
+from dlatent.fitting.costs import COMPARED_ITERATIONS, COMPARED_STEPS, OVERSAMPLING, compared_together
 from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
@@ -41,8 +41,6 @@ from dlatent.passes import Pass, Run, neighbour_pass
 
 CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
 HIDING = Hiding(0.2, 0)
-COMPARED_STEPS = 10
-"""Iterations after which candidates are compared: of COIL-20 and of Cora the best ones were those after 40."""
 S = TypeVar("S")
 
 
@@ -56,8 +54,7 @@ def chosen_smoothing(task: Task, plan: Plan, hops: int, run: Run, *, sparse: boo
         shift = far_part(shift, np.maximum(squares / count - shift**2, 0.0))
     columns = min(k + OVERSAMPLING, width)
     start: Array = np.asarray(la.qr(np.random.default_rng(0).standard_normal((width, columns)), mode="economic")[0])
-    room = min(plan.columns_at_once, compared_columns(task.problem))
-    together = max(1, room // compared_width(task.problem) - 1)
+    together = compared_together(task.problem, plan.columns_at_once)
     groups = [CANDIDATES[at : at + together] for at in range(1, len(CANDIDATES), together)]
     groups[0] = (*CANDIDATES[:1], *groups[0])  # λ = 0 sends nothing
     requests = [SmoothingRequest(group, hops, True, HIDING, shift, ()) for group in groups]

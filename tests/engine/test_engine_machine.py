@@ -7,12 +7,17 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
+from dlatent import PPCA, PlanError
 from dlatent.engine import cluster, machine
+from dlatent.engine.connect import connect
 from dlatent.engine.local import local_workers
 from dlatent.engine.machine import control_group_limit, memory
+from dlatent.fitting.costs import WORKER_BASE
+from dlatent.stores.open import open as open_data
 
 MIB, GIB = 2**20, 2**30
 NONE_V1 = 9223372036854771712
@@ -156,3 +161,50 @@ def test_workers_on_this_machine_have_no_more_than_their_share_of_it(monkeypatch
 def test_memory_is_never_more_than_that_of_the_machine(monkeypatch):
     monkeypatch.setattr(machine, "control_group_limit", lambda process: 2**59)
     assert memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_plan_may_use_what_is_left_before_dask_pauses_a_worker(two_processes):
+    """As each worker is configured, less what its process holds; the fullest one counts."""
+    source = open_data(np.zeros((20, 3)))
+
+    def left():
+        with connect(source, client=two_processes) as session:
+            assert session.resources.worker_memory == GIB
+            return session.available.worker_memory
+
+    def configure(part, of=None, hold=0):
+        def change(dask_worker):
+            dask_worker.memory_manager.memory_pause_fraction, dask_worker.held = part, np.ones(hold // 8)
+
+        two_processes.run(change, workers=of)
+
+    try:
+        configure(0.8)  # tests have no worker paused
+        fresh = left()
+        assert 0.8 * GIB - 100 * MIB < fresh <= 0.8 * GIB
+        configure(0.6)
+        assert left() == pytest.approx(fresh - 0.2 * GIB, abs=10 * MIB)
+        configure(False)
+        assert left() == pytest.approx(fresh + 0.15 * GIB, abs=10 * MIB), "its nanny ends it at 95 %"
+        one = next(iter(two_processes.nthreads()))
+        configure(0.85, [one], hold=300 * MIB)
+        assert 0.85 * GIB - 300 * MIB < left() < 0.85 * GIB - 100 * MIB
+        configure(0.8)
+        assert left() == pytest.approx(fresh, abs=20 * MIB), "as before"
+        configure(0.6, [one], hold=600 * MIB)
+        with pytest.raises(PlanError, match="left before Dask pauses it"):
+            PPCA(1).fit(np.eye(20, 3), client=two_processes)
+    finally:
+        configure(False)
+
+
+def test_a_fit_within_a_task_is_planned_with_what_its_worker_may_hold(two_processes):
+    def available():
+        with connect(open_data(np.zeros((20, 3)))) as session:
+            return session.available.worker_memory
+
+    assert two_processes.submit(available, pure=False).result() == int(0.95 * GIB), "its nanny ends it there"
+
+
+def test_what_a_fresh_worker_holds_is_what_plans_count_for_it():
+    assert machine.FRESH_WORKER == WORKER_BASE

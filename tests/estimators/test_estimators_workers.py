@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,9 @@ NAMES = ["ppca", "krylov", "in memory", "factor analysis", "supervised", "mixtur
 def test_the_plan_is_that_of_a_cluster_of_such_workers(given: Any, cluster: Client, name: str) -> None:
     model, data, more = given[name]
     imagined = model.plan(*data, **more, client=Workers(3, "1GiB", threads=2))
-    assert imagined == model.plan(*data, **more, client=cluster)
+    there = model.plan(*data, **more, client=cluster)
+    # These workers are threads of this process, which holds more than a fresh worker, and Dask does not pause them.
+    assert imagined == replace(there, worker_limit=imagined.worker_limit)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "graph, krylov"])
@@ -103,8 +105,10 @@ def test_one_worker_moves_nothing(given: Any) -> None:
 def test_memory_is_that_of_the_workers_and_of_their_driver(given: Any) -> None:
     model, data, _ = given["ppca"]
     plan = model.plan(*data, client=Workers(2, "3GiB", driver_memory="5GiB"))
-    assert (plan.worker_limit, plan.driver_limit) == (3 * 2**30, 5 * 2**30)
-    with pytest.raises(Exception, match=r"of a worker's 100\.0 MiB"):
+    assert (plan.worker_limit, plan.driver_limit) == (int(0.8 * 3 * 2**30), 5 * 2**30)
+    plan = model.plan(*data, client=Workers(2, "3GiB", pause=0.85))
+    assert plan.worker_limit == int(0.85 * 3 * 2**30)
+    with pytest.raises(Exception, match=r"of a worker's 80\.0 MiB left before Dask pauses it"):
         model.plan(*data, client=Workers(2, "100MiB"))
 
 
@@ -117,6 +121,7 @@ def test_memory_is_that_of_the_workers_and_of_their_driver(given: Any) -> None:
         ({"bandwidth": "0MB"}, "bandwidth of Workers must be above 0; got '0MB'"),
         ({"price": 0.0}, "price of Workers"),
         ({"driver_memory": -5}, "driver_memory of Workers"),
+        ({"pause": 0.0}, "pause of Workers"),
     ],
 )
 def test_what_no_worker_can_have_is_refused(given: Any, wrong: dict[str, Any], said: str) -> None:

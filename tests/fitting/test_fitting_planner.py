@@ -250,8 +250,11 @@ def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monk
     plan, found = model.plan(data, graph=graph + graph.T), model.fit(data, graph=graph + graph.T).history_
     names, read = found["pass_name"].values, found["pass_bytes_read"].values
     assert (names == "energy").sum() == column_blocks
-    more = 0 if cached else 2 * ((names == "products").sum() - plan.passes) * plan.bytes_per_pass
-    np.testing.assert_allclose(read[names != "initial mean"].sum(), plan.bytes_total + more, rtol=0.06)  # and the edges
+    each = 2 * plan.bytes_per_pass + 3 * 16 * plan.problem.graph_entries  # and the edges, two hops and one at most
+    planned = plan.bytes_total + (0 if cached else ((names == "products").sum() - plan.passes) * each)
+    found = read[names != "initial mean"].sum()
+    assert found <= planned
+    np.testing.assert_allclose(found, planned, rtol=0.06)
 
 
 def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from dlatent.arrays import Array
 from dlatent.fitting.costs import (
     BASE_MEMORY,
+    COMPARED_STEPS,
     EXPECTED_ROW_PASSES,
     EXPECTED_VIEW_PASSES,
     GEMM_RATE,
@@ -21,6 +22,7 @@ from dlatent.fitting.costs import (
     graph_memory,
     passes_seconds,
     placed,
+    stays,
     worker_memory,
 )
 from dlatent.fitting.em_passes import accelerated_em, begin, em_on_data
@@ -76,10 +78,17 @@ class AcceleratedEMRoute(Route):
         cache = cache_room(problem, machine, held, own)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
         passes = problem.em_passes or EXPECTED_ROW_PASSES
+        if problem.candidates:  # one for the means; of each strength a fit, which looks for its start, and its test
+            passes += 1 + problem.candidates * (COMPARED_STEPS + 4)
         seconds += passes * 2 * features_seconds(problem, machine)
         seconds *= 1 + problem.candidates  # strengths of smoothing are compared by fits
         cost = placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
-        return replace(cost, neighbour_bytes=2 * features_bytes(problem)) if graph else cost
+        if not graph:
+            return cost
+        # Rows are read once to be exchanged, and once for what came; masks meet their neighbours, too.
+        reads = 1 if stays(problem, machine, cache) else 2 * passes
+        edges = 2 * passes * (problem.hops + 1)
+        return replace(cost, reads=reads, edge_reads=edges, neighbour_bytes=2 * features_bytes(problem))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum by accelerated EM, or by textbook EM."""

@@ -11,6 +11,8 @@ from dlatent.fitting.costs import (
     SPARSE_GRAM_RATE,
     VIEW_STEPS,
     compared_columns,
+    compared_passes,
+    compared_reads,
     compared_seconds,
     completion_memory,
     driver_base,
@@ -69,8 +71,8 @@ class CovarianceRoute(Route):
         statistic = max(statistic, 8 * width * compared_columns(problem))
         worker = worker_memory(problem, machine, statistic, 8 * width) + gathered_memory(problem)
         if problem.graph_entries is not None:
-            seconds += compared_seconds(problem, machine)
             at_once = max(width + 1, compared_columns(problem))
+            seconds += compared_seconds(problem, machine, at_once)
             worker += graph_memory(problem, machine) + exchange_memory(problem, machine, at_once)
         # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
         own = (
@@ -84,7 +86,15 @@ class CovarianceRoute(Route):
         if problem.graph_entries is None:
             return cost
         met = 8 * problem.travelling * problem.hops * (width + 1)
-        return replace(cost, columns_at_once=at_once, neighbour_bytes=met)
+        rows, edges = compared_reads(problem, at_once)
+        return replace(
+            cost,
+            passes=1 + compared_passes(problem, at_once),
+            reads=1 + rows,
+            edge_reads=problem.hops + 1 + edges,
+            columns_at_once=at_once,
+            neighbour_bytes=met,
+        )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum from moments; with textbook EM the iterations do not touch the data either."""

@@ -14,6 +14,8 @@ from dlatent.fitting.costs import (
     cache_room,
     column_block_count,
     compared_columns,
+    compared_passes,
+    compared_reads,
     compared_seconds,
     driver_base,
     exchange_columns,
@@ -62,6 +64,7 @@ class KrylovRoute(Route):
         moved = statistic + parameters // 2
         held = worker_memory(problem, machine, statistic, parameters, columns)
         exchanged, at_once, column_blocks, summing, reads = columns + problem.targets + 1, 0, 0, 0, 0
+        passes, edges = problem.em_passes or EXPECTED_PASSES, 0
         if problem.graph_entries is not None:
             held += graph_memory(problem, machine)
             room = exchange_room(machine, held)
@@ -77,15 +80,20 @@ class KrylovRoute(Route):
         seconds += 2.0 * own * (columns * EXPECTED_PASSES) ** 2 / GEMM_RATE
         if problem.graph_entries is not None:
             seconds += EXPECTED_PASSES * graph_seconds(problem, machine, exchanged, problem.product_hops)
-            seconds += compared_seconds(problem, machine)
+            seconds += compared_seconds(problem, machine, at_once)
             seconds += column_blocks * pass_seconds(problem, machine, 0.0, rate, decode=True)
             seconds += features_seconds(problem, machine)
             # Rows are read once to be exchanged, and once to be multiplied by what came.
-            products = EXPECTED_PASSES * 2 * -(-exchanged // at_once)
-            seconds += (products - EXPECTED_PASSES) * problem.nbytes / DECODE_RATE
-            kept_all = stays(problem, machine, cache)
-            reads = (1 if kept_all else products) + (column_blocks if column_blocks > 1 or not kept_all else 0)
-        passes = problem.em_passes or EXPECTED_PASSES
+            parts = -(-exchanged // at_once)
+            passes *= parts
+            seconds += EXPECTED_PASSES * (2 * parts - 1) * problem.nbytes / DECODE_RATE
+            kept_all, (rows, edges) = stays(problem, machine, cache), compared_reads(problem, at_once)
+            # What was kept while strengths were compared is of no use to a fit that needs no neighbours.
+            reads = 1 if kept_all and not problem.candidates else 2 * passes
+            reads += column_blocks if column_blocks > 1 or not kept_all else 0
+            reads += min(rows, 1) if kept_all else rows
+            edges += passes * (problem.product_hops + 1) + column_blocks * (problem.hops + 1)
+            passes += compared_passes(problem, at_once)
         cost = placed("krylov", passes, seconds, cache, max(held + cache, summing), driver, machine, moved)
         met = 8 * problem.travelling * min(fresh, problem.features) * problem.product_hops
         return replace(
@@ -95,6 +103,7 @@ class KrylovRoute(Route):
             max_rank=rank,
             neighbour_bytes=met,
             reads=reads,
+            edge_reads=edges,
         )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
