@@ -87,7 +87,7 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         return self.noise == "isotropic"
 
     def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
-        return {"mixtures": int(self.n_mixtures)}
+        return {"mixtures": int(self.n_mixtures), "starts": int(self.n_init)}
 
     def _shapes(self, specification: Specification) -> tuple[tuple[int, ...], tuple[int, ...]]:
         loadings, noise = super()._shapes(specification)

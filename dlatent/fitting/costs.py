@@ -59,6 +59,17 @@ FULL_EIGEN = 1500
 """Up to this many features a dense eigendecomposition on the driver is cheaper than iterating on the Gram matrix."""
 EXCHANGE_BYTES = 2**30
 """What an exchange may hold on a worker whose memory is not known."""
+FACTOR_EVALUATIONS, FACTOR_WORK, FEWEST_EVALUATIONS = 2000, 8e7, 600
+"""Evaluations of a likelihood that look for the best factor analysis of complete data: of D features FACTOR_WORK/D², no
+less than two climbs take (700 to 1,900 up to 200 features measured)."""
+SEARCH_SECONDS = 9.0
+"""The same search where entries or views are missing, which ends after so much work."""
+SOLVES, PARTLY_SOLVES = 500, 3000
+"""Solves of the noise variances of several views, where all samples have them all (400 measured) and where not."""
+SOLVED_WIDTH = 150
+"""Directions in which several views meet: what a subspace grows to."""
+SOLVE_SECONDS = 0.003
+"""What an evaluation takes at least."""
 SPARSE_SLACK = 1.25
 """What sparse rows take beside their entries while they travel and are multiplied (a million documents measured)."""
 
@@ -365,9 +376,27 @@ def duration(cost: Cost, machine: Machine, read: int) -> Duration | None:
     steps = math.ceil(math.log2(machine.workers))
     moving = cost.passes * (1.5 * steps * cost.moved / one + cost.neighbour_bytes / all_workers) + cost.gathered / one
     reading, computing = read / all_workers, cost.seconds
-    seconds = max(reading, computing) + moving
+    seconds = max(reading, computing) + moving + cost.solving
     hours = machine.workers * seconds / 3600
-    return Duration(reading, computing, moving, seconds, hours, machine.price and machine.price * hours)
+    return Duration(reading, computing, moving, cost.solving, seconds, hours, machine.price and machine.price * hours)
+
+
+def solving_seconds(problem: Problem, *, whole: bool = False) -> float:
+    """Seconds of iterations on the driver beside those that routes count; `whole`: on all features at once.
+
+    Each takes a few eigenvectors of what it works on, or as long.  One noise variance has a closed form.
+    """
+    if not problem.shared:
+        if problem.missing or problem.patterns > 1:
+            return 0.0 if problem.prior else SEARCH_SECONDS
+        width = problem.features
+        evaluations = min(FACTOR_EVALUATIONS, max(FACTOR_WORK / width**2, FEWEST_EVALUATIONS)) if whole else 0.0
+    elif problem.targets or problem.views:
+        width = min(problem.features + problem.targets, SOLVED_WIDTH)
+        evaluations = SOLVES if problem.patterns == 1 else PARTLY_SOLVES
+    else:
+        return 0.0
+    return evaluations * (SOLVE_SECONDS + 4.0 * width**3 / GEMM_RATE)
 
 
 def subspace_bound(problem: Problem, machine: Machine, beside: int = 0) -> int:

@@ -9,6 +9,8 @@ from typing import Protocol
 
 KEPT = ("solver", "reason", "passes", "bytes_per_pass", "bytes_total", "worker_memory", "driver_memory", "machine")
 """What a fitted model keeps of its plan."""
+DURATIONS = ("reading", "computing", "moving", "solving")
+"""What the time of a fit goes to."""
 
 
 class Machine(Protocol):
@@ -129,6 +131,8 @@ class Problem:
         Bytes of the caller's rows that the model copies.
     mixtures : int
         Components of a mixture, 1 where the model is none.
+    starts : int
+        From how many starts a mixture is fitted.
     rule : str, float or None
         How the number of components is chosen, of which `n_components` is then the most; None where it is given.
     weighted : bool
@@ -175,6 +179,7 @@ class Problem:
     landmarks: int = 0
     kept_bytes: int = 0
     mixtures: int = 1
+    starts: int = 1
     rule: str | float | None = None
     weighted: bool = False
     adding: bool = False
@@ -237,6 +242,8 @@ class Cost:
         Bytes that go to each worker and come back from it in a pass.
     gathered : int
         Bytes that the driver gets of all workers together in the fit.
+    solving : float
+        Seconds of iterations on the driver that no choice hangs on, as nobody knows their number.
     """
 
     name: str
@@ -255,6 +262,7 @@ class Cost:
     paired: bool = False
     moved: int = 0
     gathered: int = 0
+    solving: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -269,6 +277,8 @@ class Duration:
         Seconds of decoding, of arithmetic, and of what the scheduler does.
     moving : float
         Seconds in which parameters go to the workers, sums come back, and rows meet their neighbours.
+    solving : float
+        Seconds of the iterations on the driver, which look for the best of several maxima, at most.
     seconds : float
         From the first byte to the model.
     worker_hours : float
@@ -280,17 +290,20 @@ class Duration:
     reading: float
     computing: float
     moving: float
+    solving: float
     seconds: float
     worker_hours: float
     price: float | None
 
     @property
     def bottleneck(self) -> str:
-        """What takes longest: "reading", "computing" or "moving"."""
-        return max(("reading", "computing", "moving"), key=lambda name: getattr(self, name))
+        """What takes longest: "reading", "computing", "moving" or "solving"."""
+        return max(DURATIONS, key=lambda name: getattr(self, name))
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {clock(getattr(self, name))}" for name in ("reading", "computing", "moving"))
+        parts = ", ".join(
+            f"{name} {clock(getattr(self, name))}" for name in ("reading", "computing", "moving", "solving")
+        )
         price = "" if self.price is None else f", at a price of {self.price:,.2f}"
         return (
             f"about {clock(self.seconds)} ({parts}; the bottleneck is {self.bottleneck}): "
@@ -399,7 +412,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """A guess at how long the fit takes, for what should not be shown of short ones."""
-        return next((cost.seconds for cost in self.alternatives if cost.name == self.solver), 0.0)
+        return next((cost.seconds + cost.solving for cost in self.alternatives if cost.name == self.solver), 0.0)
 
     def _neighbours(self) -> list[str]:
         p = self.problem

@@ -78,10 +78,10 @@ def test_a_duration_has_its_parts(given: Any, name: str) -> None:
     )
     assert fast.reading == pytest.approx(slow.reading / 100)
     assert fast.moving == pytest.approx(slow.moving / 100)
-    assert fast.seconds < slow.seconds == max(slow.reading, slow.computing) + slow.moving
+    assert fast.seconds < slow.seconds == max(slow.reading, slow.computing) + slow.moving + slow.solving
     assert slow.worker_hours == pytest.approx(4 * slow.seconds / 3600)
     assert slow.price == pytest.approx(slow.worker_hours / 2)
-    parts = {part: getattr(slow, part) for part in ("reading", "computing", "moving")}
+    parts = {part: getattr(slow, part) for part in ("reading", "computing", "moving", "solving")}
     assert parts[slow.bottleneck] == max(parts.values())
     assert slow.moving > 0
     assert (slow.reading > 0) == (name != "in memory")

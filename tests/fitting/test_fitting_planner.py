@@ -344,3 +344,21 @@ def test_a_chosen_number_of_components_needs_all_eigenvalues(given):
     assert plan.driver_memory > plain.driver_memory
     with pytest.raises(PlanError, match="from all eigenvalues"):
         make_plan(rule, host, solver="krylov")
+
+
+def test_the_time_of_a_plan_counts_the_iterations_on_the_driver():
+    """Seconds that were measured where plans said less than half of one."""
+    host = Host(bandwidth=1e8)
+    given = {
+        "factor analysis, 0.03 s, took 3.7": (replace(problem(5_000, 100), shared=False), 3.7),
+        "of wide data, 0.1 s, took 9.3": (replace(problem(5_000, 400), shared=False), 9.3),
+        "missing entries, took 5": (replace(problem(3_000, 30, k=3), shared=False, missing=True), 5.0),
+        "partly labelled, took 5": (problem(20_000, 200, targets=10, patterns=2), 5.0),
+        "a mixture, took 3": (replace(problem(5_000, 50, k=5), mixtures=8, starts=5), 3.0),
+    }
+    for name, (shape, seconds) in given.items():
+        plan = make_plan(shape, host)
+        assert seconds < plan.seconds < 10 * seconds, name
+        assert seconds < plan.duration.solving < plan.duration.seconds, name
+        assert "solving" in str(plan)
+    assert make_plan(problem(20_000, 200), host).duration.solving == 0, "a closed form"

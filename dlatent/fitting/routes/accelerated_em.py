@@ -22,6 +22,7 @@ from dlatent.fitting.costs import (
     graph_memory,
     passes_seconds,
     placed,
+    solving_seconds,
     stays,
     worker_memory,
 )
@@ -83,6 +84,7 @@ class AcceleratedEMRoute(Route):
         seconds += passes * 2 * features_seconds(problem, machine)
         seconds *= 1 + problem.candidates  # strengths of smoothing are compared by fits
         cost = placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+        cost = replace(cost, solving=solving_seconds(problem))
         if not graph:
             return cost
         # Rows are read once to be exchanged, and once for what came; masks meet their neighbours, too.

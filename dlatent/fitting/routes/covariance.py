@@ -22,6 +22,7 @@ from dlatent.fitting.costs import (
     graph_seconds,
     pass_seconds,
     placed,
+    solving_seconds,
     space_memory,
     subspace_bound,
     worker_memory,
@@ -83,6 +84,7 @@ class CovarianceRoute(Route):
             + completion_memory(problem)
         )
         cost = placed("covariance", 1, seconds, 0, worker, own, machine, statistic)
+        cost = replace(cost, solving=solving_seconds(problem, whole=True))
         if problem.graph_entries is None:
             return cost
         met = 8 * problem.travelling * problem.hops * (width + 1)

@@ -23,6 +23,7 @@ from dlatent.fitting.costs import (
     pass_seconds,
     placed,
     shares_met,
+    solving_seconds,
     stays,
     tile_visits,
     worker_memory,
@@ -81,7 +82,7 @@ class GramRoute(Route):
         )
         reads = visits + (not stays(problem, machine, cache))
         cost = placed("gram", DUAL_PASSES, seconds, cache, held + cache, own, machine)
-        return replace(cost, reads=reads, gathered=square // 2)
+        return replace(cost, reads=reads, gathered=square // 2, solving=solving_seconds(problem))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, which the last pass turns into loadings (SPPCA, Algorithm 3).

@@ -24,6 +24,7 @@ from dlatent.fitting.costs import (
     group_number,
     paired_memory,
     placed,
+    solving_seconds,
     stays,
     subspace_bound,
     worker_memory,
@@ -237,4 +238,5 @@ def _by_passes(name: str, problem: Problem, machine: Machine, each: float, besid
 def _of_rows(cost: Cost, problem: Problem, machine: Machine) -> Cost:
     """With what all fits by K have in common: blocks meet blocks, and the space is one of combinations of rows."""
     rank = subspace_bound(replace(problem, features=problem.samples), machine)
-    return replace(cost, tasks=group_number(problem) ** 2, max_rank=rank, reads=cost.passes)
+    solving = solving_seconds(problem)
+    return replace(cost, tasks=group_number(problem) ** 2, max_rank=rank, reads=cost.passes, solving=solving)

@@ -30,6 +30,7 @@ from dlatent.fitting.costs import (
     passes_seconds,
     placed,
     shares_driver,
+    solving_seconds,
     space_memory,
     stays,
     subspace_bound,
@@ -104,6 +105,7 @@ class KrylovRoute(Route):
             neighbour_bytes=met,
             reads=reads,
             edge_reads=edges,
+            solving=solving_seconds(problem),
         )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:

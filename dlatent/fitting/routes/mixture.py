@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dlatent.arrays import Array
 from dlatent.fitting.costs import (
     EXPECTED_ROW_PASSES,
     GEMM_RATE,
+    SOLVE_SECONDS,
     SPARSE_RATE,
     cache_room,
     driver_base,
@@ -13,7 +16,7 @@ from dlatent.fitting.costs import (
     placed,
     worker_memory,
 )
-from dlatent.fitting.mixture import fit_mixture, row_bytes, subset_rows
+from dlatent.fitting.mixture import HELD_STEPS, SUBSET_STEPS, fit_mixture, row_bytes, subset_rows
 from dlatent.fitting.outcome import Outcome, Report
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem
 from dlatent.fitting.route import Route
@@ -51,7 +54,11 @@ class MixtureRoute(Route):
         cache = cache_room(problem, machine, held, own)
         seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
         passes = problem.em_passes or EXPECTED_ROW_PASSES
-        return placed(self.name, passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+        cost = placed(self.name, passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+        # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
+        step = 8.0 * subset_rows(problem) * (cells / problem.samples + 10.0) * columns / rate
+        steps = problem.starts * (HELD_STEPS + SUBSET_STEPS)
+        return replace(cost, solving=steps * (step + SOLVE_SECONDS * problem.mixtures))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The best maximum that the starts lead to, by accelerated EM, or by textbook EM."""
