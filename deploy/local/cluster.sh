@@ -15,7 +15,8 @@ started=()
 finish() {
     kill "${started[@]}" 2>/dev/null || true
     wait "${started[@]}" 2>/dev/null || true
-    rm -rf "$run"
+    find "$run" -mindepth 1 ! -name '*.log' -delete
+    echo "The logs are in $run" >&2
 }
 trap finish EXIT
 trap 'exit 143' TERM INT

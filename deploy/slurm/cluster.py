@@ -32,7 +32,7 @@ MINUTES = int(setting("MINUTES", "240"))  # what a job may last
 LIFETIME = setting("LIFETIME", f"{MINUTES * 51}s")  # at 85 % of it a worker hands over what it holds, and ends its job
 STAGGER = setting("STAGGER", f"{MINUTES * 6}s")  # sooner or later by up to this, so that not all end at once
 INTERFACE = setting("INTERFACE", "ib0")  # the fast network, as `ip address` names it
-SCRATCH = setting("SCRATCH", setting("TMPDIR", "/tmp"))  # a disk of each node
+SCRATCH = setting("SCRATCH", "/tmp")  # a disk of each node; TMPDIR is that of this one
 # sbatch takes partition and account from the environment: export SBATCH_PARTITION=… SBATCH_ACCOUNT=…
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 MEMORY = os.environ.get("MEMORY", "6GiB")  # what a worker may use
 INTERFACE = os.environ.get("INTERFACE", "ib0")  # the fast network, as `ip address` names it
-SCRATCH = os.environ.get("SCRATCH", os.environ.get("TMPDIR", "/tmp"))  # a disk of each node
+SCRATCH = os.environ.get("SCRATCH", "/tmp")  # a disk of each node; TMPDIR is that of the shell that submits
 
 
 def main() -> None:

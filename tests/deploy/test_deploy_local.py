@@ -47,6 +47,29 @@ def test_what_workers_import_when_they_start_is_all_that_they_need_to_read_a_sto
     assert done.stdout.split() == [], done.stderr
 
 
+def logs_in(scratch: Path) -> list[str]:
+    """The files that a run has left, in its folder."""
+    (run,) = scratch.iterdir()
+    return sorted(path.name for path in run.iterdir())
+
+
+@pytest.mark.slow
+def test_cluster_sh_keeps_its_logs_and_says_where(tmp_path: Path) -> None:
+    (tmp_path / "ask.py").write_text(
+        "import sys\n"
+        "from distributed import Client\n"
+        "with Client(sys.argv[-1]) as client:\n"
+        "    client.wait_for_workers(1)\n"
+        "raise SystemExit(3)\n"
+    )
+    command = Command([CLUSTER, "python", "ask.py"], tmp_path, SCRATCH=str(tmp_path), MEMORY="1GiB", WORKERS="1")
+    assert command.end() == 3
+    (run,) = tmp_path.glob("dlatent-??????")
+    assert f"The logs are in {run}" in command.said
+    assert sorted(path.name for path in run.iterdir()) == ["scheduler.log", "workers.log"]
+    assert "Scheduler at" in (run / "scheduler.log").read_text()
+
+
 @pytest.mark.slow
 def test_cluster_sh_runs_the_smoke_command(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
@@ -59,7 +82,7 @@ def test_cluster_sh_runs_the_smoke_command(tmp_path: Path) -> None:
     assert OK in command.said
     assert "2 workers, 2 threads" in command.said
     assert command.said.count("MB/s read") == 2  # the first pass of both fits
-    assert list(scratch.iterdir()) == []
+    assert logs_in(scratch) == ["scheduler.log", "workers.log"]
     assert not (tmp_path / "kept").exists()
 
 
@@ -72,7 +95,7 @@ def test_a_terminated_cluster_sh_leaves_no_process_and_goes_on(tmp_path: Path) -
     command = Command(words, tmp_path, **more)
     command.wait_for(r"products .*\n  products")
     assert command.end(signal.SIGTERM) == 143, command.said
-    assert list(scratch.iterdir()) == []
+    assert logs_in(scratch) == ["scheduler.log", "workers.log"]
     again = Command(words, tmp_path, **more)
     assert again.end() == 0, again.said
     assert "kept is there: goes on behind 2 passes" in again.said
