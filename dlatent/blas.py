@@ -102,3 +102,10 @@ def _set_threads(library: Any, threads: int) -> None:
     library.set_num_threads(threads)
     if disown is not None:
         disown(force=True)
+
+
+def kernels() -> str:
+    """The kinds of processors for which the BLAS libraries of this process compute, such as "Haswell": others round
+    otherwise in the last digits."""
+    found = (library for kind in _libraries() for library in kind)
+    return ", ".join(sorted({str(getattr(library, "architecture", library.internal_api)) for library in found}))

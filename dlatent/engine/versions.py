@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
+from dlatent.blas import kernels
 from dlatent.engine.failures import attended
 from dlatent.engine.nested import own_worker
 from dlatent.errors import EngineError
@@ -21,7 +23,8 @@ def versions() -> dict[str, str]:
 
 
 def check_workers(client: Any, workers: Iterable[str]) -> None:
-    """Refuse workers that have others, before they get any work: one without dlatent ends when it gets a task.
+    """Refuse workers that have others, before they get any work: one without dlatent ends when it gets a task; and warn
+    of those on processors of another kind.
 
     Errors: EngineError with both versions.
     """
@@ -29,6 +32,16 @@ def check_workers(client: Any, workers: Iterable[str]) -> None:
     for address in workers:
         if address in found:  # and has not gone again
             _require_same(found[address]["packages"], versions(), address)
+    for address, kind in attended(client, partial(client.run, kernels, on_error="ignore")).items():
+        if kind != kernels():
+            warnings.warn(
+                f"The worker {address} computes for processors of the kind {kind}, this process for {kernels()}: "
+                "the last bits of a result depend on who has made it.  Take machines of one kind, or set "
+                "OPENBLAS_CORETYPE=Haswell in the environment of all of them.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            break
 
 
 def require_same(driver: Mapping[str, str]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 from dlatent.arrays import DataSource, Graph
+from dlatent.blas import kernels
 from dlatent.engine.session import Session
 from dlatent.engine.versions import versions
 from dlatent.errors import DataError, masked
+from dlatent.estimators.features import outside
 from dlatent.estimators.inputs import PathLike
 from dlatent.stores.atomic import made_with
 from dlatent.stores.beside import sweep
@@ -22,6 +25,8 @@ from dlatent.stores.location import local_path, zarr_location
 from dlatent.stores.packed import fingerprint
 from dlatent.stores.sink import RowSink
 
+PROCESSOR = "processor"
+"""The kind of processor on which a fit began, among the choices of its checkpoint."""
 GRAPH_ROWS = 1000
 """First and last rows of a graph that are compared."""
 
@@ -57,8 +62,17 @@ def checkpointed(
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         **_about(data),
     }
-    threads = session.resources.total_threads
-    with closing(Checkpoint(place, about, choices, threads=threads, resume=resume)) as checkpoint:
+    threads, kept = session.resources.total_threads, {**choices, PROCESSOR: kernels()}
+    with closing(Checkpoint(place, about, kept, threads=threads, resume=resume)) as checkpoint:
+        began = checkpoint.choices.pop(PROCESSOR, kernels())
+        if began != kernels():
+            warnings.warn(
+                f"the fit of {masked(checkpoint.place)} began on a processor of the kind {began}, and goes on on one "
+                f"of the kind {kernels()}: the last bits of its result may be others than without the interruption; go "
+                "on on a machine of that kind, or with OPENBLAS_CORETYPE set to it",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
         yield checkpoint
 
 
