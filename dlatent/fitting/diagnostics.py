@@ -160,8 +160,8 @@ def advise(
     size = np.linalg.norm(canonical(parameters, specification).loadings / unit[:, None], axis=0)
     # A prior switches components off; that is no advice.
     if options.prior == "ml" and (zero := int((size <= NOTHING * size.max()).sum())):
-        low = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
-        why = "what they would explain is below the noise floor" if low else f"the data have rank {len(size) - zero}"
+        held = any(at & choice for at, choice in zip(at_floor, chosen, strict=True))
+        why = "what they would explain is below the noise floor" if held else f"the data have rank {len(size) - zero}"
         said.append(
             f"data: {zero} of {len(size)} components are zero, because {why}, noise aside; use fewer components"
         )

@@ -187,22 +187,22 @@ def _with_fewer(
     if len(specification.views) > 1 or specification.views[0].shared:
         return start
     looking = replace(options, tolerance=max(options.tolerance, LOOKING), max_iterations=LOOKS)
-    own, rows_at_hand = units, run
+    own, rows = units, None
     if patterns is None:
         if sums.buckets is None or len(units.shift) > PAIRWISE:
             return start
         request = SampleRequest(
             min(int(sums.samples), SAMPLE // len(units.shift)), int(sums.samples), units.shift, units.scale
         )
-        rows: Array = run(Pass(block_sample, request, name="sample"))
-        plain = np.zeros(len(units.shift)), np.ones(len(units.shift))
-        own = units._replace(shift=plain[0], scale=plain[1], counts=(~np.isnan(rows)).sum(axis=0).astype(float))
+        rows = run(Pass(block_sample, request, name="sample"))
+        counts = np.asarray((~np.isnan(rows)).sum(axis=0), dtype=np.float64)
+        own = units._replace(shift=np.zeros(len(counts)), scale=np.ones(len(counts)), counts=counts)
 
-        def rows_at_hand(task: Pass[Any, Any]) -> Any:
-            return task.map(Block(0, 0, rows), task.parameters)
+    def visit(task: Pass[Any, Any]) -> Any:
+        return run(task) if rows is None else task.map(Block(0, 0, rows), task.parameters)
 
     def climbed(point: Parameters) -> tuple[float, Parameters]:
-        found = BoundEM(rows_at_hand, specification, own, looking, None, patterns).accelerated(point)
+        found = BoundEM(visit, specification, own, looking, None, patterns).accelerated(point)
         return found[1], found[0]
 
     value, best = climbed(start)
