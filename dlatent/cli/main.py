@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from dlatent.cli.status import (
     BAD_DATA,
@@ -63,7 +63,7 @@ def _end_at_once(number: int, _: object) -> NoReturn:
     os._exit(status)
 
 
-def _set(handlers: dict[signal.Signals, Callable[[int, object], object]]) -> dict[signal.Signals, object]:
+def _set(handlers: dict[signal.Signals, Callable[[int, object], object]]) -> dict[signal.Signals, Any]:
     """Handle signals, and give the handlers before; not those that the caller lets a process ignore (`nohup`)."""
     if threading.current_thread() is not threading.main_thread():  # only there can signals be set
         return {}
