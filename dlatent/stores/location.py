@@ -27,7 +27,6 @@ def along(place: str) -> str:
 
 _KEYS_OF_BUCKETS = re.compile(r"(?:.*::)?(?:s3a?|gs|gcs)://(?!arn:)[^/]*:.*@")
 _SCHEME = re.compile(r"(?:^|(?<=::))[A-Za-z][\w+.-]*(?=://|::)")
-_LOCAL = re.compile(r"(?:file|local)://")
 
 
 def place_text(location: Any) -> str:
@@ -54,7 +53,7 @@ def local_path(location: str | os.PathLike[str]) -> Path | None:
     text = place_text(location)
     if "://" not in text and "::" not in text:
         return Path(text).expanduser()
-    if _LOCAL.match(text) and "::" not in text:
+    if text.startswith("file://") and "::" not in text:
         parts = urlsplit(text)
         return Path(unquote(parts.netloc + parts.path))
     if _KEYS_OF_BUCKETS.match(text):

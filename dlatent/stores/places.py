@@ -60,7 +60,7 @@ def require_separate(*outputs: str | os.PathLike[str] | None) -> None:
     """
     for one, other in combinations([os.fspath(output) for output in outputs if output is not None], 2):
         if relation := _relation(one, other):
-            raise StoreError(f"{one} {relation} {other}, and both are written; choose two places")
+            raise StoreError(f"{one} {relation} {other}, and both are written; give two places")
 
 
 def read_places(*inputs: Any) -> tuple[str, ...]:
@@ -153,7 +153,8 @@ def _names(location: str | os.PathLike[str]) -> tuple[set[Name], set[Name]]:
 
 def _last(location: str | os.PathLike[str]) -> str:
     """The last of a chain of URLs, which the others are read from."""
-    return place_text(location).rpartition("::")[2]
+    last = place_text(location).rpartition("::")[2]
+    return last.replace("local://", "file://", 1) if last.startswith("local://") else last
 
 
 def _local_names(paths: Iterable[Path]) -> set[Name]:

@@ -111,7 +111,7 @@ def test_no_command_writes_onto_what_it_reads(
     before = digest(made)
     said = run(*words.format(here=made).split())
     assert said.status == 3, (said.out, said.err)
-    assert "choose" in said.err
+    assert "choose" in said.err or "give two places" in said.err
     assert digest(made) == before
 
 

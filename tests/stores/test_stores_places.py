@@ -44,7 +44,7 @@ def test_urls_of_one_place(one: str, other: str) -> None:
     for output, other_output in ((one, other), (other, one)):
         with pytest.raises(StoreError, match="choose another place"):
             require_apart(output, other_output)
-        with pytest.raises(StoreError, match="choose two places"):
+        with pytest.raises(StoreError, match="give two places"):
             require_separate(output, None, other_output)
 
 
