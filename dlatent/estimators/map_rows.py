@@ -34,7 +34,7 @@ from dlatent.passes import Alone, Meeting, Pass
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.checkpoint import checkpoint_beside
 from dlatent.stores.graph import open_graph
-from dlatent.stores.lazy import has_sparse_chunks
+from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded
 from dlatent.stores.open import open as open_source
 from dlatent.stores.places import require_apart
 from dlatent.stores.sink import RowSink
@@ -211,6 +211,7 @@ def map_rows(
     wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
     if is_dask(like.data) and out is None and targets is None and graph is None:
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
+        refuse_encoded(like.data)
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
         shared = hasattr(function, "keeping")
         rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,16 +12,20 @@ from uuid import uuid4
 
 import numpy as np
 import scipy.sparse as sp
+import zarr
 
 from dlatent.arrays import AxisLabels, DataSource, Features
 from dlatent.containers import plain_numbers
 from dlatent.errors import DataError
+from dlatent.stores.encoded import require_decoded
 from dlatent.stores.partition import loaded_dtype
 from dlatent.stores.rows import Rows, check_matrix, csr_bytes
 from dlatent.stores.sparse import canonical
 
 GUESSED_DENSITY = 0.01
 """Share of stored entries that is assumed of sparse chunks, whose size nobody knows before they are computed."""
+MOVES = re.compile(r"(original-)?(from-zarr|array|rechunk|getitem|concatenate|stack|transpose|reshape|astype)-")
+"""Names of the layers of a graph of Dask in which numbers change their place and nothing else."""
 
 
 @dataclass(eq=False)
@@ -122,6 +127,19 @@ def has_sparse_chunks(array: Any) -> bool:
     return sp.issparse(array.to_delayed().ravel()[0].compute() if meta is None else meta)
 
 
+def refuse_encoded(array: Any) -> None:
+    """Refuse a Dask array that has the numbers of a Zarr array as they are (`dask.array.from_zarr`), where these stand
+    for others. Errors: DataError."""
+    layers = getattr(array.__dask_graph__(), "layers", {})
+    if all(MOVES.match(str(name)) for name in layers):
+        for layer in layers.values():
+            single = list(layer.values()) if len(layer) == 1 else []
+            arguments = [argument for argument, axes in getattr(layer, "indices", None) or () if axes is None]
+            for value in (getattr(own, "value", own) for own in (*single, *arguments)):
+                if isinstance(value, zarr.Array):
+                    require_decoded(value)
+
+
 def _meta(array: Any) -> Any:
     return getattr(array, "_meta", None)
 
@@ -129,7 +147,8 @@ def _meta(array: Any) -> Any:
 def open_dask(array: Any, labels: AxisLabels) -> DataSource:
     """One block per row of chunks of a Dask array with numpy or scipy.sparse chunks.
 
-    Errors: DataError for unknown chunk sizes, other than two dimensions, an empty axis, and other than real numbers.
+    Errors: DataError for unknown chunk sizes, other than two dimensions, an empty axis, other than real numbers, and
+    encoded values.
     """
     if any(math.isnan(size) for axis in array.chunks for size in axis):
         raise DataError(
@@ -137,6 +156,7 @@ def open_dask(array: Any, labels: AxisLabels) -> DataSource:
             "and pass the array again"
         )
     rows, columns = check_matrix(array.shape, np.dtype(array.dtype), "Dask array")
+    refuse_encoded(array)
     dtype = loaded_dtype(array.dtype)
     sparse = has_sparse_chunks(array)
     bounds = np.concatenate([[0], np.cumsum(array.chunks[0])]).tolist()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 
+from dlatent import PPCA
 from dlatent.errors import DataError
 from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.label_files import read_labels
@@ -29,6 +31,7 @@ PLAIN = {
     "NaN": {"_FillValue": np.nan, "missing_value": np.nan},
     "packed by nothing": {"scale_factor": 1.0, "add_offset": 0.0},
 }
+COMPLETE = PPCA(1).fit(np.random.default_rng(0).normal(size=(20, VALUES.shape[1])))
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
 
 
@@ -48,8 +51,16 @@ def test_encoded_values_are_refused_by_every_door(tmp_path: Path, kind: str, ver
     for door in (store, store / "X", zarr.open_array(store / "X"), zarr.open_group(store)):
         with pytest.raises(DataError, match=message):
             open_data(door, missing_chunks="fill")
+    read = da.from_array(zarr.open_array(store / "X"))
+    for lazy in (read, read.rechunk(-1).astype("f8"), da.from_array(zarr.open_array(store / "X"), inline_array=True)):
+        with pytest.raises(DataError, match=message):
+            open_data(lazy)
+        with pytest.raises(DataError, match=message):
+            COMPLETE.transform(lazy)
     with pytest.raises(DataError, match=message):
         read_labels(store / "X", missing_chunks="fill")
+    for decoded in (found["X"].data, found.chunk()["X"].data, da.where(read == -9999, np.nan, read)):
+        open_data(decoded)  # what somebody has done with the numbers is his
     found.drop_encoding().to_zarr(tmp_path / "decoded.zarr", consolidated=False)
     (block,) = open_data(tmp_path / "decoded.zarr").blocks
     np.testing.assert_array_equal(block.load(), VALUES)
