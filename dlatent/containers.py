@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 
 Values = npt.NDArray[Any]
 
@@ -48,7 +48,8 @@ def refuse_mask(values: Any, what: str) -> Values:
         masked = np.argwhere(np.ma.getmaskarray(found))
         at = ", ".join(map(str, masked[0].tolist()))
         raise DataError(
-            f"{what}[{at}] is masked ({len(masked):,} such values); leave these rows out, or fill them with .filled()"
+            f"{what}[{at}] is masked ({number_of(len(masked), 'such value')}); leave these rows out, or fill them with "
+            ".filled()"
         )
     return np.asarray(found)
 

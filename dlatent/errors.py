@@ -87,3 +87,8 @@ class MisfitWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """A result has lost digits to cancellation; the text says how many and what to do."""
+
+
+def number_of(count: int, one: str, many: str = "") -> str:
+    """A number of things in words, such as "1 entry is" and "3 entries are"; `many` is `one` and an s by default."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

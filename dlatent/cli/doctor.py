@@ -11,7 +11,7 @@ from dlatent.cli import show
 from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks
 from dlatent.cli.cluster import connected
 from dlatent.cli.status import OK, UNFIT
-from dlatent.errors import masked
+from dlatent.errors import masked, number_of
 
 if TYPE_CHECKING:
     from dlatent.engine.doctor import Finding
@@ -122,7 +122,7 @@ def _print(workers: Mapping[str, Any], stores: Mapping[str, Mapping[str, Any]], 
         memory = sum(one["memory_limit"] or 0 for one in workers.values()) / 2**30
         hosts = len({one["host"] for one in workers.values()})
         words = {"threads": f"{threads}", "memory": f"{memory:.1f} GiB", "machines": f"{hosts}"}
-        show.facts(f"{len(workers)} workers that answer", words)
+        show.facts(f"{number_of(len(workers), 'worker that answers', 'workers that answer')}", words)
     for place, seen in stores.items():
         readers = [one for at, one in seen.items() if at != HERE or len(seen) == 1]
         rates = {name: [one[name] / 1e6 / one["seconds"] for one in readers] for name in ("stored", "loaded")}

@@ -15,6 +15,7 @@ from dlatent.cli.places import inputs as read_by
 from dlatent.cli.places import require_free, told_how_to_go_on
 from dlatent.cli.progress import FitProgress, Screen
 from dlatent.cli.status import NOT_CONVERGED, OK
+from dlatent.errors import number_of
 
 
 def register(commands: Any) -> None:
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         started = perf_counter()
         plan = model.plan(data, **inputs, client=client)
         with Screen(quiet=arguments.quiet) as screen:
-            screen.line(f"solver {plan.solver} ({plan.reason}), about {plan.passes} passes on {plan.machine}")
+            passes = number_of(plan.passes, "pass", "passes")
+            screen.line(f"solver {plan.solver} ({plan.reason}), about {passes} on {plan.machine}")
             progress = FitProgress(screen, plan, model.tol)
             kept = {"checkpoint": arguments.checkpoint, "resume": arguments.resume}
             way_on = "has the passes so far: go on by the same command with --resume"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dlatent.cli import show
 from dlatent.cli.arguments import add_json, add_missing_chunks, add_model_size
 from dlatent.cli.status import OK
+from dlatent.errors import number_of
 
 if TYPE_CHECKING:
     from dlatent.stores.strict import MissingChunks
@@ -221,7 +222,7 @@ def _print_data(found: dict[str, Any]) -> None:
         f"{found['data']}: {found['description'].partition(' ')[0]} data",
         {
             "rows × features": f"{rows:,} × {columns:,}, {kind} {found['dtype']}{values}",
-            "in memory": f"{found['bytes'] / 1e6:,.1f} MB in {found['blocks']} blocks of at most "
+            "in memory": f"{found['bytes'] / 1e6:,.1f} MB in {number_of(found['blocks'], 'block')} of at most "
             f"{found['largest_block'] / 1e6:,.1f} MB",
             "chunks": None if found["chunks"] is None else " × ".join(map(str, found["chunks"])),
             "dimensions": " × ".join(found["dims"]),
@@ -235,5 +236,5 @@ def _print_data(found: dict[str, Any]) -> None:
 def _label_words(label: dict[str, Any]) -> str:
     if "outputs" in label:
         return f"{label['column']} ({label['outputs']} outputs)"
-    unlabelled = f", {label['unlabelled']:,} rows unlabelled" if label["unlabelled"] else ""
+    unlabelled = f", {number_of(label['unlabelled'], 'row')} unlabelled" if label["unlabelled"] else ""
     return f"{label['column']} ({label['distinct']} different{unlabelled})"

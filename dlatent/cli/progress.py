@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dlatent.cli.show import console
+from dlatent.errors import number_of
 
 if TYPE_CHECKING:
     from dlatent.engine.records import PassRecord
@@ -75,7 +76,7 @@ class IngestProgress:
         rate = done / max(seconds, 1e-9)
         left = None if not total or not done else (total - done) / rate
         of_all = "" if not total else f" of {total / 1e6:,.1f}"
-        note = f"{done / 1e6:,.1f}{of_all} MB  {rows:,} rows  {rate / 1e6:,.1f} MB/s{_left(left)}"
+        note = f"{done / 1e6:,.1f}{of_all} MB  {number_of(rows, 'row')}  {rate / 1e6:,.1f} MB/s{_left(left)}"
         self._screen.bar("reading", done, total, note)
         part = int(10 * done / total) if total else int(seconds / LINE_SECONDS)
         if not self._screen.has_bar and part > self._shown:

@@ -11,6 +11,7 @@ from dlatent.cli.arguments import add_json, add_missing_chunks, add_overwrite, a
 from dlatent.cli.places import require_free
 from dlatent.cli.progress import IngestProgress, Screen
 from dlatent.cli.status import OK
+from dlatent.errors import number_of
 
 
 def register(commands: Any) -> None:
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         show.as_json(asdict(report))
         return OK
     size = None if report.bytes_written is None else f"{report.bytes_written / 1e6:,.1f} MB"
-    again = f"each chunk up to {report.reads} times; more --memory lets it be fewer"
+    again = f"each chunk up to {number_of(report.reads, 'time')}; more --memory lets it be fewer"
     show.facts(
         f"{report.destination} written",
         {

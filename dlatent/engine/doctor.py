@@ -25,6 +25,7 @@ from distributed.versions import get_versions
 from dlatent.engine.local import NO_HANGS
 from dlatent.engine.machine import granted
 from dlatent.engine.malloc import worker_environment
+from dlatent.errors import number_of
 
 PACKAGES = ("dlatent", "dask", "distributed", "numpy", "scipy", "zarr", "xarray")
 SCHEDULER = "scheduler"
@@ -216,6 +217,7 @@ def _of_machines(workers: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     for (host, _), members in together.items():
         limits, has = sum(one["memory_limit"] or 0 for one in members), members[0]["granted"]
         if limits > has:
-            what = f"grants {has / 2**30:.1f} GiB to {len(members)} workers that may use {limits / 2**30:.1f} GiB"
+            whom = number_of(len(members), "worker that may use", "workers that may use")
+            what = f"grants {has / 2**30:.1f} GiB to {whom} {limits / 2**30:.1f} GiB"
             mend = f"start fewer there, or each with --memory-limit {has // len(members) // 2**20}MiB"
             yield Finding(host, what, mend)

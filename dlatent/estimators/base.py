@@ -27,6 +27,7 @@ from dlatent.errors import (
     MisfitWarning,
     NoiseFloorWarning,
     PrecisionWarning,
+    number_of,
 )
 from dlatent.estimators.callbacks import Callback, Listeners, require_callbacks
 from dlatent.estimators.checkpoints import checkpointed
@@ -607,8 +608,8 @@ def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
     """What is odd about the data and was fitted all the same."""
     if zero_rows:
         yield (
-            f"data: {zero_rows:,} rows are all zeros, and are fitted as they are; drop them where they stand for "
-            "nothing (dlatent ingest --zero-rows drop), or see where they are with zero_rows='raise'"
+            f"data: {number_of(zero_rows, 'row is', 'rows are')} all zeros, and fitted so; drop them where they stand "
+            "for nothing (dlatent ingest --zero-rows drop), or see where they are with zero_rows='raise'"
         )
     counts = None if encoded is None else encoded.class_counts
     if encoded is not None and counts is not None and (counts == 1).any():

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Features, Grid
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 from dlatent.linear_gaussian.moments import found_bad
 
 Labels = npt.NDArray[Any] | None
@@ -127,8 +127,9 @@ class KnownFeatures:
         if self.holes:
             mend = "make them NaN if they are missing, or correct them"
         raise DataError(
-            f"{place}{row}, column {bad.column} is {bad.value}, and {bad.all} entries of {among} "
-            f"{'are infinite' if self.holes else 'are NaN or infinite'}; {mend}",
+            f"{place}{row}, column {bad.column} is {bad.value}, and "
+            f"{number_of(bad.all, f'entry of {among} is', f'entries of {among} are')} "
+            f"{'infinite' if self.holes else 'NaN or infinite'}; {mend}",
             column=bad.column,
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 from dlatent.fitting.outcome import Iteration, Options, Outcome
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.dimension import LOST, ROUNDING, noise_rounding
@@ -131,7 +131,7 @@ def unfinished(history: Sequence[Iteration]) -> str:
     """What to know of a fit that did not converge."""
     left = history[-1].remaining
     where = f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
-    return f"convergence: stopped after {len(history)} iterations, {where}; raise max_iter or tol"
+    return f"convergence: stopped after {number_of(len(history), 'iteration')}, {where}; raise max_iter or tol"
 
 
 def advise(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
+from dlatent.errors import number_of
+
 KEPT = ("solver", "reason", "passes", "bytes_per_pass", "bytes_total", "worker_memory", "driver_memory", "machine")
 """What a fitted model keeps of its plan."""
 DURATIONS = ("reading", "computing", "moving", "solving")
@@ -390,12 +392,12 @@ class Plan:
         p = self.problem
         kind = "sparse" if p.nnz is not None else "dense"
         cache = "kept in the workers' memory after the first pass" if self.cached else "read again in every pass"
-        shape = f"{p.samples:,} × {p.features:,} {kind}"
+        shape, tasks = f"{p.samples:,} × {p.features:,} {kind}", number_of(self.tasks_per_pass, "task")
         lines = [
-            f"data      {p.description}: {shape}, {size(p.nbytes)} in {p.blocks} blocks",
+            f"data      {p.description}: {shape}, {size(p.nbytes)} in {number_of(p.blocks, 'block')}",
             f"engine    {self.machine}",
             f"solver    {self.solver}: {self.reason}",
-            f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {self.tasks_per_pass} tasks each; {cache}",
+            f"passes    about {self.passes}, {size(self.bytes_per_pass)} and {tasks} each; {cache}",
             *self._neighbours(),
             *([f"choice    n_components by {p.rule!r}, from all eigenvalues after the first pass"] if p.rule else []),
             *([f"choice    λ of {p.candidates} by hidden cells, in the first of these passes"] if p.candidates else []),
@@ -427,8 +429,8 @@ class Plan:
         # Where more moves than is read, the order of the rows decides what a pass takes.
         near = "; `dlatent reorder` may put neighbours nearer" if self.neighbour_bytes > self.bytes_per_pass else ""
         if p.given_precision:
-            return [f"precision {p.graph_entries:,} entries move {moved}{more}"]
-        return [f"graph     {p.graph_entries // 2:,} edges move {moved}{near}{more}"]
+            return [f"precision {number_of(p.graph_entries, 'entry moves', 'entries move')} {moved}{more}"]
+        return [f"graph     {number_of(p.graph_entries // 2, 'edge moves', 'edges move')} {moved}{near}{more}"]
 
 
 def _of(limit: int | None, till: str = "") -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dlatent.errors import PlanError
+from dlatent.errors import PlanError, number_of
 from dlatent.fitting.costs import duration, edges_read, excess, stays, subspace_bound
 from dlatent.fitting.plan import Cost, Machine, Plan, Problem, size
 from dlatent.fitting.route import Route
@@ -58,7 +58,7 @@ def make_plan(problem: Problem, machine: Machine, *, solver: str = "auto", route
         driver_limit=machine.driver_memory,
         max_rank=best.max_rank or subspace_bound(problem, machine),
         problem=problem,
-        machine=f"{machine.kind}, {machine.workers} workers × {machine.threads} threads",
+        machine=f"{machine.kind}, {number_of(machine.workers, 'worker')} × {number_of(machine.threads, 'thread')}",
         alternatives=tuple(costs.values()),
         columns_at_once=best.columns_at_once,
         column_blocks=best.column_blocks,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 from dlatent.linear_gaussian.columns import Columns, by_rows, column_sums
 from dlatent.linear_gaussian.views import Arrangement, Parts, Patterns, by_pattern, counted, cut, observed, parts_about
 from dlatent.operators.far_columns import far_part
@@ -92,10 +92,10 @@ def require_finite(block: Block, sums: Array) -> None:
             f"the sum of a column overflows {x.dtype} in block {block.index} "
             f"(rows {block.start}–{block.start + block.rows - 1}); rescale the data or store them as float64"
         )
+    among = number_of(bad.all, "entry of the block is", "entries of the block are")
     raise DataError(
         f"row {block.start + bad.row}, column {bad.column} (block {block.index}, row {bad.row} of it) is {bad.value}, "
-        f"and {bad.all} entries of the block are not finite; fill or remove them, or fit around NaN with "
-        "missing='nan'",
+        f"and {among} not finite; fill or remove them, or fit around NaN with missing='nan'",
         column=bad.column,
     )
 
@@ -146,9 +146,10 @@ def require_nonzero_rows(block: Block) -> None:
     """Refuse rows of zeros."""
     empty = empty_rows(block.features)
     if len(empty):
+        among = number_of(len(empty), "row of the block is", "rows of the block are")
         raise DataError(
-            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {len(empty)} rows of the block "
-            "are; drop them (dlatent ingest --zero-rows drop), or fit them all the same with zero_rows='keep'"
+            f"row {block.start + int(empty[0])} (block {block.index}) is all zeros, and {among}; drop them (dlatent "
+            "ingest --zero-rows drop), or fit them all the same with zero_rows='keep'"
         )
 
 

@@ -206,7 +206,7 @@ def test_a_stopped_worker_is_not_waited_for_without_end(ill: dict[str, Any]) -> 
 def test_a_cluster_that_is_well(run: Any, store: Path, tmp_path: Path) -> None:
     ended = run("doctor", store, "--workers", "1", "--memory-limit", "512MiB", "--writable", tmp_path / "out.zarr")
     assert ended.status == 0, ended.out
-    assert "1 workers that answer" in ended.out
+    assert "1 worker that answers" in ended.out
     assert f"{store}: read by 1 at once" in ended.out
     assert "WRONG" not in ended.out
     assert ended.out.endswith("nothing is wrong\n")

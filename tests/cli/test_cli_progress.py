@@ -90,7 +90,7 @@ def test_ingest_says_bytes_rows_speed_and_time() -> None:
     assert re.match(r"read 10.0 of 100.0 MB  100 rows  [\d,.]+ MB/s  about 0:0\d left", heard.lines[0])
     assert heard.bars[-1][:3] == ("reading", 100_000_000, 100_000_000)
     told(5, None, 1)
-    assert "1 rows" in heard.bars[-1][3]
+    assert "1 row " in heard.bars[-1][3]
     assert "left" not in heard.bars[-1][3]
 
 

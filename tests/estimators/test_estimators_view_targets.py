@@ -130,7 +130,7 @@ def test_a_target_of_zero_is_no_row_of_zeros(recwarn):
     zero[3] = 0.0
     with pytest.raises(DataError, match="view 'a', row 3 is all zeros"):
         fit({"a": y}, {"a": zero, "b": B}, zero_rows="raise")
-    with pytest.warns(DataWarning, match="^1 rows are all zeros"):
+    with pytest.warns(DataWarning, match="^1 row is all zeros"):
         fit({"a": y}, {"a": zero, "b": B})
 
 

@@ -146,6 +146,6 @@ def test_nothing_of_the_matrix_is_read_and_no_process_started(tmp_path: Path) ->
     before = psutil.Process().children(recursive=True)
     plan = PPCA(20).plan(path, client=Workers(500, "16GiB", bandwidth="125MB"))
     assert plan.problem.nbytes == 4 * 10**11
-    assert plan.machine == "cluster, 500 workers × 1 threads"
+    assert plan.machine == "cluster, 500 workers × 1 thread"
     assert asdict(plan)["duration"]["reading"] == pytest.approx(4 * 10**11 / (500 * 125e6))
     assert psutil.Process().children(recursive=True) == before

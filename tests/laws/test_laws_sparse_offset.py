@@ -181,7 +181,7 @@ def test_rows_of_zeros_are_found_beside_columns_far_from_zero():
     rows = sp.csr_array(np.vstack([X + 1e3, np.zeros(D), X + 1e3]))
     with pytest.raises(DataError, match=f"row {N} .* is all zeros"):
         d.PPCA(2, zero_rows="raise").fit(rows)
-    with pytest.warns(DataWarning, match="1 rows are all zeros"):
+    with pytest.warns(DataWarning, match="1 row is all zeros"):
         d.PPCA(2).fit(rows)
 
 

@@ -42,7 +42,7 @@ def test_csr_parts_with_labels_classes_and_terms(tmp_path):
     read = anndata.read_zarr(tmp_path / "a.zarr")
     assert list(read.obs["label"].cat.categories) == ["ham", "spam"]
     assert read.obs["label"].isna().tolist() == [False, False, True, False, False]
-    assert report.labels == "2 classes in obs column 'label', 1 rows unlabelled"
+    assert report.labels == "2 classes in obs column 'label', 1 row unlabelled"
     assert report.dtype == "float32"
 
 

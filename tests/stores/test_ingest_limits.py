@@ -77,7 +77,7 @@ def test_rows_that_a_few_bytes_announce(tmp_path):
 
 def test_more_entries_than_announced_end_the_reading(tmp_path):
     (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 1\n" + "1 1 1\n" * 50)
-    refused(tmp_path / "a.mtx", tmp_path, "announces 1 entries in line 2 but has more")
+    refused(tmp_path / "a.mtx", tmp_path, "announces 1 entry in line 2 but has more")
 
 
 @pytest.mark.parametrize(("name", "head"), [("a.svm.gz", b"1 1:1\n"), ("a.csv.gz", b"x,y\n1,2\n"), ("a.mtx.gz", b"")])

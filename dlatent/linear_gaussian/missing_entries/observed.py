@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, Block, Dense, Features
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 from dlatent.linear_gaussian.columns import entries_squared, with_data
 
 DENSE_CELLS = 1 << 19
@@ -246,9 +246,10 @@ def require_not_infinite(block: Block, features: Features, energy: Array) -> Non
             f"the squares of a column overflow in block {block.index} (rows {block.start}–"
             f"{block.start + block.rows - 1}); rescale the data"
         )
+    among = number_of(len(rows), "entry of the block is", "entries of the block are")
     raise DataError(
         f"row {block.start + int(rows[0])}, column {int(columns[0])} (block {block.index}) is infinite, and "
-        f"{len(rows)} entries of the block are; make them NaN if they are missing, or correct them",
+        f"{among}; make them NaN if they are missing, or correct them",
         column=int(columns[0]),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.batches import Batch, Values, is_sparse
 from dlatent.stores.ingest.cleaning import Repairs, clean, entry_row, refuse, stored
@@ -122,11 +122,12 @@ class Job:
         """What was decided or mended."""
         yield from self._reader.notes
         if self.repairs.unsorted_rows:
-            yield f"{self.repairs.unsorted_rows} rows had indices out of order; they were sorted"
+            yield f"{number_of(self.repairs.unsorted_rows, 'row')} had indices out of order; they were sorted"
         if self.repairs.duplicates:
-            yield f"{self.repairs.duplicates} entries named a place that was already taken; their values were added"
+            named = number_of(self.repairs.duplicates, "entry", "entries")
+            yield f"{named} named a place that was already taken; their values were added"
         if self.dropped:
-            yield f"{self.dropped} rows of zeros were dropped with their labels"
+            yield f"{number_of(self.dropped, 'row of zeros was', 'rows of zeros were')} dropped with their labels"
         if isinstance(self.labels, Column) and self.labels.name != self._reader.label_name:
             yield f"the label column {self._reader.label_name!r} is stored as {self.labels.name!r}"
 

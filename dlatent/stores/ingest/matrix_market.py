@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.io import mmread
 
-from dlatent.errors import DataError
+from dlatent.errors import DataError, number_of
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import MatrixReader, RowColumns, Values
 from dlatent.stores.ingest.sparse_parts import sorted_once
@@ -78,8 +78,8 @@ class MatrixMarketReader(MatrixReader):
                 break
         if seen != header.entries:
             raise DataError(
-                f"{self.description} announces {header.entries} entries in line {header.lines} but has "
-                f"{'more' if seen > header.entries else seen}; the file is cut short or damaged"
+                f"{self.description} announces {number_of(header.entries, 'entry', 'entries')} in line {header.lines} "
+                f"but has {'more' if seen > header.entries else seen}; the file is cut short or damaged"
             )
 
     def _parse(self, text: bytes, first_line: int) -> Entries:

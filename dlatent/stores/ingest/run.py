@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from dlatent.errors import DataError, masked
+from dlatent.errors import DataError, masked, number_of
 from dlatent.stores.atomic import MARKER, left_by, new_store, sign
 from dlatent.stores.beside import discard, make
 from dlatent.stores.byte_source import directory_size, file_name, file_size
@@ -261,13 +261,13 @@ def _describe(labels: Column | Outputs | None) -> str:
         return "none"
     if isinstance(labels, Outputs):
         rows, columns = labels.matrix.shape
-        return f"{columns} outputs for {rows} rows in obsm/Y"
+        return f"{number_of(columns, 'output')} for {number_of(rows, 'row')} in obsm/Y"
     if labels.classes is not None:
         count = int((labels.values < 0).sum())
-        classes = f"{len(labels.classes)} classes"
+        classes = number_of(len(labels.classes), "class", "classes")
     else:
         values = labels.values
         missing = np.isnan(values) if values.dtype.kind == "f" else values == -1
         count = int(missing.sum())
-        classes = f"{len(np.unique(values[~missing]))} different values"
-    return f"{classes} in obs column {labels.name!r}, {count} rows unlabelled"
+        classes = number_of(len(np.unique(values[~missing])), "different value")
+    return f"{classes} in obs column {labels.name!r}, {number_of(count, 'row')} unlabelled"
