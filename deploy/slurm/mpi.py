@@ -42,6 +42,7 @@ def main() -> None:
         with Client(set_as_default=False) as client:
             client.wait_for_workers(MPI.COMM_WORLD.Get_size() - 2)  # one that starts behind the end would wait for ever
             status = subprocess.call([*sys.argv[1:], "--scheduler", client.scheduler.address])
+            client.retire_workers(list(client.scheduler_info()["workers"]))  # they complain of a scheduler that is gone
         send_close_signal()
         sys.exit(status)
 

@@ -141,6 +141,7 @@ def test_mpi_runs_the_smoke_command_in_the_environment_of_workers(folder: Path) 
     assert "dict_values(['33554432', '33554432'])" in command.said
     assert "2 workers, 2 threads" in command.said
     assert OK in command.said
+    assert "CommClosedError" not in command.said  # of workers whose scheduler is gone
 
 
 @needs_mpi
