@@ -131,7 +131,7 @@ class DualSpace:
             basis_columns=self.basis_columns.appended(directions[0], most),
             product_columns=self.product_columns.appended(products, most),
             inner=inner,
-            frame=extended_frame(self.frame, inner),
+            frame=extended_frame(self.frame, inner, self.data.dimension),
         )
 
     def restarted(self, keep: Sequence[Array]) -> Self:
@@ -187,8 +187,10 @@ class DualSpace:
         return (orthonormal(found - found.mean(axis=0), self.basis),)
 
 
-def extended_frame(frame: Array, inner: Array) -> Array:
+def extended_frame(frame: Array, inner: Array, dimension: int) -> Array:
     """A frame S (r, r') with SᵀGS = I for the Gram matrix G (r, r), whose first columns are those of the old frame.
+
+    Columns beyond the `dimension` of the features are rounding, as long as they are small.
 
     Errors: DataError where G has a clearly negative eigenvalue.
     """
@@ -203,6 +205,8 @@ def extended_frame(frame: Array, inner: Array) -> Array:
     largest = float(top_eigenvalues(inner, 1)[0])
     require_semidefinite(values[0], largest)
     used = values > NEGLIGIBLE * largest
+    if kept + used.sum() > dimension:
+        used &= values > INDEFINITE * largest
     return np.hstack([start, (fresh @ vectors[:, used] / np.sqrt(values[used]))[:, ::-1]])
 
 

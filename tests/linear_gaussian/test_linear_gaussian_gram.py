@@ -150,14 +150,22 @@ def test_the_solution_in_the_span_of_its_loadings_is_the_same_model(case):
 def test_features_without_energy_are_no_directions():
     """A kernel of rank 2 gives two directions, however many combinations are asked for."""
     rows = np.random.default_rng(0).standard_normal((8, 2))
-    frame = extended_frame(np.zeros((0, 0)), rows @ rows.T)
+    frame = extended_frame(np.zeros((0, 0)), rows @ rows.T, 5)
     assert frame.shape == (8, 2)
     np.testing.assert_allclose(frame.T @ rows @ rows.T @ frame, np.eye(2), atol=1e-10)
 
 
+def test_rounding_is_no_direction_beyond_the_features():
+    """Rows of two features beside a third direction of a ten-thousandth of their size."""
+    rows = np.random.default_rng(0).standard_normal((8, 3)) * [1.0, 1.0, 1e-4]
+    widths = [extended_frame(np.zeros((0, 0)), rows @ rows.T, dimension).shape[1] for dimension in (3, 2)]
+    assert widths == [3, 2]
+    assert extended_frame(np.zeros((0, 0)), np.eye(8), 2).shape[1] == 8  # and is refused
+
+
 def test_a_matrix_that_is_no_kernel_is_refused():
     with pytest.raises(DataError, match="not positive semi-definite"):
-        extended_frame(np.zeros((0, 0)), np.diag([1.0, 0.5, -0.1]))
+        extended_frame(np.zeros((0, 0)), np.diag([1.0, 0.5, -0.1]), 3)
 
 
 def test_more_directions_than_features_are_refused():
