@@ -136,12 +136,12 @@ def _read(array: ZarrArray, found: Verified) -> None:
     try:
         with guarded(place_of(array), StoreError):
             check_announced(harmless(array))
-            if stored_objects(array) > MANY_CHUNKS:  # of which counting takes long where none is there
+            count, strict = stored_objects(array), cast(StrictStore, array.store).missing_chunks == "raise"
+            if count > MANY_CHUNKS:  # of which counting takes long where none is there
                 read_rows(array, rows - 1, rows)
             check_chunks(array)
-            lacking = lacking_chunks(array) if cast(StrictStore, array.store).missing_chunks == "raise" else 0
-            if lacking:
-                count = stored_objects(array)
+            # Of fewer chunks each that is not there is named when it is read.
+            if count > MANY_CHUNKS and strict and (lacking := lacking_chunks(array)):
                 raise StoreError(f"{place_of(array)} lacks {lacking} of its {count} chunks; {COPY_AGAIN}.  {FILL}")
     except StoreError as error:
         found.damages.append(str(error))
