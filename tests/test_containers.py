@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     "chunks of weights": (r"sample_weight\[1\]", lambda: PPCA(2).fit(X, sample_weight=lazily(WEIGHTS, 20))),
     "weights of xarray": ("sample_weight of row 1", lambda: PPCA(2).fit(X, sample_weight=xr.DataArray(WEIGHTS))),
     "weights of a score": (r"sample_weight\[1\]", lambda: WHOLE.score(X, sample_weight=WEIGHTS)),
-    "ragged weights": ("sample_weight is of type list", lambda: PPCA(2).fit(X, sample_weight=[[1], [1, 2]])),
+    "ragged weights": ("sample_weight is no array", lambda: PPCA(2).fit(X, sample_weight=[[1], [1, 2]])),
     "labelled": (
         r"labelled\[1\]",
         lambda: SupervisedPPCA(2).fit(X, CODES, labelled=np.ma.masked_array(ABSENT, ABSENT)),

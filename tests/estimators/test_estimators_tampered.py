@@ -199,9 +199,9 @@ def attribute(group, **values):
         ("factors", "feature_noise_variance", np.inf, "'feature_noise_variance' is inf"),
         ("regression", "rank_mean", -np.inf, "'rank_mean' is -inf"),
         ("kernel", "training_edges", 3, "'training_edges' do not cut"),
-        ("kernel_sparse", "training_columns", 99, "indices"),
+        ("kernel_sparse", "training_columns", 99, "the training rows: row 0 has column index 99"),
         ("lle", "view_row", 7, "'view_row' does not name each of the 60 rows"),
-        ("lle_views", "reference_columns", 99, "indices"),
+        ("lle_views", "reference_columns", 99, "the reference rows: row 0 has column index 99"),
     ],
 )
 def test_a_value_that_no_model_has_is_named(kind, name, value, message, changed):

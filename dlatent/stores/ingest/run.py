@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -175,8 +175,8 @@ def ingest(
     _check_options(weighting, zero_rows, block_bytes, dtype, index_base, missing)
     if missing == "nan" and (weighting != "none" or unit_norm):
         raise DataError("rows with missing values cannot be weighted or scaled; leave tf-idf and unit_norm away")
-    several = [source] if isinstance(source, str | os.PathLike) else source
-    locations = [place_text(one) for one in several]
+    given: Iterable[Any] = source if isinstance(source, Iterable) and not isinstance(source, str) else [source]
+    locations = [place_text(one) for one in given]
     if not locations:
         raise DataError("there is no source file; give at least one")
     require_apart(destination, *locations, labels, features)
