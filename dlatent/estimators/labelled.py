@@ -116,6 +116,8 @@ def _renamed(data: xr.DataArray, rows: str | None = None) -> dict[Any, Any]:
     first = rows if rows is not None else data.dims[0] if data.ndim else None
     names = [*data.dims, *(name for name, own in data.coords.items() if first not in own.dims or name in ROW_RESULTS)]
     found = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
+    if "sample" in data.dims and first != "sample":  # what rows are called that have no name
+        found["sample"] = "input_sample"
     taken = {*data.dims, *data.coords}
     return {old: f"input_{new}" if new in taken else new for old, new in found.items()}
 

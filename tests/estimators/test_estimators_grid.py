@@ -456,6 +456,14 @@ def test_dimensions_may_have_the_names_of_results(name, axis, tmp_path):
     assert PPCA(2).fit(store).result_.sizes["component"] == 2
 
 
+def test_features_may_be_along_samples():
+    data = xr.DataArray(X2, dims=("place", "sample"))
+    model = PPCA(2).fit(data)
+    filled = model.inverse_transform(model.transform(data))
+    assert filled.dims == ("place", "input_sample")
+    assert PPCA(2).fit(data.T).transform(data.T).dims == ("sample", "component")
+
+
 def test_the_dimension_of_samples_may_have_the_name_of_a_result():
     data = xr.DataArray(X2, dims=("place", "pass"))
     model = PPCA(2).fit(data, dim="pass")
