@@ -154,7 +154,11 @@ def require_order(known: Labels, given: Labels, what: str) -> None:
     """
     if known is None or given is None or len(known) != len(given):
         return
-    ours, theirs = np.asarray(known).tolist(), np.asarray(given).tolist()
+    # Dates as texts, of one unit, as a list of them would be of numbers.
+    axes = (np.asarray(own) for own in (known, given))
+    ours, theirs = (
+        (own.astype("datetime64[ns]").astype(str) if own.dtype.kind == "M" else own).tolist() for own in axes
+    )
     count, place = list(range(len(ours))), {label: at for at, label in enumerate(ours)}
     if ours == theirs or (count in (ours, theirs) and set(ours) != set(theirs)):
         return
