@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,9 +31,9 @@ EXAGGERATED = 1.3
 ZERO_NOISE = 1e-8
 """What stands for no noise, as a part of the mean variance of all features."""
 
-OWN_ROUNDING = 1e-9
-"""Part of a feature's variance below which a noise variance of its own costs the log-likelihood more digits than
-`FALL` has: squares of the data are divided by it."""
+OWN_ROUNDING = math.sqrt(ROUNDING)
+"""Part of a feature's variance below which a noise variance of its own costs the log-likelihood more than half of its
+digits, and more than `FALL` allows for: squares of the data are divided by it."""
 
 
 def _parts(specification: Specification, options: Options) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg as la
 
 from dlatent.arrays import Array
+from dlatent.linear_gaussian.dimension import ROUNDING
 from dlatent.linear_gaussian.maxima import LOW, Maxima
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
@@ -159,7 +160,9 @@ def _features(profile: Profile, point: Array, quiet: np.ndarray, share: int = 1)
 
 
 def _polished(profile: Profile, point: Array, free: np.ndarray, lower: Array, upper: Array) -> Array:
-    """Newton steps as long as they make the gradient smaller: values near the maximum differ by less than rounding."""
+    """Newton steps as long as they make the gradient smaller: values near the maximum differ by less than rounding,
+    which is that of the largest eigenvalue, a part of the variance over the least noise."""
+    rounding = ROUNDING * len(point) * np.exp(-point.min())
     best = np.abs(profile(point)[1][free]).max(initial=0.0)
     for _ in range(NEWTON_STEPS):
         value, slope = profile(point)
@@ -168,7 +171,7 @@ def _polished(profile: Profile, point: Array, free: np.ndarray, lower: Array, up
         moved = np.clip(point - step, lower, upper)
         above, slope = profile(moved)
         size = np.abs(slope[free]).max(initial=0.0)
-        if not size < 0.5 * best or above > value + 1e-12 * max(abs(value), 1.0):
+        if not size < 0.5 * best or above > value + 1e-12 * max(abs(value), 1.0) + rounding:
             break
         point, best = moved, size
     return point
