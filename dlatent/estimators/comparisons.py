@@ -194,6 +194,9 @@ def by_spectrum(given: Trial, numbers: list[int], criterion: str, seed: int) -> 
         fitted = given.fitted(most, solver="auto", noise_floor=SMALLEST_FLOOR)
     # The other eigenvalues count by their sum.
     values = np.append(fitted.explained_variance_, np.full(features - most, fitted.noise_variance_))
+    if fitted.at_floor_[0]:
+        # The floor of a fit with more components is higher than what is rounding where there are fewer.
+        values[values <= fitted.noise_variance_] = 0.0
     at = np.array(numbers) - 1
     if criterion == "parallel":
         noise = noise_eigenvalues(values, samples, most, random_state=seed)
