@@ -92,9 +92,12 @@ def smoothed(graph, smoothing, hops):
 class BoundPreset(Preset):
     """A model with priors of loadings and means: what is maximised is lower by how far these are from them."""
 
-    def log_likelihood(self, model):
+    def rows(self, model):
         encoded = [] if self.targets is None else [model._encode_new(self.features, self.targets)]
-        rows, own = np.hstack([self.features, *encoded]), model._parameters
+        return np.hstack([self.features, *encoded])
+
+    def log_likelihood(self, model):
+        rows, own = self.rows(model), model._parameters
         counts, groups = np.isfinite(rows).sum(axis=0).astype(float), model._specification.group_slices
         spread = np.broadcast_to(own.loadings_covariance, (len(own.mean), own.loadings_covariance.shape[1]))
         priors = Priors(None if own.mean_variance is None else np.zeros(len(counts)))
@@ -104,6 +107,20 @@ class BoundPreset(Preset):
             units = np.array([1.0 / np.sqrt(np.nanmean(away[:, at] ** 2)) for at in groups])
             own = own.rescaled(model._specification.per_feature(units), units)
         return super().log_likelihood(model) - divergence(own, counts, priors)
+
+
+class PriorAxesPreset(BoundPreset):
+    """The same of models with several noise variances, along whose axes the precision of the prior is diagonal."""
+
+    def diagonal(self, model):
+        own, k = model._parameters, model.n_components
+        spread = np.zeros((len(own.mean), k, k))
+        first, second = np.triu_indices(k)
+        spread[:, first, second] = spread[:, second, first] = own.loadings_covariance
+        away = self.rows(model) - np.nanmean(self.rows(model), axis=0)
+        units = np.array([np.nanmean(away[:, at] ** 2) for at in model._specification.group_slices])
+        squares = spread + own.loadings[:, :, None] * own.loadings[:, None, :]
+        return np.linalg.inv((squares / model._specification.per_feature(units)[:, None, None]).mean(axis=0))
 
 
 class AveragedPreset(BoundPreset):
@@ -138,7 +155,7 @@ PRESETS = [
         "factor analysis, entries missing", partial(FactorAnalysis, n_components=2, missing="nan", prior="ml"), HOLES,
         **BY_ROWS,
     ),
-    BoundPreset(
+    PriorAxesPreset(
         "factor analysis, a prior", partial(FactorAnalysis, n_components=2, missing="nan", tol=1e-12), FEW_HOLES,
         **BY_ROWS,
     ),
@@ -146,7 +163,9 @@ PRESETS = [
         "supervised, entries missing", partial(SupervisedPPCA, n_components=2, missing="nan", prior="ml"), HOLES, GAPS,
         **BY_ROWS,
     ),
-    BoundPreset("supervised, a prior", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS),
+    PriorAxesPreset(
+        "supervised, a prior", partial(SupervisedPPCA, n_components=2, missing="nan"), HOLES, GAPS, **BY_ROWS
+    ),
     Preset("supervised, regression", partial(SupervisedPPCA, n_components=2), X, OUTPUTS),
     Preset("supervised, classes", partial(SupervisedPPCA, n_components=1), X, np.array(["no", "yes"])[CLASSES]),
     Preset("supervised, multi-label", partial(SupervisedPPCA, n_components=2), X, (OUTPUTS > 0).astype(int)),
