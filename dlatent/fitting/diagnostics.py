@@ -258,6 +258,6 @@ def _heywood(features: Integers, size: int, part: float | None) -> str:
         )
     return (
         f"floor: {len(features)} of {size} features have their noise variance at its floor (Heywood cases: {named}): "
-        "the factors explain them wholly, the likelihood has no maximum inside; use fewer components, or take out "
-        "features that nearly repeat others"
+        "but for rounding the factors explain them wholly, the likelihood has no maximum inside; use fewer "
+        "components, or take out features that nearly repeat others"
     )
