@@ -9,7 +9,6 @@ import sys
 import warnings
 from pathlib import Path
 
-import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -25,13 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_workers_of_another_kind_are_told_of_once(recwarn: pytest.WarningsRecorder) -> None:
+def test_workers_of_another_kind_are_told_of_once(
+    recwarn: pytest.WarningsRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", OTHER)  # what is loaded here already stays
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "1GiB"}
-    with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ.OPENBLAS_CORETYPE": OTHER}),
-        LocalCluster(**options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
         PPCA(2).fit(X, client=client)
     (said,) = (str(one.message) for one in recwarn if "OPENBLAS_CORETYPE" in str(one.message))
     assert f"of the kind {OTHER}, this process for {kernels()}" in said
