@@ -15,7 +15,7 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.dimension import ROUNDING
-from dlatent.linear_gaussian.maxima import LOW, Maxima
+from dlatent.linear_gaussian.maxima import LOW, STILL, Maxima
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters, Solution
@@ -68,9 +68,12 @@ def factors(
     lower, upper = _bounds(profile)
     search = Maxima(profile, lower, upper, EVALUATIONS / len(spread) ** 2)
     best = search.search(_starts(profile, random_state), lambda point: moves(profile, point))
-    free = search.free(best.point)
-    polish = best.settled and len(spread) <= SMALL
-    parameters, value = profile.solution(_polished(profile, best.point, free, lower, upper) if polish else best.point)
+    free, point = search.free(best.point), best.point
+    if len(spread) <= SMALL:
+        point = _polished(profile, point, free, lower, upper)
+    # Rounding that little noise leaves may end a climb where a Newton step still goes on.
+    settled = best.settled or bool(np.abs(profile(point)[1][free]).max(initial=0.0) <= STILL)
+    parameters, value = profile.solution(point)
     jacobian = -found.samples * float(np.log(spread).sum())
     noise = np.maximum(parameters.noise_variance * spread**2, specification.floors)
     solution = Solution(Parameters(parameters.loadings * spread[:, None], parameters.mean, noise), value + jacobian)
@@ -78,7 +81,7 @@ def factors(
     for height in path if report is not None else ():
         assert report is not None
         report(height)
-    return Factors(solution, path, best.settled)
+    return Factors(solution, path, settled)
 
 
 def _bounds(profile: Profile) -> tuple[Array, Array]:
