@@ -32,6 +32,9 @@ from dlatent.passes import Pass, Run
 
 PAIRWISE = 256
 """Features up to which a pass for the second moments of all pairs costs about what it saves."""
+LEAST_SHARED, LEAST_OWN = 1e-7, 1e-6
+"""Parts of the variance below which noise that features share, and that of one feature, cost the likelihood too many
+digits: each iteration divides the squares of entries by it, and a fit to few entries may explain them wholly."""
 SMALLEST_VARIANCE = 1e-3
 """Eigenvalue that second moments of pairs are raised to, in units of a feature's variance."""
 START_FLOOR = 0.02
@@ -106,6 +109,8 @@ def units_of(sums: EntrySums, specification: Specification, shift: Array, option
     require_variation(variances, specification)
     floors = noise_floors(specification, variances, shift + offset, options)
     usual = np.where(variances > 0.0, variances, variances.mean())
+    shared = np.repeat([view.shared for view in specification.views], [view.groups for view in specification.views])
+    floors = np.maximum(floors, np.where(shared, LEAST_SHARED, LEAST_OWN) * usual)
     scale = np.sqrt(specification.per_feature(usual))
     return Units(shift + offset, scale, sums.counts, energies / counts / scale**2, variances), floors / usual
 

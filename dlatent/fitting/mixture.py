@@ -53,9 +53,9 @@ SMALL_NOISE = 1e-3
 """Part of a feature's variance in a component below which its noise may be on the way to the floor."""
 SHORTER, LONGER = 0.25, 2.0
 """How the length of extrapolations changes, in steps of EM, where one was given up and where one was not."""
-OWN_FLOOR = 1e-6
-"""Part of a feature's variance below which there is no noise of its own: a component of few samples explains some
-features wholly, and the distances of all others from it are divided by what is left."""
+LEAST_NOISE = 1e-6
+"""Part of the variance below which there is no noise: without any the likelihood of a mixture has no bound, as a
+component of few samples explains them wholly, and the distances of all others from it are divided by what is left."""
 SHOWN = 5
 """Components that a piece of advice names."""
 ROUNDING = 1e-14
@@ -77,8 +77,7 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
     variances = np.add.reduceat(energy, starts) / count / np.array(task.specification.group_sizes)
     require_variation(variances, task.specification)
     floors = noise_floors(task.specification, variances, shift + offset, options)
-    if not task.specification.views[0].shared:
-        floors = np.maximum(floors, OWN_FLOOR * np.where(variances > 0.0, variances, variances.mean()))
+    floors = np.maximum(floors, LEAST_NOISE * np.where(variances > 0.0, variances, variances.mean()))
     specification = task.specification.with_floors(floors)
     # Constant features, where they are kept, have the unit of their floor.
     unit = np.sqrt(specification.per_feature(np.maximum(variances, floors)))
