@@ -74,7 +74,7 @@ def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Gri
         return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
     for given in (data, weights):
         require_decoded(given)
-    renamed = _renamed(data, dim)
+    renamed = _renamed(data, dim, known)
     data, dim = data.rename(renamed), None if dim is None else renamed.get(dim, dim)
     if isinstance(weights, xr.DataArray):
         weights = weights.rename({old: new for old, new in renamed.items() if old in {*weights.dims, *weights.coords}})
@@ -108,18 +108,25 @@ def require_decoded(data: Any) -> None:
         check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", way_out)
 
 
-def _renamed(data: xr.DataArray, rows: str | None = None) -> dict[Any, Any]:
+def _renamed(data: xr.DataArray, rows: str | None, known: Grid | None) -> dict[Any, Any]:
     """The new names of dimensions and coordinates that would be taken for those of results.
 
-    Coordinates of samples, which lie along `rows` or else the first dimension, meet those of row results alone.
+    Coordinates of samples meet those of row results alone.  Samples lie along `rows`, along the dimension that is none
+    of the known grid, or else along the first.
     """
-    first = rows if rows is not None else data.dims[0] if data.ndim else None
+    others = () if known is None else [dim for dim in data.dims if _input_name(dim) not in known.dims]
+    first = rows if rows is not None else next(iter(others if len(others) == 1 else data.dims), None)
     names = [*data.dims, *(name for name, own in data.coords.items() if first not in own.dims or name in ROW_RESULTS)]
     found = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
     if "sample" in data.dims and first != "sample":  # what rows are called that have no name
-        found["sample"] = "input_sample"
+        found["sample"] = _input_name("sample")
     taken = {*data.dims, *data.coords}
     return {old: f"input_{new}" if new in taken else new for old, new in found.items()}
+
+
+def _input_name(dim: Any) -> Any:
+    """The name under which a dimension is one of features."""
+    return "input_sample" if dim == "sample" else dimension(dim) if isinstance(dim, str) else dim
 
 
 def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
@@ -188,7 +195,7 @@ def sample_axis(data: Any, known: Grid | None) -> tuple[int, AxisLabels] | None:
     if isinstance(data, xr.Dataset):
         data = _only_variable(data, None, known)
     if isinstance(data, xr.DataArray) and data.ndim:
-        data = data.rename(_renamed(data))
+        data = data.rename(_renamed(data, None, known))
         rows = str(data.dims[0]) if known is None else require_grid(data, known)
         return int(data.sizes[rows]), AxisLabels(samples=_coordinate(data, rows))
     shape: tuple[int, ...] = getattr(data, "shape", ())
