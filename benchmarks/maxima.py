@@ -1,7 +1,7 @@
 """Random problems of factor analysis that have several maxima, and the best of many quasi-Newton searches for each.
 
 The oracle knows nothing of the library: likelihoods are those of dense normal distributions in units in which features
-have variance 1, with the default floor of the noise variances.
+have variance 1, and noise variances at least FLOOR, in these units.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import scipy.optimize as opt
 from benchmarks.generate import Array
 
 FLOOR = 1e-6
+"""Above the floor that models have by default, √ε, at which a likelihood of N rows is rounded by about N√ε."""
 LOG_2PI = np.log(2.0 * np.pi)
 
 

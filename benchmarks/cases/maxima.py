@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.maxima import Problem, best, complete, of_views, with_holes
+from benchmarks.maxima import FLOOR, Problem, best, complete, of_views, with_holes
 from benchmarks.processes import Stopwatch
 from benchmarks.table import markdown, not_run
 from benchmarks.task import Case, Check, Row, Summary, Task, finished
@@ -28,20 +28,20 @@ def prepare(folder: Path, scale: float) -> Row:
 
 
 def fitted(problem: Problem) -> Any:
-    """The library's fit of a problem by maximum likelihood."""
+    """The library's fit of a problem by maximum likelihood, with the floor of the oracle."""
     from dlatent import CorrespondenceFactorAnalysis, FactorAnalysis
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if len(problem.sizes) == 1:
             missing: Any = "nan" if np.isnan(problem.rows).any() else "raise"
-            return FactorAnalysis(problem.components, missing=missing, prior="ml").fit(problem.rows)
+            return FactorAnalysis(problem.components, missing=missing, prior="ml", noise_floor=FLOOR).fit(problem.rows)
         bounds = np.cumsum([0, *problem.sizes])
         views = {str(number): problem.rows[:, a:b] for number, (a, b) in enumerate(pairwise(bounds))}
         have = {name: ~np.isnan(rows[:, 0]) for name, rows in views.items()}
         table = np.stack([np.where(own, np.cumsum(own) - 1, -1) for own in have.values()], axis=1)
         views = {name: rows[have[name]] for name, rows in views.items()}
-        return CorrespondenceFactorAnalysis(problem.components).fit(views, correspondence=table)
+        return CorrespondenceFactorAnalysis(problem.components, noise_floor=FLOOR).fit(views, correspondence=table)
 
 
 def compare(folder: Path, scale: float, kind: str) -> Row:

@@ -12,7 +12,7 @@ import pytest
 from sklearn.decomposition import FactorAnalysis as OfSklearn
 
 from benchmarks.cases.maxima import NEAR, TOLERANCE, fitted
-from benchmarks.maxima import best, complete, of_views, with_holes
+from benchmarks.maxima import FLOOR, best, complete, of_views, with_holes
 from dlatent import FactorAnalysis
 
 pytestmark = pytest.mark.slow
@@ -44,14 +44,13 @@ def test_no_search_with_missing_entries_or_views_ends_higher(make, seed, height)
 
 @pytest.mark.parametrize("seed", [54, 124, 272])
 def test_no_other_way_ends_higher(seed):
-    """Above rounding; where noise ends at the floor of it the last digits of a likelihood are rounding, too."""
     problem = complete(seed)
     k, x = problem.components, problem.rows
-    found = FactorAnalysis(k, noise_floor=1e-6).fit(x).log_likelihood_
+    found = FactorAnalysis(k, noise_floor=FLOOR).fit(x).log_likelihood_
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert found >= FactorAnalysis(k, solver="em", noise_floor=1e-6).fit(x).log_likelihood_ - NEAR
-        assert found >= FactorAnalysis(k, solver="accelerated_em", noise_floor=1e-6).fit(x).log_likelihood_ - NEAR
+        assert found >= FactorAnalysis(k, solver="em", noise_floor=FLOOR).fit(x).log_likelihood_ - NEAR
+        assert found >= FactorAnalysis(k, solver="accelerated_em", noise_floor=FLOOR).fit(x).log_likelihood_ - NEAR
         other = OfSklearn(k, tol=1e-8, max_iter=3000).fit(x)
     assert found >= other.score(x) * len(x) - NEAR
 
