@@ -24,7 +24,7 @@ from typing import Any
 
 from dlatent.errors import StoreError, cause
 from dlatent.stores.beside import beside, hold, remove, sweep
-from dlatent.stores.location import filesystem_at, local_path, zarr_location
+from dlatent.stores.location import ABSENT, filesystem_at, local_path, zarr_location
 from dlatent.stores.packed import fingerprint, packed, unpacked
 from dlatent.stores.seal import MARK_BYTES, intact, sealed
 
@@ -33,7 +33,6 @@ ENTRY = "{:06d}.npz"
 RESULT = re.compile(r"\d{6,}\.npz")
 UNFINISHED = ".part"
 THREADS = "threads"
-ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class Checkpoint:
@@ -297,7 +296,7 @@ class _Files:
             ) from cause(error)
 
     @contextmanager
-    def _reached(self, *passing: type[OSError]) -> Iterator[None]:
+    def _reached(self, *passing: type[Exception]) -> Iterator[None]:
         """A context whose exceptions, but for some, are StoreErrors: those of object stores are of any type."""
         try:
             yield
@@ -305,7 +304,7 @@ class _Files:
             raise
         except Exception as error:
             raise StoreError(
-                f"cannot reach the checkpoint {self.place}: {error}; check the address and your right to write there"
+                f"cannot reach {self.place}: {error}; check the address and your right to read and write there"
             ) from cause(error)
 
     def forget(self, first: int) -> None:
@@ -315,7 +314,7 @@ class _Files:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError), self._reached(FileNotFoundError):
+        with suppress(*ABSENT), self._reached(*ABSENT):
             self._system.rm_file(f"{self._root}/{name}")
 
     def clear(self) -> None:

@@ -31,7 +31,7 @@ from dlatent.stores.dense import open_zarr_array
 from dlatent.stores.guard import guarded
 from dlatent.stores.labels import ancestors, array_labels, csr_labels
 from dlatent.stores.lazy import is_dask_array, open_dask
-from dlatent.stores.location import NETCDF, along, filesystem_at, local_path, zarr_location
+from dlatent.stores.location import ABSENT, NETCDF, along, filesystem_at, local_path, zarr_location
 from dlatent.stores.memory import open_numpy, open_scipy
 from dlatent.stores.places import read_places
 from dlatent.stores.strict import MissingChunks, StrictStore, check_missing_chunks, place_of, strict
@@ -159,7 +159,11 @@ def open_node(
         put_back(path)
     try:
         remote = local_path(place) is None
-        store = FsspecStore.from_url(place, read_only=True) if remote else LocalStore(place, read_only=True)
+        store = (
+            FsspecStore.from_url(place, read_only=True, allowed_exceptions=ABSENT)
+            if remote
+            else LocalStore(place, read_only=True)
+        )
         # Strict from the first document on, as reads of it are tried again where a server is busy.
         return strict(zarr.open(StrictStore(store), mode="r", use_consolidated=False), missing_chunks)
     except StoreError:

@@ -199,5 +199,5 @@ def test_what_is_no_file_where_a_member_is_begun(tmp_path: Path, make: Any) -> N
 )
 def test_a_place_that_is_out_of_reach_is_named(place: str) -> None:
     for work in (begun, verify, discard):
-        with pytest.raises(StoreError, match=f"cannot reach the checkpoint {place}: .*; check the address"):
+        with pytest.raises(StoreError, match=f"cannot reach {place}: .*; check the address"):
             work(place)
