@@ -45,7 +45,7 @@ class Workers:
     >>> from dlatent import PPCA, Workers
     >>> plan = PPCA(5).plan(np.ones((1000, 20)), client=Workers(4, "2GiB", bandwidth="100MB"))
     >>> plan.machine
-    'cluster, 4 workers × 1 threads'
+    'cluster, 4 workers × 1 thread'
     """
 
     number: int

@@ -39,10 +39,9 @@ digits, and more than `FALL` allows for: squares of the data are divided by it."
 def _parts(specification: Specification, options: Options) -> tuple[Array, Array]:
     """The parts of their mean variances that noise variances (groups,) are kept above: what was asked for, and what is
     rounding."""
-    shared = np.repeat([view.shared for view in specification.views], [view.groups for view in specification.views])
     asked = np.repeat(options.floor_parts, [view.groups for view in specification.views])
     rounding = noise_rounding(np.array(specification.group_sizes), specification.n_components)
-    return asked, np.where(shared, rounding, OWN_ROUNDING)
+    return asked, np.where(specification.shared, rounding, OWN_ROUNDING)
 
 
 def view_floors(specification: Specification, variances: Array, options: Options) -> Array:
@@ -253,8 +252,8 @@ def _heywood(features: Integers, size: int, part: float | None) -> str:
     if part is not None:
         return (
             f"floor: {len(features)} of {size} features have their noise variance at its floor, {part:.3g} of their "
-            f"variance ({named}), and the likelihood would be higher below it; use fewer components, or a lower "
-            "noise_floor"
+            f"variance ({named}), and the likelihood would be higher below it; use fewer components, or take out "
+            "features that nearly repeat others"
         )
     return (
         f"floor: {len(features)} of {size} features have their noise variance at its floor (Heywood cases: {named}): "

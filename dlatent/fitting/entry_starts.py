@@ -35,10 +35,9 @@ PAIRWISE = 256
 LEAST_SHARED, LEAST_OWN = 1e-7, 1e-6
 """Parts of the variance below which noise that features share, and that of one feature, cost the likelihood too many
 digits: each iteration divides the squares of entries by it, and a fit to few entries may explain them wholly."""
-SMALLEST_VARIANCE = 1e-3
-"""Eigenvalue that second moments of pairs are raised to, in units of a feature's variance."""
-START_FLOOR = 0.02
-"""Noise variance that a start has at least, in the same units."""
+SMALLEST_VARIANCE, START_FLOOR = 1e-3, 0.02
+"""Up to where eigenvalues of second moments of pairs, and noise variances of a start, are raised, in units of a
+feature's variance."""
 MORE_DIRECTIONS = 30
 """Directions of the first sketch beyond the components: they cost little, and save as many passes as they are."""
 SKETCHES, STEADY = 6, 0.01
@@ -109,8 +108,6 @@ def units_of(sums: EntrySums, specification: Specification, shift: Array, option
     require_variation(variances, specification)
     floors = noise_floors(specification, variances, shift + offset, options)
     usual = np.where(variances > 0.0, variances, variances.mean())
-    shared = np.repeat([view.shared for view in specification.views], [view.groups for view in specification.views])
-    floors = np.maximum(floors, np.where(shared, LEAST_SHARED, LEAST_OWN) * usual)
     scale = np.sqrt(specification.per_feature(usual))
     return Units(shift + offset, scale, sums.counts, energies / counts / scale**2, variances), floors / usual
 
@@ -145,11 +142,12 @@ def found_start(
 def _pairwise_start(pairs: PairSums, specification: Specification, samples: float, options: Options) -> Parameters:
     """The maximum for complete data with these second moments, each from the rows that observe both features.
 
-    They need not be those of any data: negative eigenvalues are raised.
+    They need not be those of any data: what is less than the most negative eigenvalue tells nothing, and is raised.
     """
     second = pairs.gram / np.maximum(pairs.counts, 1.0)
     values, vectors = la.eigh(second)
-    second = (vectors * np.maximum(values, SMALLEST_VARIANCE)) @ vectors.T
+    wrong = max(-float(values[0]), 0.0)
+    second = (vectors * np.maximum(values, min(wrong, SMALLEST_VARIANCE))) @ vectors.T
     width, views = len(second), len(specification.views)
     moments = Moments(
         (PatternMoments(samples, np.zeros(width), second * samples),),
@@ -157,7 +155,8 @@ def _pairwise_start(pairs: PairSums, specification: Specification, samples: floa
         np.zeros(views),
         np.zeros(views),
     )
-    above = np.maximum(specification.floors, START_FLOOR)
+    # Noise of single features near 0 would hardly leave it.
+    above = np.maximum(specification.floors, np.where(specification.shared, min(wrong, START_FLOOR), START_FLOOR))
     whole = replace(specification.with_floors(above), patterns=(tuple(range(views)),))
     if views == 1 and not whole.views[0].shared:
         parameters = factors(moments, whole).solution.parameters

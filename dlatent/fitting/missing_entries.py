@@ -16,7 +16,7 @@ from dlatent.arrays import Array, Block
 from dlatent.fitting.best_maximum import SAMPLE, Likelihood, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.entry_iterations import BoundEM, EntriesEM
-from dlatent.fitting.entry_starts import PAIRWISE, Units, found_start, random_start, units_of
+from dlatent.fitting.entry_starts import LEAST_OWN, LEAST_SHARED, PAIRWISE, Units, found_start, random_start, units_of
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.missing_entries.entries import (
@@ -56,6 +56,7 @@ def fit_rows(
 ) -> Outcome:
     """Maximum likelihood of the observed entries; `shift` (D + L′,) is an initial mean; `textbook`: by plain EM from
     random loadings; `start`, parameters from which to go on instead of from starts that are looked for."""
+    options = options.with_least_floors(LEAST_SHARED if view.shared else LEAST_OWN for view in specification.views)
     sums = _sums(run, shift, options)
     units, floors = units_of(sums, specification, shift, options)
     scaled = specification.with_floors(floors)

@@ -76,8 +76,8 @@ def fit_mixture(run: Run, task: Task, shift: Array, options: Options, report: Re
     energy = subset.sums.energy - count * offset**2
     variances = np.add.reduceat(energy, starts) / count / np.array(task.specification.group_sizes)
     require_variation(variances, task.specification)
-    floors = noise_floors(task.specification, variances, shift + offset, options)
-    floors = np.maximum(floors, LEAST_NOISE * np.where(variances > 0.0, variances, variances.mean()))
+    least = options.with_least_floors([LEAST_NOISE])
+    floors = noise_floors(task.specification, variances, shift + offset, least)
     specification = task.specification.with_floors(floors)
     # Constant features, where they are kept, have the unit of their floor.
     unit = np.sqrt(specification.per_feature(np.maximum(variances, floors)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from dlatent.arrays import Array
@@ -89,3 +89,7 @@ class Options:
     refuse_zero_rows: bool = True
     refuse_missing: bool = False
     prior: str | float = "ml"
+
+    def with_least_floors(self, parts: Iterable[float]) -> Options:
+        """The same with floors that are no lower than these parts of the views' mean variances."""
+        return replace(self, floor_parts=tuple(map(max, self.floor_parts, parts)))

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from dlatent.arrays import Array
 
@@ -117,6 +118,11 @@ class Specification:
         if all(a.stop == b.start for a, b in pairwise(slices)):
             return slice(slices[0].start, slices[-1].stop)
         return np.concatenate([np.arange(s.start, s.stop) for s in slices])
+
+    @property
+    def shared(self) -> npt.NDArray[np.bool_]:
+        """Whether each noise variance (groups,) is that of all features of a view."""
+        return np.repeat([view.shared for view in self.views], [view.groups for view in self.views])
 
     def per_feature(self, noise_variance: Array) -> Array:
         """Repeat one number per noise group to one number per stacked feature."""

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 import zarr
+from sklearn.datasets import load_wine
 
 import dlatent
 from dlatent import PPCA, DataError, DataWarning, FactorAnalysis, SupervisedPPCA
@@ -119,6 +120,23 @@ def test_without_holes_the_maximum_is_that_of_complete_data(make):
     other = make(K).fit(DATA.features)
     assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-12)
     np.testing.assert_allclose(one.components_, other.components_, atol=1e-5)
+
+
+@pytest.mark.parametrize("components", [2, 6, 11, 12])
+def test_without_holes_little_components_are_found_too(components):
+    """Of features in units of their own, which little noise is left of."""
+    x = load_wine().data
+    with_holes, complete = PPCA(components, missing="nan", prior="ml").fit(x), PPCA(components).fit(x)
+    assert with_holes.log_likelihood_ == pytest.approx(complete.log_likelihood_, abs=1e-5)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.02, 0.2, 0.5])
+def test_a_prior_takes_no_components_away_that_little_noise_tells_of(part):
+    """In units of their own most features have less variance than noise that a start once had."""
+    x = load_wine().data
+    x[np.random.default_rng(1).random(x.shape) < part] = np.nan
+    few, many = PPCA(2, missing="nan").fit(x), PPCA(6, missing="nan").fit(x)
+    assert many.log_likelihood_ > few.log_likelihood_ + 300
 
 
 @pytest.mark.parametrize("make", SOME)

@@ -186,3 +186,13 @@ def test_a_floor_that_was_asked_for_is_not_called_rounding():
     _, found = caught(lambda: PPCA(29, noise_floor=1e-6).fit(x))
     assert "what they would explain is below the noise floor" in str(found[0].message)
     assert "rank" not in " ".join(str(w.message) for w in found)
+
+
+def test_the_floor_of_missing_entries_is_not_called_rounding():
+    """It is higher: each iteration divides by the noise."""
+    _, found = caught(lambda: PPCA(29, missing="nan", prior="ml").fit(load_breast_cancer().data))
+    text = " ".join(str(w.message) for w in found)
+    assert "1e-07 of their mean variance, and the likelihood would be higher below it" in text
+    assert "what they would explain is below the noise floor" in text
+    assert "rank" not in text
+    assert "rounding" not in text
