@@ -183,8 +183,9 @@ def _with_fewer(
     start: Parameters,
     options: Options,
 ) -> Parameters:
-    """The best of the maxima of the bound of factor analysis to which a start leads, and from there points without one
-    of the components: what fewer find, more must find, too.  Looked for by the driver, as `_on_driver` says."""
+    """The best of the maxima of the bound of factor analysis to which a start leads, starts of fewer components while
+    these are better, and from there points without one of the components: what fewer find, more must find, too.  Looked
+    for by the driver, as `_on_driver` says."""
     if len(specification.views) > 1 or specification.views[0].shared:
         return start
     looking = replace(options, tolerance=max(options.tolerance, LOOKING), max_iterations=LOOKS)
@@ -207,15 +208,29 @@ def _with_fewer(
         return found[1], found[0]
 
     value, best = climbed(start)
+    for k in range(specification.n_components - 1, int(specification.row_effects), -1):
+        few = replace(specification, n_components=k)
+        other = _started(few, lambda free: found_start(visit, free, own, sums, patterns, options))
+        before, (value, best) = value, _best([(value, best), climbed(other)])
+        if value == before:
+            break
     improved = True
     while improved and best.loadings.shape[1] > 1:
         straight = diagonal(best, own.counts)
         size = straight.loadings.shape[1]
-        fewer = [climbed(turned(straight, np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
-        height, point = max(fewer, key=lambda found: found[0])
-        improved = height > value + LOOKING * max(abs(value), 1.0)
-        value, best = (height, point) if improved else (value, best)
+        without = [climbed(turned(straight, np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
+        height, best = _best([(value, best), *without])
+        improved, value = height > value, height
     return best if best.loadings.shape[1] else start
+
+
+def _best(found: list[tuple[float, Parameters]]) -> tuple[float, Parameters]:
+    """The first of those that are higher than all before by more than climbs leave."""
+    height, best = found[0]
+    for value, point in found[1:]:
+        if value > height + LOOKING * max(abs(height), 1.0):
+            height, best = value, point
+    return height, best
 
 
 def _tight(options: Options) -> Options:
