@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 MEMORY = os.environ.get("MEMORY", "6GiB")  # what a worker may use
 INTERFACE = os.environ.get("INTERFACE", "ib0")  # the fast network, as `ip address` names it
@@ -42,9 +43,15 @@ def main() -> None:
         with Client(set_as_default=False) as client:
             client.wait_for_workers(MPI.COMM_WORLD.Get_size() - 2)  # one that starts behind the end would wait for ever
             status = subprocess.call([*sys.argv[1:], "--scheduler", client.scheduler.address])
-            client.retire_workers(list(client.scheduler_info()["workers"]))  # they complain of a scheduler that is gone
+            client.run(_end, nanny=True, on_error="ignore")  # before the scheduler, of whose end they complain
         send_close_signal()
         sys.exit(status)
+
+
+async def _end(dask_worker: Any) -> None:
+    """Let a nanny end its worker, and start no other."""
+    dask_worker.close_gracefully()
+    await dask_worker.kill()
 
 
 if __name__ == "__main__":
