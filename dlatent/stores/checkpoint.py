@@ -314,7 +314,7 @@ class _Files:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
-        with suppress(*ABSENT), self._reached(*ABSENT):
+        with suppress(FileNotFoundError), self._reached(FileNotFoundError):
             self._system.rm_file(f"{self._root}/{name}")
 
     def clear(self) -> None:

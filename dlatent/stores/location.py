@@ -16,7 +16,7 @@ from dlatent.stores.beside import put_back
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray")
 """Files whose presence makes a directory a node of a Zarr hierarchy."""
 
-ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
+ABSENT = (FileNotFoundError, NotADirectoryError, KeyError)
 """What file systems say where nothing is; that of archives says KeyError before fsspec 2026.7."""
 
 NETCDF = (".nc", ".nc4", ".cdf")

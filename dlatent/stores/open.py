@@ -160,7 +160,7 @@ def open_node(
     try:
         remote = local_path(place) is None
         store = (
-            FsspecStore.from_url(place, read_only=True, allowed_exceptions=ABSENT)
+            FsspecStore.from_url(place, read_only=True, allowed_exceptions=(*ABSENT, IsADirectoryError))
             if remote
             else LocalStore(place, read_only=True)
         )
