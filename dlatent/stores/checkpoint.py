@@ -276,8 +276,7 @@ class _Files:
         """Write a file, on the disk when this returns."""
         try:
             if self._local is None:
-                with self._reached():
-                    self._system.pipe_file(f"{self._root}/{name}", content)
+                self._system.pipe_file(f"{self._root}/{name}", content)
                 return
             unfinished = self._local / f"{name}{UNFINISHED}"
             unfinished.unlink(missing_ok=True)  # else a pipe there would be waited for
@@ -290,9 +289,10 @@ class _Files:
             finally:
                 unfinished.unlink(missing_ok=True)
             _synced(self._local)
-        except OSError as error:
+        except Exception as error:  # those of object stores are of any type
             raise StoreError(
-                f"cannot write the checkpoint {self.place}: {error}; make room, or resume it elsewhere from a copy"
+                f"cannot write the checkpoint {self.place}: {error}; make room, check the address and your right to"
+                " write there, or resume it elsewhere from a copy"
             ) from cause(error)
 
     @contextmanager
