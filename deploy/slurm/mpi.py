@@ -24,7 +24,8 @@ def main() -> None:
         raise SystemExit(__doc__)
     lines = (Path(__file__).resolve().parent / "worker.env").read_text().splitlines()
     os.environ.update(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    # Dask reads the environment when it is imported.
+    # Dask reads the environment when it is imported.  Where a connection ends it shows tracebacks as information.
+    os.environ["DASK_LOGGING"] = "{'distributed.batched': 'warning'}"
     from dask_mpi import initialize, send_close_signal
     from distributed import Client
     from mpi4py import MPI
