@@ -56,8 +56,11 @@ def fit_rows(
 ) -> Outcome:
     """Maximum likelihood of the observed entries; `shift` (D + L′,) is an initial mean; `textbook`: by plain EM from
     random loadings; `start`, parameters from which to go on instead of from starts that are looked for."""
-    options = options.with_least_floors(LEAST_SHARED if view.shared else LEAST_OWN for view in specification.views)
     sums = _sums(run, shift, options)
+    few = float(sums.lengths[: specification.n_components + 1].sum()) / sums.samples  # that the components may explain
+    options = options.with_least_floors(
+        few * (LEAST_SHARED if view.shared else LEAST_OWN) for view in specification.views
+    )
     units, floors = units_of(sums, specification, shift, options)
     scaled = specification.with_floors(floors)
     patterns = _patterns(run, sums, units)

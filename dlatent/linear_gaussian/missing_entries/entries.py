@@ -201,15 +201,25 @@ def gradient(found: Entries, parameters: Parameters, specification: Specificatio
 
 
 class EntrySums(NamedTuple):
-    """Sums of a first pass: samples, those that observe nothing, and for each feature (D,) over its observed entries
-    Σ 1, Σ (x−s) and Σ (x−s)²; `buckets` counts rows by a hash of their masks (see `patterns`), None for sparse rows."""
+    """Sums of a first pass: samples by how many entries they observe, 0 to D (D+1,), and for each feature (D,) over its
+    observed entries Σ 1, Σ (x−s) and Σ (x−s)²; `buckets` counts rows by a hash of their masks (see `patterns`), None
+    for sparse rows."""
 
-    samples: float
-    empty: float
+    lengths: Array
     counts: Array
     total: Array
     energy: Array
     buckets: Array | None
+
+    @property
+    def samples(self) -> float:
+        """Number of samples."""
+        return float(self.lengths.sum())
+
+    @property
+    def empty(self) -> float:
+        """Number of those that observe nothing."""
+        return float(self.lengths[0])
 
 
 def block_entry_sums(block: Block, shift: Array) -> EntrySums:
@@ -220,14 +230,15 @@ def block_entry_sums(block: Block, shift: Array) -> EntrySums:
     features = rows_of(block)
     width = len(shift)
     buckets = None if isinstance(features, sp.csr_array) else np.zeros(BUCKETS)
-    found = EntrySums(0.0, 0.0, np.zeros(width), np.zeros(width), np.zeros(width), buckets)
+    found = EntrySums(np.zeros(width + 1), np.zeros(width), np.zeros(width), np.zeros(width), buckets)
     for at in chunks(features, 1):
         rows = observed(features[at], shift, np.ones(width))
         one = np.ones((1, at.stop - at.start))
-        empty = float((rows.spread(rows.masked(np.ones((1, width))))[0] < 0.5).sum())
+        entries = rows.spread(rows.masked(np.ones((1, width))))[0].astype(np.intp)
+        lengths = np.bincount(entries, minlength=width + 1).astype(np.float64)
         sums = rows.summed(one)[0], rows.weighted(one)[0], rows.energies()
         counts = None if isinstance(features, sp.csr_array) else bucket_counts(features[at])
-        found = add(found, EntrySums(float(at.stop - at.start), empty, *sums, counts))
+        found = add(found, EntrySums(lengths, *sums, counts))
     require_not_infinite(block, features, found.energy)
     return found
 
