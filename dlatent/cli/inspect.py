@@ -31,7 +31,7 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look into the store, and show what is there."""
-    from dlatent.stores.atomic import GRAPHS, PRECISION, RESULT, kind_of
+    from dlatent.stores.atomic import GRAPH, PRECISION, RESULT, kind_of
     from dlatent.stores.checkpoint import read_header
     from dlatent.stores.open import open_node
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         return OK
     if kind == PRECISION:
         found, display = describe_precision(arguments.path, missing_chunks), _print_precision
-    elif kind in GRAPHS:
+    elif kind == GRAPH:
         found, display = describe_graph(arguments.path, missing_chunks), _print_graph
     else:
         found, display = describe_data(arguments.path, missing_chunks), _print_data

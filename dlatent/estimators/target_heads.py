@@ -278,8 +278,6 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
             noise = values.get("head_noise_variance", np.zeros(0))
             lengths = values.get("head_lengths")
             self._head = Head(values["head_coefficients"], values["head_offset"], noise, lengths)
-        else:
-            self.head = "likelihood"  # also of models that were saved before there were others
         names, kind = values["target"], attributes["target_kind"]
         classes = names if kind == "class" else None
         self._publish_targets(TargetEncoding(kind, values["target_centre"], values["target_rotation"], names, classes))

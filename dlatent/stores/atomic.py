@@ -34,7 +34,7 @@ MARKER = "dlatent"
 SIGNED = "checkpoint"
 """What the marker calls the checkpoint that a store was made with."""
 
-STORE_VERSION = 2
+STORE_VERSION = 1
 """Layout version of the data stores (matrices) that this library writes."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -46,13 +46,13 @@ REPLACE = "pass overwrite=True to replace it"
 RESULT = "result"
 """Kind of the stores that hold fitted models; all other kinds hold data."""
 
-GRAPHS = ("graph", "links")
-"""Kinds of the stores that hold edges, today and in format 1."""
+GRAPH = "graph"
+"""Kind of the stores that hold edges."""
 
 PRECISION = "precision"
 """Kind of the stores that hold a precision between samples."""
 
-DATA_KINDS = ("data", "matrix", *GRAPHS, PRECISION)
+DATA_KINDS = ("data", "matrix", GRAPH, PRECISION)
 """Kinds of the stores that hold data; all others hold results."""
 
 

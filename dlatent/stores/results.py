@@ -21,7 +21,6 @@ import zarr
 from dlatent.errors import StoreError, cause
 from dlatent.stores.atomic import MARKER, RESULT, check_marker, left_by, new_store, sign
 from dlatent.stores.chunked import ZarrArray, lacking_chunks, write_array
-from dlatent.stores.format_1 import from_format_1
 from dlatent.stores.labels import read_text
 from dlatent.stores.location import zarr_location
 from dlatent.stores.open import open_node
@@ -31,7 +30,7 @@ from dlatent.stores.strict import place_of
 JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 """A value that JSON can hold; NaN and infinities are allowed and travel by name."""
 
-MODEL_VERSION = 2
+MODEL_VERSION = 1
 """Layout version of the results that this library writes."""
 
 CHUNK_BYTES = 16 * 2**20
@@ -52,11 +51,9 @@ _DTYPE = "numpy_dtype"
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A result of a store: what kind of model, the version of the layout in which it lay, and its JSON attributes and
-    named variables as this version has them."""
+    """A result of a store: what kind of model, and its JSON attributes and named variables."""
 
     kind: str
-    version: int
     attributes: Mapping[str, Any]
     variables: Mapping[str, Variable]
 
@@ -103,7 +100,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
     place = place_of(group)
     if not isinstance(group, zarr.Group) or MARKER not in group.attrs:
         raise StoreError(f"{place} is no saved result of dlatent: its root has no attribute {MARKER!r}")
-    version = check_marker(group.attrs[MARKER], place, supported=MODEL_VERSION, kind=RESULT)
+    check_marker(group.attrs[MARKER], place, supported=MODEL_VERSION, kind=RESULT)
     described = group.attrs.get(RESULT)
     if not isinstance(described, dict) or not {"kind", "attributes"} <= set(described):
         raise StoreError(f"{place}: the attribute {RESULT!r} is missing or damaged; save the result again")
@@ -112,11 +109,10 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
         _check_size(arrays, place, max_bytes, room)
         # Broadcast from one number: shapes are checked before anything is allocated for them.
         shapes = {name: _described(array) for name, array in arrays.items()}
-        check(shapes if version == MODEL_VERSION else from_format_1({}, shapes)[1], place)
+        check(shapes, place)
         variables, attributes = {name: _read(array) for name, array in arrays.items()}, _decode(described["attributes"])
+        # Without a digest it was written by another program, and is checked as far as values can be.
         whole = "digest" not in described or described["digest"] == _digest(described, variables)
-        if version < MODEL_VERSION:
-            attributes, variables = from_format_1(attributes, variables)
         check(variables, place)
     except (StoreError, MemoryError):
         raise
@@ -124,7 +120,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None, room: in
         raise StoreError(f"{place} is damaged: {error}; save the result again") from cause(error)
     if not whole:
         raise StoreError(f"{place} has been changed since it was saved (its digest differs); save the result again")
-    return StoredResult(str(described["kind"]), version, attributes, variables)
+    return StoredResult(str(described["kind"]), attributes, variables)
 
 
 def _check_size(arrays: Mapping[str, ZarrArray], place: str, max_bytes: int | None, room: int | None) -> None:

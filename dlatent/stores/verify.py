@@ -12,7 +12,7 @@ from typing import Any, cast
 import zarr
 
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.atomic import GRAPHS, PRECISION, RESULT, kind_of
+from dlatent.stores.atomic import GRAPH, PRECISION, RESULT, kind_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.chunked import ZarrArray, check_announced, check_chunks, lacking_chunks, read_rows, stored_objects
 from dlatent.stores.codecs import harmless
@@ -34,7 +34,7 @@ OPENED: dict[str, Callable[[Any], Any]] = {
     RESULT: load,
     "data": open_data,
     PRECISION: open_precision,
-    **dict.fromkeys(GRAPHS, open_graph),
+    GRAPH: open_graph,
 }
 """What opens each kind of store, and refuses one that lacks an array or contradicts itself."""
 

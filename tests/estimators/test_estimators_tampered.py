@@ -269,7 +269,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def test_models_of_before_the_digest_open(saved, changed):
+def test_a_model_without_a_digest_opens(saved, changed):
     path, group = changed("ppca")
     assert "digest" not in group.attrs["result"]
     assert outputs(dlatent.load(path)) == outputs(dlatent.load(saved("ppca")))

@@ -27,9 +27,9 @@ from dlatent.stores.strict import place_of
 READ_BYTES = 256 * 10**6
 """Edges that are not in memory are read into it, where their direction must go, up to this size."""
 
-CHECKED, CHECKED_1 = "graph", "links"
-"""Attribute of an adjacency matrix that `ingest_graph` has written: symmetric, without self-loops and zeros; in stores
-of format 1 it has another name.  That of a precision is named as its kind."""
+CHECKED = "graph"
+"""Attribute of an adjacency matrix that `ingest_graph` has written: symmetric, without self-loops and zeros.  That of a
+precision is named as its kind."""
 
 BLOCK_BYTES = 1 << 23
 """Bytes of the row blocks in which a graph is checked or copied; they take about ten times as much memory."""
@@ -69,7 +69,7 @@ def graph_of_group(group: zarr.Group, samples: int | None, direction: Direction 
     if direction is not None:
         return graph_of_matrix(_read(source, direction), samples, direction, place)
     entries, rows = int(source.nnz or 0), StoredRows(cast(CsrRows, source.blocks[0]).arrays, clean=True)
-    marked = group.attrs.get(CHECKED, group.attrs.get(CHECKED_1))
+    marked = group.attrs.get(CHECKED)
     if isinstance(marked, dict) and marked.get("entries") == entries:
         counts = Counts(isolated=int(marked["isolated"]))
     else:
@@ -83,7 +83,7 @@ def precision_of_group(group: zarr.Group, samples: int | None) -> Graph:
     """The precision in a csr_matrix group, which is checked as a graph is."""
     source = open_csr(group, BLOCK_BYTES)
     place = source.description
-    if CHECKED in group.attrs or CHECKED_1 in group.attrs:
+    if CHECKED in group.attrs:
         raise DataError(f"{place} holds a graph, not a precision; give it as graph=…")
     check_adjacency(source.shape, source.dtype, samples, place)
     arrays, entries = cast(CsrRows, source.blocks[0]).arrays, int(source.nnz or 0)
