@@ -32,11 +32,6 @@ def is_dask(value: Any) -> bool:
     return hasattr(value, "__dask_graph__") and hasattr(value, "chunks")
 
 
-def row_chunks(array: Any) -> tuple[int | None, ...]:
-    """Rows of each row chunk of a Dask array; None where Dask does not know them."""
-    return tuple(None if math.isnan(rows) else int(rows) for rows in array.chunks[0])
-
-
 def map_chunks(
     array: Any,
     function: Callable[..., Any],

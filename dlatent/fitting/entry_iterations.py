@@ -227,9 +227,6 @@ class BoundEM(EntriesEM):
         changed = change(others(point, self.specification))
         return with_level(changed, level_of(point)) if self.specification.row_effects else changed
 
-    def _free(self, point: Parameters) -> int:
-        return int(point.loadings.shape[1]) - int(self.specification.row_effects)
-
     def _left(self, point: Parameters, value: float, useless: npt.NDArray[np.bool_]) -> Parameters:
         """The point without components: all the useless ones, where the bound is then higher, else the worst."""
         self.due = max(self.due, len(self.history) + AGAIN)
