@@ -102,4 +102,4 @@ def test_a_client_that_tries_again_by_itself_is_asked_once(slept: list[float]) -
     with pytest.raises(StoreError, match=r"here cannot be read .*: 503"):
         asyncio.run(persistent(read, store, "here"))
     assert read.reads == 1
-    assert not slept
+    assert not any(slept)  # a pause of 0 s is that of an event loop of other tests
