@@ -1,27 +1,19 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, how their values are read, and options made of the signature of a function."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
-from typing import Any
-
-from dlatent.cli.status import UsageError as UsageError
-from dlatent.estimators.hyperparameters import Allowed, declared
-from dlatent.models import MODELS as ALL
-from dlatent.models import Model
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, cleandoc, signature
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 UNITS = {"": 1, "B": 1} | {
     name: size
     for power, letter in enumerate("KMGT", 1)
     for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
 }
-DIRECTIONS = ("symmetrise", "common_neighbours", "undirected")
-
-
-MODELS = {model.command: model for model in ALL if model.command}
-"""The models that the commands know, by their words for them."""
 
 
 def byte_count(text: str) -> int:
@@ -40,218 +32,115 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def counts(text: str) -> list[int]:
-    """Integers of at least 1, separated by commas."""
-    return [positive(part) for part in text.split(",")]
+def _flag(help: str) -> dict[str, Any]:
+    return {"action": "store_true", "help": help}
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
-    parser.add_argument("--json", action="store_true", help="write the result as JSON, and nothing else, to stdout")
-
-
-def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """`--quiet`."""
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
-
-
-def add_overwrite(parser: argparse.ArgumentParser) -> None:
-    """`--overwrite`."""
-    parser.add_argument("--overwrite", action="store_true", help="replace the store at the destination")
-
-
-def add_missing_chunks(parser: argparse.ArgumentParser) -> None:
-    """`--missing-chunks`."""
-    parser.add_argument(
-        "--missing-chunks",
-        choices=("raise", "fill"),
-        default="raise",
-        help="fill: of the stores that are read, chunks that are not there hold the fill value, because their writer "
-        "leaves those out (default raise)",
-    )
-
-
-def opened(data: Any, missing_chunks: str) -> Any:
-    """Data for a model: the path itself, or the store opened so that chunks which are not there hold the fill value;
-    of views, each by its name."""
-    if missing_chunks == "raise":
-        return data
-    if isinstance(data, dict):
-        return {name: opened(own, missing_chunks) for name, own in data.items()}
-    from dlatent.stores.open import open as open_source
-
-    return open_source(data, missing_chunks="fill")
-
-
-def add_model_size(parser: argparse.ArgumentParser) -> None:
-    """`--max-model-size`."""
-    parser.add_argument(
-        "--max-model-size",
-        type=byte_count,
-        metavar="SIZE",
-        help="most memory for a model that is read (default 1GiB; more where a thousandth of it is stored)",
-    )
-
-
-def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
-    """`--labels` and `--unlabelled`."""
-    parser.add_argument(
-        "--labels",
-        metavar="PATH[#COLUMN]",
-        help="labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "
-        f"#COLUMN alone is a column of DATA ({otherwise})",
-    )
-    add_unlabelled(parser)
-
-
-def add_view_labels(parser: argparse.ArgumentParser) -> None:
-    """`--labels` of the rows of one view, and `--unlabelled`."""
-    parser.add_argument(
-        "--labels",
-        required=True,
-        type=view,
-        metavar="NAME=PATH[#COLUMN]",
-        help="labels of the rows of the view NAME: a column of a store, or of a .csv, .npz, .npy or .txt file; "
-        "NAME=#COLUMN is a column of the view's own store",
-    )
-    add_unlabelled(parser)
-
-
-def add_unlabelled(parser: argparse.ArgumentParser) -> None:
-    """`--unlabelled`."""
-    parser.add_argument(
-        "--unlabelled", metavar="VALUE", help="label that stands for no label, beside NaN, nothing and -1"
-    )
-
-
-def add_direction(parser: argparse.ArgumentParser) -> None:
-    """`--direction`."""
-    parser.add_argument(
-        "--direction",
-        choices=DIRECTIONS,
-        help="of edges with a direction: an edge either way joins both (symmetrise), those with a common neighbour "
+OPTIONS: dict[str, dict[str, Any]] = {
+    "json": _flag("write the result as JSON, and nothing else, to stdout"),
+    "quiet": _flag("show no progress"),
+    "overwrite": _flag("replace the store at the destination"),
+    "missing-chunks": {
+        "choices": ("raise", "fill"),
+        "default": "raise",
+        "help": "fill: of the stores that are read, chunks that are not there hold the fill value, because their "
+        "writer leaves those out (default raise)",
+    },
+    "max-model-size": {
+        "type": byte_count,
+        "metavar": "SIZE",
+        "help": "most memory for a model that is read (default 1GiB; more where a thousandth of it is stored)",
+    },
+    "unlabelled": {"metavar": "VALUE", "help": "label that stands for no label, beside NaN, nothing and -1"},
+    "direction": {
+        "choices": ("symmetrise", "common_neighbours", "undirected"),
+        "help": "of edges with a direction: an edge either way joins both (symmetrise), those with a common neighbour "
         "are joined (common_neighbours); undirected: each edge is listed in one order or in both (default: in both)",
-    )
+    },
+}
+"""Options with one meaning in all commands that have them."""
 
 
-def add_graph(parser: argparse.ArgumentParser, *, required: bool = True, precision: bool = False) -> None:
-    """`--graph` and `--direction`, and where a model takes one `--precision`."""
-    between = parser.add_mutually_exclusive_group(required=required)
-    between.add_argument(
-        "--graph",
-        metavar="GRAPH",
-        help="edges between the rows of DATA: a store (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet "
-        ".npz)",
-    )
-    if precision:
-        between.add_argument(
-            "--precision",
-            metavar="PRECISION",
-            help="the precision matrix between the rows of DATA: a store (dlatent ingest-graph --precision makes one), "
-            "or a .npz of scipy.sparse",
-        )
-    add_direction(parser)
+def add(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add some of `OPTIONS`."""
+    for name in names:
+        parser.add_argument(f"--{name}", **OPTIONS[name])
 
 
-def view(text: str) -> tuple[str, str]:
-    """The name and the data of a view, from NAME=DATA."""
-    name, mark, data = text.partition("=")
-    if not mark or not name or not data:
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=DATA, such as image=images.zarr")
-    return name, data
+def add_parameters(
+    parser: argparse.ArgumentParser,
+    function: Callable[..., Any],
+    *,
+    named: Mapping[str, str],
+    words: Mapping[str, str],
+    without: Sequence[str],
+    exclusive: Sequence[str],
+) -> None:
+    """Arguments and options for the parameters of a function, by their types and by its docstring.
 
+    What is not given on the command line is not in the namespace, so that the function's own default holds.
 
-def add_views(parser: argparse.ArgumentParser) -> None:
-    """The views, and which of their rows correspond."""
-    parser.add_argument(
-        "data", metavar="NAME=DATA", nargs="+", type=view, help="name of a view, and path or URL of its Zarr store"
-    )
-    joined = parser.add_mutually_exclusive_group(required=True)
-    joined.add_argument(
-        "--correspondence",
-        metavar="FILE",
-        help="rows that are the same sample, counted from 0: a .csv with a column for each view, nothing or -1 where "
-        "a sample lacks it; or a .npy with its columns in the order of the views",
-    )
-    joined.add_argument("--on", metavar="LABEL", help="a column of labels that the stores share")
-
-
-def add_cluster(parser: argparse.ArgumentParser, workers: str = "start N worker processes on this machine") -> None:
-    """Where to compute: `--scheduler` with certificates, or `--workers` and what each has."""
-    group = parser.add_argument_group("where to compute (default: the threads of this process)")
-    where = group.add_mutually_exclusive_group()
-    where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for example tcp://host:8786")
-    group.add_argument(
-        "--wait", metavar="TIME", help="how long to wait for a worker of --scheduler, for example 2h (default 10m)"
-    )
-    for option, words in (
-        ("--tls-ca-file", "certificate of the authority of a --scheduler at tls:// (default: as Dask's configuration)"),
-        ("--tls-cert", "certificate that this command shows to it (default: as Dask's configuration)"),
-        ("--tls-key", "key of --tls-cert (default: in the same file)"),
-    ):
-        group.add_argument(option, metavar="FILE", help=words)
-    where.add_argument("--workers", type=positive, metavar="N", help=workers)
-    group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
-    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
-
-
-def add_model(parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] | None = None) -> None:
-    """The data and the hyperparameters of a model; `components` reads how many there are, where that differs."""
-    if model.views:
-        add_views(parser)
-    else:
-        parser.add_argument("data", metavar="DATA", help="path or URL of a Zarr store (dlatent ingest makes one)")
-    add_missing_chunks(parser)
-    if model.graph:
-        add_graph(parser, precision=model.precision)
-    if model.labels and model.views:
-        add_view_labels(parser)
-    elif model.labels:
-        add_labels(parser, "default: the only column of DATA")
-    for field, about in declared(model.hyperparameters()):
-        if about.option is None:
-            continue
-        flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
-        help = about.words if field.default is None else f"{about.words} (default {shown(field.default)})"
-        options: dict[str, Any] = {"choices": about.allowed.choices}
-        if not about.allowed.choices:
-            options = {"type": reader(about.allowed), "metavar": about.short or None}
-        if field.name == "n_components":
-            help = about.words if components is None else "latent variables, several numbers with commas between"
-            options = {"type": components or reader(about.allowed), "metavar": "K", "required": True}
-        parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
-
-
-def shown(value: Any) -> str:
-    """A default as people write it."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def reader(allowed: Allowed) -> Callable[[str], Any]:
-    """Reads a value of a hyperparameter."""
-
-    def read(text: str) -> Any:
-        try:
-            value = allowed.read(text)
-        except ValueError:
-            value = None
-        if value is None or not allowed.test(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words}")
-        return value
-
-    return read
-
-
-def hyperparameters(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was given, by the names of the estimators.
-
-    Errors: UsageError for options that would be ignored.
+    Parameters
+    ----------
+    named : names of options that are not those of their parameters; the name of a choice makes a flag that chooses it.
+    words : help in the place of the docstring's.
+    without : parameters that no command line can give.
+    exclusive : parameters of which one at most is given.
     """
-    start, noise = getattr(arguments, "start", None), getattr(arguments, "start_noise", None)
-    if start is not None and arguments.solver != "em":
-        raise UsageError("--start says where EM begins; give --solver em with it")
-    if noise is not None and start != "pca":
-        raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
-    fields = declared(MODELS[arguments.model].hyperparameters())
-    given = {field.name: getattr(arguments, field.name) for field, about in fields if about.option is not None}
-    return {name: value for name, value in given.items() if value is not None}
+    hints, about = get_type_hints(function), described(function)
+    either = parser.add_mutually_exclusive_group() if exclusive else parser
+    for name, parameter in signature(function).parameters.items():
+        option = named.get(name, name.replace("_", "-"))
+        if name == "progress":
+            add(parser, "quiet")
+        elif option in OPTIONS:
+            add(parser, option)
+        elif name not in without:
+            help, value = words.get(name, about[name]), _value(hints[name], name, option)
+            if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
+                several: Any = {"nargs": "+"} if value.pop("action", "") == "append" else {}
+                parser.add_argument(name, metavar=name.upper(), help=help, **several)
+                continue
+            if value.get("action") == "append":
+                help += "; again for more"
+            if parameter.default and "const" not in value and "by default" not in help:
+                help += f" (default {_shown(parameter.default, name)})"
+            group = either if name in exclusive else parser
+            group.add_argument(f"--{option}", dest=name, default=argparse.SUPPRESS, help=help, **value)
+
+
+def _value(hint: Any, name: str, option: str) -> dict[str, Any]:
+    """How the values of a parameter are written and read."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    words = {str(word): word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)}
+    if option in words:
+        return {"action": "store_const", "const": option}
+    if words:
+        return {"choices": list(words.values()), "type": lambda text: words.get(text, text)}
+    if bool in kinds:
+        return {"action": "store_true"}
+    if any(get_origin(kind) is Sequence for kind in kinds):
+        return {"action": "append", "metavar": "NAME"}
+    if int in kinds:
+        return {"type": byte_count, "metavar": "SIZE"} if "bytes" in name else {"type": positive, "metavar": "N"}
+    return {"metavar": "NAME" if str in kinds else name.upper()}
+
+
+def _shown(value: Any, name: str) -> str:
+    """A default as people write it."""
+    for unit in ("GiB", "MiB"):
+        if "bytes" in name and value % UNITS[unit.upper()] == 0:
+            return f"{value // UNITS[unit.upper()]}{unit}"
+    return str(value)
+
+
+def described(function: Callable[..., Any]) -> dict[str, str]:
+    """The first sentence about each parameter in a docstring of numpydoc, as help."""
+    text = cleandoc(function.__doc__ or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^(\w+) : .*\n((?: {4}.*\n?)+)", text, flags=re.MULTILINE)
+    return {name: _help(" ".join(said.split())) for name, said in found}
+
+
+def _help(text: str) -> str:
+    sentence = re.split(r"\. +(?=[A-Z])", text)[0].rstrip(".").replace("`", "").replace("%", "%%")
+    return sentence if sentence[1:2].isupper() or sentence[1:2] in (",", "-") else sentence[0].lower() + sentence[1:]

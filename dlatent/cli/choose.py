@@ -6,10 +6,11 @@ import argparse
 from typing import Any, get_args
 
 from dlatent.cli import show
-from dlatent.cli.arguments import UsageError, add_quiet, counts, positive
+from dlatent.cli.arguments import add, positive
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, data_of, inputs_of, model_of
-from dlatent.cli.status import OK
+from dlatent.cli.inputs import data_of, inputs_of
+from dlatent.cli.models import add_models, model_of
+from dlatent.cli.status import OK, UsageError
 from dlatent.estimators.hyperparameters import Criterion
 
 HEADINGS = {
@@ -32,7 +33,7 @@ def register(commands: Any) -> None:
         description="Compare numbers of components by the likelihood of cells or rows that the fits did not see, or by "
         "a criterion.",
     )
-    for kind in add_models(parser, counts, views=False).values():
+    for kind in add_models(parser, counts, views=False):
         kind.add_argument(
             "--criterion",
             choices=get_args(Criterion),
@@ -42,8 +43,13 @@ def register(commands: Any) -> None:
         )
         kind.add_argument("--held-out", type=float, default=0.1, metavar="PART", help="of the cells (default 0.1)")
         kind.add_argument("--folds", type=positive, default=5, metavar="N", help="of the rows (default 5)")
-        add_quiet(kind)
+        add(kind, "quiet")
         kind.set_defaults(run=run)
+
+
+def counts(text: str) -> list[int]:
+    """Integers of at least 1, separated by commas."""
+    return [positive(part) for part in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from dlatent.cli.arguments import UsageError
-from dlatent.cli.certificates import GIVE, check_unused, encrypted, security
+from dlatent.cli.arguments import positive
+from dlatent.cli.status import UsageError
 from dlatent.engine.local import local_workers
 from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15
 NO_TLS = ("WRONG_VERSION_NUMBER", "cannot convert to SSL")
 """What is said of a scheduler that speaks without TLS: an answer that is none, or words before it was asked."""
+ENCRYPTED = ("tls://", "wss://")
+"""How addresses begin that speak TLS."""
+FIELDS = {"--tls-ca-file": "tls_ca_file", "--tls-cert": "tls_client_cert", "--tls-key": "tls_client_key"}
+"""Options, and what Dask calls the same; Dask uses certificates only where it has those of both sides."""
+NO_SCHEDULER = (
+    "what answers at {} is no Dask scheduler but {}; give the port of the scheduler, most often 8786, not that of its "
+    "dashboard"
+)
+GIVE = "--tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem"
+
+
+def add_cluster(parser: argparse.ArgumentParser, workers: str = "start N worker processes on this machine") -> None:
+    """Where to compute: `--scheduler` with certificates, or `--workers` and what each has."""
+    group = parser.add_argument_group("where to compute (default: the threads of this process)")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, for example tcp://host:8786")
+    words = "how long to wait for a worker of --scheduler, for example 2h (default 10m)"
+    group.add_argument("--wait", metavar="TIME", help=words)
+    for option, words in (
+        ("--tls-ca-file", "certificate of the authority of a --scheduler at tls:// (default: as Dask's configuration)"),
+        ("--tls-cert", "certificate that this command shows to it (default: as Dask's configuration)"),
+        ("--tls-key", "key of --tls-cert (default: in the same file)"),
+    ):
+        group.add_argument(option, metavar="FILE", help=words)
+    where.add_argument("--workers", type=positive, metavar="N", help=workers)
+    group.add_argument("--threads-per-worker", type=positive, metavar="N", help="threads of each of them (default 1)")
+    group.add_argument("--memory-limit", metavar="SIZE", help="memory of each of them, for example 4GiB")
 
 
 @contextmanager
@@ -37,21 +63,15 @@ def connected(arguments: argparse.Namespace) -> Iterator[Any]:
         with _local(arguments) as client:
             yield client
     elif arguments.scheduler is not None:
-        with _patient(arguments.wait), _remote(arguments.scheduler, security(arguments)) as client:
+        import dask
+
+        from dlatent.engine.failures import WAIT
+
+        wait = {} if arguments.wait is None else {WAIT: arguments.wait}
+        with dask.config.set(wait), _remote(arguments.scheduler, _security(arguments)) as client:
             yield client
     else:
         yield None
-
-
-@contextmanager
-def _patient(wait: str | None) -> Iterator[None]:
-    """Wait so long for workers, where the user says it."""
-    import dask
-
-    from dlatent.engine.failures import WAIT
-
-    with dask.config.set({} if wait is None else {WAIT: wait}):
-        yield
 
 
 @contextmanager
@@ -93,10 +113,12 @@ def _deaf_children() -> Iterator[None]:
 
 @contextmanager
 def _remote(address: str, certified: Any) -> Iterator[Any]:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
     import distributed
 
     connect: Any = distributed.Client
-
     try:
         with ThreadPoolExecutor(1) as apart:  # from a notebook, whose thread has an event loop already
             apart.submit(asyncio.run, _greet(address, certified)).result()
@@ -110,6 +132,8 @@ def _remote(address: str, certified: Any) -> Iterator[Any]:
 async def _greet(address: str, certified: Any) -> None:
     """Ask a scheduler what it is, in bounded time: a client would wait for ever for one that takes the connection and
     is silent."""
+    import asyncio
+
     from distributed.comm import core
 
     connect: Any = core.connect
@@ -124,17 +148,9 @@ async def _greet(address: str, certified: Any) -> None:
     except (OSError, ValueError):
         raise
     except Exception as error:  # another server sends what Dask takes for the lengths of messages, or their words
-        raise EngineError(_other(address, "another server")) from error
+        raise EngineError(NO_SCHEDULER.format(address, "another server")) from error
     if met != "Scheduler":
-        raise EngineError(_other(address, f"a {met}"))
-
-
-def _other(address: str, met: str) -> str:
-    """What is met at an address in the place of a scheduler, and the way out."""
-    return (
-        f"what answers at {address} is no Dask scheduler but {met}; give the port of the scheduler, most often 8786, "
-        "not that of its dashboard"
-    )
+        raise EngineError(NO_SCHEDULER.format(address, f"a {met}"))
 
 
 def _unanswered(address: str, error: Exception) -> str:
@@ -142,9 +158,9 @@ def _unanswered(address: str, error: Exception) -> str:
     from distributed.comm.core import CommClosedError
 
     said, met = str(error.__cause__ or error), isinstance(error, CommClosedError)
-    if encrypted(address) and any(mark in said for mark in NO_TLS):
+    if address.startswith(ENCRYPTED) and any(mark in said for mark in NO_TLS):
         return f"the scheduler at {address} does not speak TLS ({said}); an address without it begins with tcp://"
-    if met and encrypted(address):
+    if met and address.startswith(ENCRYPTED):
         return (
             f"the scheduler at {address} and this command do not accept each other's certificates ({said}); give "
             f"those of its cluster with {GIVE}"
@@ -158,3 +174,67 @@ def _unanswered(address: str, error: Exception) -> str:
         f"no Dask scheduler answers at {address} ({str(error) or 'it is silent'}); check the address, or start one "
         "with: dask scheduler"
     )
+
+
+def _security(arguments: argparse.Namespace) -> Any:
+    """The `distributed.Security` of a command with `--scheduler`: by its options, then by Dask's configuration.
+
+    Errors: UsageError for options that do not go together, and for files that are not there or of no use.
+    """
+    import distributed
+
+    new: Any = distributed.Security  # without types
+    given, address = _given(arguments), arguments.scheduler
+    fields = {FIELDS[option]: path for option, path in given.items()}
+    if "--tls-cert" in given:
+        fields.setdefault("tls_client_key", None)  # that of the configuration is of another certificate
+    needed = address.startswith(ENCRYPTED)
+    try:
+        made = new(require_encryption=needed or None, **fields)
+    except ValueError as error:
+        raise UsageError(f"Dask's configuration of TLS cannot be used: {error}") from error
+    if needed:
+        _check(made, address)
+    elif given or made.require_encryption:
+        asks = ", ".join(given) or "distributed.comm.require-encryption in Dask's configuration"
+        raise UsageError(
+            f"{asks} asks for TLS, which {address} does not speak; give an address such as tls://host:8786"
+        )
+    return made
+
+
+def check_unused(arguments: argparse.Namespace) -> None:
+    """Refuse certificates of a command that contacts no scheduler. Errors: UsageError."""
+    given = _given(arguments)
+    if given:
+        raise UsageError(f"{', '.join(given)}: certificates are for a scheduler; give --scheduler tls://host:8786 too")
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, str | None]:
+    values = {option: getattr(arguments, option.strip("-").replace("-", "_")) for option in FIELDS}
+    given = {option: value for option, value in values.items() if value is not None}
+    if "--tls-key" in given and "--tls-cert" not in given:
+        raise UsageError("--tls-key belongs to a certificate; give --tls-cert CERT.pem with it")
+    return given
+
+
+def _check(made: Any, address: str) -> None:
+    """Read the files once, so that what is wrong with them is said before anything is contacted."""
+    files = {option: getattr(made, field) for option, field in FIELDS.items()}
+    missing = [option for option in ("--tls-ca-file", "--tls-cert") if not files[option]]
+    if missing:
+        raise UsageError(
+            f"{address} asks for certificates, but {' and '.join(missing)} is said neither here nor by Dask's "
+            f"configuration (distributed.comm.tls); give {GIVE}"
+        )
+    paths = {option: path for option, path in files.items() if path and "\n" not in path}  # else it is the text itself
+    for option, path in paths.items():
+        if not os.path.isfile(path):
+            raise UsageError(f"{option}: there is no file {path}; give {GIVE}")
+    try:
+        made.get_connection_args("client")
+    except (OSError, ValueError) as error:  # the first of ssl, too
+        named = ", ".join(f"{option} {path}" for option, path in paths.items())
+        raise UsageError(
+            f"the certificates cannot be used ({error}): {named}; give {GIVE}, where the key is that of the certificate"
+        ) from error

@@ -6,28 +6,17 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dlatent.cli import (
-    choose,
-    demo,
-    doctor,
-    fit,
-    ingest,
-    ingest_graph,
-    inspect,
-    plan,
-    plot,
-    predict,
-    rechunk,
-    reorder,
-    rows,
-    verify,
-)
+from dlatent.cli import choose, demo, doctor, fit, inspect, plan, plot, rows, stores
 from dlatent.cli.status import EXPLAINED
 from dlatent.errors import masked
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each sets `run`, the function that carries it out."""
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; each sets `run`, the function that carries it out.
+
+    Options that are made of a function of the library, which takes a second to import, are those of the commands among
+    the words; of all commands without words.
+    """
     made = _Parser(
         prog="dlatent",
         description="Probabilistic latent-variable models for data larger than memory.",
@@ -37,9 +26,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--version", action=_Version, help="show the version and stop")
     made.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = made.add_subparsers(metavar="COMMAND", required=True)
-    working = (ingest, ingest_graph, rechunk, reorder, plan, fit, choose, rows, predict, plot)
-    for command in (*working, inspect, verify, doctor, demo):
-        command.register(commands)
+    for command in stores.COMMANDS:
+        own = commands.add_parser(command.name, help=command.help)
+        if words is None or command.name in words:
+            command.fill(own)
+    for module in (plan, fit, choose, rows, plot, inspect, doctor, demo):
+        module.register(commands)
     return made
 
 

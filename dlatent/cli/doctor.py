@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_cluster, add_json, add_missing_chunks
-from dlatent.cli.cluster import connected
+from dlatent.cli.arguments import add
+from dlatent.cli.cluster import add_cluster, connected
 from dlatent.cli.status import OK, UNFIT
 from dlatent.errors import masked, number_of
 
@@ -35,9 +35,8 @@ def register(commands: Any) -> None:
         metavar="PLACE",
         help="place that all will write to; again for more",
     )
-    add_missing_chunks(parser)
+    add(parser, "missing-chunks", "json")
     add_cluster(parser)
-    add_json(parser)
     parser.set_defaults(run=run)
 
 

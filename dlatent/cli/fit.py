@@ -8,13 +8,13 @@ from time import perf_counter
 from typing import Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import UsageError, add_overwrite, add_quiet
+from dlatent.cli.arguments import add
 from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, data_of, inputs_of, model_of
-from dlatent.cli.places import inputs as read_by
+from dlatent.cli.inputs import data_of, inputs_of, read_by
+from dlatent.cli.models import add_models, model_of
 from dlatent.cli.places import require_free, told_how_to_go_on
 from dlatent.cli.progress import FitProgress, Screen
-from dlatent.cli.status import NOT_CONVERGED, OK
+from dlatent.cli.status import NOT_CONVERGED, OK, UsageError
 from dlatent.errors import number_of
 
 
@@ -23,16 +23,15 @@ def register(commands: Any) -> None:
     parser = commands.add_parser(
         "fit", help="fit a model to a store and save it", description="Fit a model by maximum likelihood and save it."
     )
-    for kind in add_models(parser).values():
+    for kind in add_models(parser):
         kind.add_argument("-o", "--output", required=True, metavar="MODEL.zarr", help="where to save the model")
-        add_quiet(kind)
         kind.add_argument(
             "--checkpoint",
             metavar="PLACE",
             help="directory or URL that gets the result of every pass, till all is done",
         )
         kind.add_argument("--resume", action="store_true", help="go on with the checkpoint, where there is one")
-        add_overwrite(kind)
+        add(kind, "quiet", "overwrite")
         kind.set_defaults(run=run)
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import add_json, add_missing_chunks, add_model_size
+from dlatent.cli.arguments import add
 from dlatent.cli.status import OK
 from dlatent.errors import number_of
 
@@ -23,9 +23,7 @@ def register(commands: Any) -> None:
         "Of edges: samples, edges, degrees. Of a checkpoint: what is fitted, and how far.",
     )
     parser.add_argument("path", metavar="PATH", help="path or URL of a Zarr store or a checkpoint")
-    add_missing_chunks(parser)
-    add_model_size(parser)
-    add_json(parser)
+    add(parser, "missing-chunks", "max-model-size", "json")
     parser.set_defaults(run=run)
 
 

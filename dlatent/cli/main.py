@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     import argparse
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each sets `run`, the function that carries it out."""
+def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands, or with the options of those alone that are among these words."""
     from dlatent.cli.commands import parser  # imported late, as this takes most of the first half second
 
-    return parser()
+    return parser(words)
 
 
 def main(argv: Sequence[str | os.PathLike[str]] | None = None) -> int:
     """Run one command and return its exit status; `argv` are the words after `dlatent` (None: those of the process)."""
-    words = None if argv is None else [os.fspath(word) for word in argv]
-    if words is None:
+    words = sys.argv[1:] if argv is None else [os.fspath(word) for word in argv]
+    if argv is None:
         _set(dict.fromkeys((signal.SIGINT, *ENDING), _end_at_once))
     try:
-        arguments = parser().parse_args(words)
+        arguments = parser(words).parse_args(words)
     except SystemExit as end:  # argparse ends the process after --help and after a mistake
         return end.code if isinstance(end.code, int) else OK
     with _ended_in_order():

@@ -1,4 +1,4 @@
-"""Models as the commands name them, and the data, labels, edges and correspondences that they take."""
+"""Models as the commands name them, with an option for each hyperparameter."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dlatent.cli.arguments import (
-    MODELS,
-    UsageError,
-    add_cluster,
-    add_json,
-    add_model,
-    hyperparameters,
-    opened,
-)
-from dlatent.errors import DataError, cause
+from dlatent.cli.arguments import add
+from dlatent.cli.cluster import add_cluster
+from dlatent.cli.inputs import STORE, add_graph, add_labels, add_views
+from dlatent.cli.status import UsageError
+from dlatent.estimators.hyperparameters import Allowed, declared
+from dlatent.models import MODELS as ALL
+from dlatent.models import Model
 
 if TYPE_CHECKING:
     from dlatent import PPCA
-    from dlatent.arrays import Graph
+
+MODELS = {model.command: model for model in ALL if model.command}
+"""The models that the commands know, by their words for them."""
 
 
 def add_models(
@@ -28,123 +27,77 @@ def add_models(
     *,
     views: bool = True,
     cluster: Callable[[argparse.ArgumentParser], None] = add_cluster,
-) -> dict[str, argparse.ArgumentParser]:
+) -> list[argparse.ArgumentParser]:
     """One parser for each model (or those of one table of samples), with its options; `components` reads numbers of
     components, where they are several, and `cluster` adds the options of where to compute."""
-    kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
-    made = {}
-    for kind, model in MODELS.items():
-        if model.views and not views:
-            continue
-        words = model.words
-        made[kind] = kinds.add_parser(kind, help=words, description=f"{words[0].upper()}{words[1:]}.")
-        add_model(made[kind], model, components)
-        cluster(made[kind])
-        add_json(made[kind])
+    kinds, made = parser.add_subparsers(metavar="MODEL", required=True, dest="model"), []
+    for name, model in MODELS.items():
+        if views or not model.views:
+            words = model.words
+            kind = kinds.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+            _add_inputs(kind, model)
+            _add_hyperparameters(kind, model, components)
+            cluster(kind)
+            add(kind, "json")
+            made.append(kind)
     return made
+
+
+def _add_inputs(parser: argparse.ArgumentParser, model: Model) -> None:
+    if model.views:
+        add_views(parser, labels=model.labels)
+    else:
+        parser.add_argument("data", metavar="DATA", help=STORE)
+    add(parser, "missing-chunks")
+    if model.graph:
+        add_graph(parser, precision=model.precision)
+    if model.labels and not model.views:
+        add_labels(parser, "default: the only column of DATA")
+
+
+def _add_hyperparameters(
+    parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] | None
+) -> None:
+    for field, about in declared(model.hyperparameters()):
+        if about.option is None:
+            continue
+        flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
+        default = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        help = about.words if default is None else f"{about.words} (default {default})"
+        options: dict[str, Any] = {"choices": about.allowed.choices}
+        if not about.allowed.choices:
+            options = {"type": _reader(about.allowed), "metavar": about.short or None}
+        if field.name == "n_components":
+            help = about.words if components is None else "latent variables, several numbers with commas between"
+            options = {"type": components or _reader(about.allowed), "metavar": "K", "required": True}
+        parser.add_argument(*flags, dest=field.name, help=help.replace("%", "%%"), **options)
+
+
+def _reader(allowed: Allowed) -> Callable[[str], Any]:
+    """Reads a value of a hyperparameter."""
+
+    def read(text: str) -> Any:
+        try:
+            value = allowed.read(text)
+        except ValueError:
+            value = None
+        if value is None or not allowed.test(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed.words}")
+        return value
+
+    return read
 
 
 def model_of(arguments: argparse.Namespace) -> PPCA:
-    """The estimator, not fitted."""
-    made: PPCA = MODELS[arguments.model].load()(**hyperparameters(arguments))
+    """The estimator, not fitted.
+
+    Errors: UsageError for options that would be ignored.
+    """
+    model = MODELS[arguments.model]
+    given = {field.name: getattr(arguments, field.name, None) for field, _ in declared(model.hyperparameters())}
+    if given.get("start") is not None and arguments.solver != "em":
+        raise UsageError("--start says where EM begins; give --solver em with it")
+    if given.get("start_noise") is not None and arguments.start != "pca":
+        raise UsageError("--start-noise is the noise variance at which --start pca begins; give --start pca with it")
+    made: PPCA = model.load()(**{name: value for name, value in given.items() if value is not None})
     return made
-
-
-def data_of(arguments: argparse.Namespace) -> Any:
-    """The data of the model: a path or an open store, or one for each view by its name.
-
-    Errors: UsageError for one view, or two with one name.
-    """
-    if not MODELS[arguments.model].views:
-        return opened(arguments.data, arguments.missing_chunks)
-    views = dict(arguments.data)
-    if len(views) < max(2, len(arguments.data)):
-        raise UsageError("give at least two views, NAME=DATA each, with names of their own")
-    return opened(views, arguments.missing_chunks)
-
-
-def graph_of(arguments: argparse.Namespace) -> Graph:
-    """The edges between the rows of the data."""
-    from dlatent.stores.graph import open_graph
-    from dlatent.stores.open import open as open_source
-
-    data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
-    return open_graph(
-        arguments.graph,
-        samples=data.shape[0],
-        ids=data.labels.samples,
-        direction=arguments.direction,
-        missing_chunks=arguments.missing_chunks,
-        origin=data.labels.origin,
-    )
-
-
-def precision_of(arguments: argparse.Namespace) -> Graph:
-    """The precision between the rows of the data.
-
-    Errors: UsageError for a direction.
-    """
-    from dlatent.stores.graph import open_precision
-    from dlatent.stores.open import open as open_source
-
-    if arguments.direction is not None:
-        raise UsageError("--direction belongs to --graph; a precision is symmetric already")
-    data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
-    return open_precision(
-        arguments.precision,
-        samples=data.shape[0],
-        missing_chunks=arguments.missing_chunks,
-        origin=data.labels.origin,
-    )
-
-
-def inputs_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the model takes beside the data, by the names of `fit` and `plan`: labels `y`, and `graph` or `precision`,
-    which are open, so that the two need not read them twice; `correspondence` or `on`."""
-    taken, found = MODELS[arguments.model], dict[str, Any]()
-    if taken.labels:
-        from dlatent.cli.labels import labels_of
-
-        found["y"] = _view_labels(arguments) if taken.views else labels_of(arguments)
-    if taken.precision and arguments.precision is not None:
-        found["precision"] = precision_of(arguments)
-    elif taken.graph:
-        found["graph"] = graph_of(arguments)
-    if taken.views:
-        found["on"] = arguments.on
-        found["correspondence"] = None if arguments.on else _rows_of(arguments.correspondence)
-    return found
-
-
-def _view_labels(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Labels of the rows of one view, by its name.
-
-    Errors: UsageError for a name that is none of the views.
-    """
-    from dlatent.cli.labels import labels_of
-
-    (name, labels), views = arguments.labels, dict(arguments.data)
-    if name not in views:
-        raise UsageError(f"--labels names the view {name!r}; there are {', '.join(views)}")
-    of_view = {"data": views[name], "labels": labels}
-    return {name: labels_of(argparse.Namespace(**{**vars(arguments), **of_view}))}
-
-
-def _rows_of(path: str) -> Any:
-    """The table of rows that correspond: a data frame with the names of the views, or an array."""
-    from dlatent.stores.byte_source import ByteSource, open_raw
-
-    try:
-        if path.endswith(".npy"):
-            import numpy as np
-
-            with open_raw(path) as file:
-                return np.load(file, allow_pickle=False)
-        if path.endswith((".csv", ".tsv")):
-            from dlatent.stores.table_files import csv_frames, csv_names
-
-            source = ByteSource(path)
-            return next(csv_frames(source, names=csv_names(source)))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a correspondence: {error}") from cause(error)
-    raise DataError(f"{path} is no .csv, .tsv or .npy file; correspondences are read from these")

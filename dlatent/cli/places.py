@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from dlatent.errors import StoreError
-
-
-def inputs(arguments: argparse.Namespace) -> list[str]:
-    """The paths and URLs of what a command reads."""
-    from dlatent.cli.labels import split
-
-    named = [getattr(arguments, name, None) for name in ("data", "graph", "precision", "correspondence")]
-    views = [own for own in named if isinstance(own, list)]
-    labels = getattr(arguments, "labels", None)
-    labels = labels[1] if isinstance(labels, tuple) else labels
-    named += [path for own in views for _, path in own] + [labels and split(labels)[0]]
-    return [place for place in named if place and isinstance(place, str)]
 
 
 def require_free(

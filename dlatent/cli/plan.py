@@ -8,17 +8,47 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
-from dlatent.cli.arguments import UsageError, add_cluster
-from dlatent.cli.certificates import check_unused
-from dlatent.cli.cluster import connected
-from dlatent.cli.models import add_models, data_of, inputs_of, model_of
-from dlatent.cli.status import OK
+from dlatent.cli.cluster import add_cluster, check_unused, connected
+from dlatent.cli.inputs import data_of, inputs_of
+from dlatent.cli.models import add_models, model_of
+from dlatent.cli.status import OK, UsageError
+from dlatent.errors import masked
 
 if TYPE_CHECKING:
     from dlatent.fitting.plan import Plan
 
 IMAGINED = ("threads_per_worker", "memory_limit", "driver_memory", "bandwidth", "price")
 """What is said of workers that are not there."""
+
+MIB = 2**20
+BESIDE = 512 * MIB
+"""What a pod gets beside the memory of its worker, for the nanny, and beside the projected peak of the driver."""
+
+COMPONENT = """\
+# {solver}, about {passes} passes; {data}
+apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+patches:
+  - target: {{kind: DaskCluster}}
+    patch: |-
+      - {{op: replace, path: /spec/worker/replicas, value: {workers}}}
+      - {{op: test, path: /spec/worker/spec/containers/0/env/0/name, value: MEMORY}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/env/0/value, value: "{limit}"}}
+      - {{op: test, path: /spec/worker/spec/containers/0/env/1/name, value: THREADS}}
+      - {{op: replace, path: /spec/worker/spec/containers/0/env/1/value, value: "{threads}"}}
+      - op: replace
+        path: /spec/worker/spec/containers/0/resources
+        value: {{requests: {{cpu: "{threads}", memory: {worker}Mi}}, limits: {{memory: {worker}Mi}}}}
+  - target: {{kind: DaskAutoscaler}}
+    patch: |-
+      - {{op: replace, path: /spec/minimum, value: {workers}}}
+      - {{op: replace, path: /spec/maximum, value: {workers}}}
+  - target: {{kind: Job}}
+    patch: |-
+      - op: replace
+        path: /spec/template/spec/containers/0/resources
+        value: {{requests: {{cpu: "1", memory: {driver}Mi}}, limits: {{memory: {driver}Mi}}}}
+"""
 
 
 def register(commands: Any) -> None:
@@ -28,7 +58,7 @@ def register(commands: Any) -> None:
         help="what a fit would do and cost, before a byte of the matrix is read",
         description="The route and why, passes, bytes and tasks of each, and projected memory; reads no features.",
     )
-    for kind in add_models(parser, cluster=_add_workers).values():
+    for kind in add_models(parser, cluster=_add_workers):
         kind.set_defaults(run=run)
 
 
@@ -100,9 +130,17 @@ def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
 
 
 def _component(arguments: argparse.Namespace, plan: Plan) -> str:
+    """The component: the workers that are planned for, and a driver of the size that the plan projects."""
     from dask.utils import parse_bytes
 
-    from dlatent.cli.kubernetes import component
-
-    threads = arguments.threads_per_worker or 1
-    return component(plan, arguments.workers, threads, int(parse_bytes(arguments.memory_limit)))
+    limit = int(parse_bytes(arguments.memory_limit))
+    return COMPONENT.format(
+        solver=plan.solver,
+        passes=plan.passes,
+        data=" ".join(masked(plan.problem.description).split()),
+        workers=arguments.workers,
+        threads=arguments.threads_per_worker or 1,
+        limit=limit,
+        worker=-(-(limit + BESIDE) // MIB),
+        driver=-(-(plan.driver_memory + BESIDE) // MIB),
+    )

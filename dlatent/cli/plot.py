@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from dlatent.cli.arguments import add_missing_chunks, add_model_size, add_overwrite, add_unlabelled, positive
-from dlatent.cli.places import inputs, require_new, written
+from dlatent.cli.arguments import add, positive
+from dlatent.cli.inputs import read_by, read_labels_of
+from dlatent.cli.places import require_new, written
 from dlatent.cli.status import OK
 from dlatent.errors import DataError
 
@@ -42,21 +43,20 @@ def register(commands: Any) -> None:
     made = _kind(kinds, "scores", "rows by two of their latent variables", _scores, model=False)
     made.add_argument("--components", type=_pair, default=(0, 1), metavar="A,B", help="which two, from 0 (default 0,1)")
     made.add_argument("--labels", metavar="PATH[#COLUMN]", help="labels of the rows, for colours; as for dlatent fit")
-    add_unlabelled(made)
-    add_missing_chunks(made)
+    add(made, "unlabelled", "missing-chunks")
 
 
 def _kind(kinds: Any, name: str, words: str, draw: Draw, *, model: bool = True) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = kinds.add_parser(name, help=words, description=f"Draw {words}.")
     if model:
         made.add_argument("data", metavar="MODEL", help="a store that dlatent fit wrote")
-        add_model_size(made)
+        add(made, "max-model-size")
     else:
         made.add_argument("data", metavar="SCORES", help="a store that dlatent transform wrote")
     made.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="where to write; .png, .svg and .pdf are known"
     )
-    add_overwrite(made)
+    add(made, "overwrite")
     made.set_defaults(run=run, draw=draw)
     return made
 
@@ -82,7 +82,7 @@ def _pair(text: str) -> tuple[int, int]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw, and write the picture."""
-    require_new(arguments.output, *inputs(arguments), overwrite=arguments.overwrite)
+    require_new(arguments.output, *read_by(arguments), overwrite=arguments.overwrite)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -118,12 +118,7 @@ def _scores(arguments: argparse.Namespace, axes: Any) -> None:
 
     labels = None
     if arguments.labels is not None:
-        from dlatent.cli.labels import split, without
-        from dlatent.stores.label_files import read_labels
-
-        path, column = split(arguments.labels)
-        labels = read_labels(path or arguments.data, column, missing_chunks=arguments.missing_chunks)
-        labels = labels if arguments.unlabelled is None else without(labels, arguments.unlabelled)
+        labels = read_labels_of(arguments, arguments.data, arguments.labels)
     try:
         found = xr.open_zarr(arguments.data)["scores"].load()
     except (OSError, KeyError, TypeError, ValueError) as error:

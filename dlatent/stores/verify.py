@@ -56,11 +56,24 @@ class Verified:
 
 
 def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "raise") -> Verified:
-    """Read every chunk of a Zarr store, every variable of a model, or every result of a checkpoint.
+    """Read every chunk of a store, every variable of a model, or every result of a checkpoint.
 
-    Parameters: `missing_chunks`, "fill" where the writer of a store leaves out chunks of the fill value alone.
-    Returns: what was read, with each damaged chunk by its name.
-    Errors: StoreError where nothing is there that could be read.
+    Parameters
+    ----------
+    place : path or URL
+        Path or URL of a Zarr store or a checkpoint.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        "fill" where the writer of a store leaves out chunks of the fill value alone.
+
+    Returns
+    -------
+    Verified
+        What was read, with each damaged chunk by its name.
+
+    Raises
+    ------
+    StoreError
+        Where nothing is there that could be read.
     """
     text = place_text(place)
     if read_header(place) is not None:

@@ -17,10 +17,8 @@ import zarr
 import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
 from dlatent.cli.cluster import connected
-from dlatent.cli.ingest import FORMATS
 from dlatent.cli.main import parser
 from dlatent.engine import malloc
-from dlatent.stores.ingest import FORMATS as KNOWN_FORMATS
 from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_source
@@ -38,10 +36,6 @@ def test_version_and_help(run) -> None:
     assert said.status == 0
     for word in ("ingest", "plan", "fit", "transform", "inspect", "demo", "130  interrupted"):
         assert word in said.out
-
-
-def test_ingest_formats_are_those_of_the_library() -> None:
-    assert FORMATS == KNOWN_FORMATS
 
 
 def test_ingest_weighs_and_reports(run, tmp_path: Path) -> None:

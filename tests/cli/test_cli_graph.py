@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import zarr
 
 import dlatent
-from dlatent.cli.arguments import DIRECTIONS
+from dlatent.cli.arguments import OPTIONS
 from dlatent.stores.graph import open_graph
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.ingest import ingest_graph
@@ -26,7 +26,7 @@ def graph_file(folder: Path) -> Path:
 
 
 def test_directions_are_those_of_the_library() -> None:
-    assert Direction.__args__ == DIRECTIONS  # type: ignore[attr-defined]
+    assert Direction.__args__ == OPTIONS["direction"]["choices"]  # type: ignore[attr-defined]
 
 
 def test_ingest_edges_reports(run, store: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlatent.cli.arguments import byte_count
-from dlatent.cli.labels import split, without
+from dlatent.cli.inputs import split, without
 from dlatent.cli.show import as_json
 from dlatent.errors import DataError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,7 +25,8 @@ from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import NETCDF, along, is_node, local_path, zarr_location
 from dlatent.stores.strict import MissingChunks
 
-FORMATS = ("svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr")
+Format = Literal["svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr"]
+FORMATS = get_args(Format)
 
 BY_SUFFIX = {
     ".svm": "svmlight",

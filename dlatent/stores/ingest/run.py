@@ -20,7 +20,7 @@ from dlatent.stores.beside import discard, make
 from dlatent.stores.byte_source import directory_size, file_name, file_size
 from dlatent.stores.checkpoint import checkpoint_of_store
 from dlatent.stores.guard import guarded
-from dlatent.stores.ingest.formats import Wanted, detect, open_reader
+from dlatent.stores.ingest.formats import Format, Wanted, detect, open_reader
 from dlatent.stores.ingest.job import Job, Progress
 from dlatent.stores.ingest.recorded import about_ingest, recorded_batches, require_recordable
 from dlatent.stores.ingest.svmlight import IndexBase
@@ -88,7 +88,7 @@ def ingest(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     destination: str | os.PathLike[str],
     *,
-    format: str | None = None,
+    format: Format | None = None,
     weighting: Weighting = "none",
     unit_norm: bool = False,
     zero_rows: ZeroRows = "error",
@@ -119,15 +119,15 @@ def ingest(
     source : path, URL or sequence of them
         A file, or several svmlight, CSV or Parquet files that continue one another.
     destination : path or URL
-        The new store.
-    format : str, optional
-        One of `FORMATS`; by default the extension tells.
+        Path or URL of the new store.
+    format : {"svmlight", "matrixmarket", "npz", "npy", "csv", "parquet", "h5ad", "zarr"}, optional
+        By default the extension tells.
     weighting : {"none", "tfidf"}, default "none"
         "tfidf" multiplies counts by ln((1 + N) / (1 + df)) + 1, as scikit-learn does.
     unit_norm : bool, default False
         Scale each row to Euclidean length 1.
     zero_rows : {"error", "keep", "drop"}, default "error"
-        With either of these: whether a row of zeros is an error, kept, or dropped with its label.
+        With `unit_norm` or "tfidf": whether a row of zeros is an error, kept, or dropped with its label.
     block_bytes : int, default 33554432
         Size in bytes of a chunk of dense rows, and of what is read at once.
     dtype : {"float32", "float64"}, optional
