@@ -13,6 +13,9 @@ from dlatent.errors import number_of
 if TYPE_CHECKING:
     from dlatent.stores.strict import MissingChunks
 
+Told = tuple[dict[str, Any], str, dict[str, object]]
+"""What is found, as JSON has it; what it is; and the same in words."""
+
 
 def register(commands: Any) -> None:
     """Add the command."""
@@ -33,44 +36,36 @@ def run(arguments: argparse.Namespace) -> int:
     from dlatent.stores.checkpoint import read_header
     from dlatent.stores.open import open_node
 
-    header = read_header(arguments.path)
-    if header is not None:
-        found = describe_checkpoint(arguments.path, header)
-        if arguments.json:
-            show.as_json(found)
-        else:
-            _print_checkpoint(found)
-        return OK
-    kind, missing_chunks = kind_of(open_node(arguments.path)), arguments.missing_chunks
+    path, header = arguments.path, read_header(arguments.path)
+    kind = None if header is not None else kind_of(open_node(path))
     if kind == RESULT:
         from dlatent import load
 
-        model = load(arguments.path, max_bytes=arguments.max_model_size)
-        found = {"model": arguments.path, **model._facts()}
-        show.model(f"{arguments.path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
+        model = load(path, max_bytes=arguments.max_model_size)
+        found = {"model": path, **model._facts()}
+        show.model(f"{path}: a fitted {found['kind']}", found, model._words(), json=arguments.json)
         return OK
-    if kind == PRECISION:
-        found, display = describe_precision(arguments.path, missing_chunks), _print_precision
-    elif kind == GRAPH:
-        found, display = describe_graph(arguments.path, missing_chunks), _print_graph
+    if header is not None:
+        found, title, words = _checkpoint(path, header)
+    elif kind == PRECISION:
+        found, title, words = _precision(path, arguments.missing_chunks)
     else:
-        found, display = describe_data(arguments.path, missing_chunks), _print_data
+        look = _graph if kind == GRAPH else _data
+        found, title, words = look(path, arguments.missing_chunks)
     if arguments.json:
         show.as_json(found)
     else:
-        display(found)
+        show.facts(f"{path}: {title}", words)
     return OK
 
 
-def describe_checkpoint(path: str, header: dict[str, Any]) -> dict[str, Any]:
+def _checkpoint(path: str, header: dict[str, Any]) -> Told:
     """What a checkpoint is of, and what it has."""
     from dlatent.stores.checkpoint import recorded
 
     count, size = recorded(path)
-    return {"checkpoint": path, **header["about"], "choices": header["choices"], "results": count, "bytes": size}
-
-
-def _print_checkpoint(found: dict[str, Any]) -> None:
+    about, choices = header["about"], header["choices"]
+    found = {"checkpoint": path, **about, "choices": choices, "results": count, "bytes": size}
     data = {name: own for name, own in found.items() if isinstance(own, dict) and "shape" in own}
     shapes = (f"{name} {' × '.join(f'{n:,}' for n in own['shape'])} {own['dtype']}" for name, own in data.items())
     if "ingest" in found:
@@ -80,19 +75,20 @@ def _print_checkpoint(found: dict[str, Any]) -> None:
     else:
         what, results = f"a fit of {found['model']}", "passes or their stages"
     options = {**found.get("parameters", {}), **found.get("options", {})}
-    show.facts(
-        f"{found['checkpoint']}: the checkpoint of {what}",
+    return (
+        found,
+        f"the checkpoint of {what}",
         {
             "parameters": ", ".join(f"{name}={value!r}" for name, value in options.items()) or None,
             "data": "; ".join(shapes) or None,
-            "solver": found["choices"].get("solver"),
-            "results": f"{found['results']} {results}, {found['bytes'] / 1e6:,.1f} MB",
+            "solver": choices.get("solver"),
+            "results": f"{count} {results}, {size / 1e6:,.1f} MB",
             "versions": ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
         },
     )
 
 
-def describe_graph(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
+def _graph(path: str, missing_chunks: MissingChunks) -> Told:
     """What a graph between samples is, without reading its edges."""
     import numpy as np
 
@@ -103,7 +99,7 @@ def describe_graph(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
     graph = open_graph(path, missing_chunks=missing_chunks)
     node: Any = open_node(path, missing_chunks)
     degrees = np.diff(read_all(node["indptr"]))
-    return {
+    found: dict[str, Any] = {
         "graph": path,
         "samples": graph.samples,
         "edges": graph.entries // 2,
@@ -114,34 +110,11 @@ def describe_graph(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
         "chunks": node["data"].chunks,
         "reordered": "original_position" in node,
     }
-
-
-def describe_precision(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
-    """What a precision between samples is, without reading its entries."""
-    from dlatent.stores.graph import open_precision
-    from dlatent.stores.open import open_node
-
-    found = open_precision(path, missing_chunks=missing_chunks)
-    node: Any = open_node(path, missing_chunks)
-    return {"precision": path, "samples": found.samples, "entries": found.entries, "chunks": node["data"].chunks}
-
-
-def _print_precision(found: dict[str, Any]) -> None:
-    show.facts(
-        f"{found['precision']}: a precision",
+    return (
+        found,
+        "a graph",
         {
-            "samples": f"{found['samples']:,}",
-            "entries": f"{found['entries']:,}",
-            "chunks": " × ".join(map(str, found["chunks"])),
-        },
-    )
-
-
-def _print_graph(found: dict[str, Any]) -> None:
-    show.facts(
-        f"{found['graph']}: a graph",
-        {
-            "samples": f"{found['samples']:,}",
+            "samples": f"{graph.samples:,}",
             "edges": f"{found['edges']:,}, {'weighted' if found['weighted'] else 'unweighted'}",
             "degree": f"median {found['median_degree']:g}, largest {found['largest_degree']:,}",
             "isolated": f"{found['isolated']:,}",
@@ -151,7 +124,23 @@ def _print_graph(found: dict[str, Any]) -> None:
     )
 
 
-def describe_data(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
+def _precision(path: str, missing_chunks: MissingChunks) -> Told:
+    """What a precision between samples is, without reading its entries."""
+    from dlatent.stores.graph import open_precision
+    from dlatent.stores.open import open_node
+
+    precision = open_precision(path, missing_chunks=missing_chunks)
+    node: Any = open_node(path, missing_chunks)
+    samples, entries, chunks = precision.samples, precision.entries, node["data"].chunks
+    words: dict[str, object] = {
+        "samples": f"{samples:,}",
+        "entries": f"{entries:,}",
+        "chunks": " × ".join(map(str, chunks)),
+    }
+    return {"precision": path, "samples": samples, "entries": entries, "chunks": chunks}, "a precision", words
+
+
+def _data(path: str, missing_chunks: MissingChunks) -> Told:
     """What a data store holds, without reading its matrix."""
     from dlatent.stores.atomic import MARKER
     from dlatent.stores.open import open as open_source
@@ -161,7 +150,7 @@ def describe_data(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
     source = open_source(node)
     marker: Any = node.attrs.get(MARKER)
     marker = marker if isinstance(marker, dict) else {}
-    return {
+    found: dict[str, Any] = {
         "data": path,
         "description": source.description,
         "shape": source.shape,
@@ -178,6 +167,24 @@ def describe_data(path: str, missing_chunks: MissingChunks) -> dict[str, Any]:
         "unit_norm": marker.get("unit_norm"),
         "sources": marker.get("sources"),
     }
+    rows, columns = found["shape"]
+    kind = "sparse" if found["sparse"] else "dense"
+    values = "" if found["stored_values"] is None else f", {found['stored_values']:,} stored values"
+    weights = [found["weighting"], "unit rows" if found["unit_norm"] else None]
+    return (
+        found,
+        f"{source.description.partition(' ')[0]} data",
+        {
+            "rows × features": f"{rows:,} × {columns:,}, {kind} {found['dtype']}{values}",
+            "in memory": f"{found['bytes'] / 1e6:,.1f} MB in {number_of(found['blocks'], 'block')} of at most "
+            f"{found['largest_block'] / 1e6:,.1f} MB",
+            "chunks": None if found["chunks"] is None else " × ".join(map(str, found["chunks"])),
+            "dimensions": " × ".join(found["dims"]),
+            "labels": "; ".join(map(_label_words, found["labels"])) or "none",
+            "weighting": ", ".join(filter(None, weights)) or None,
+            "sources": None if found["sources"] is None else ", ".join(found["sources"]),
+        },
+    )
 
 
 def _chunks(node: Any) -> Any:
@@ -209,26 +216,6 @@ def _column(name: str, values: Any) -> dict[str, Any]:
     missing = [value is None or value != value or value == -1 for value in values.tolist()]
     distinct = {value for value, absent in zip(values.tolist(), missing, strict=True) if not absent}
     return {"column": name, "distinct": len(distinct), "unlabelled": int(np.sum(missing))}
-
-
-def _print_data(found: dict[str, Any]) -> None:
-    rows, columns = found["shape"]
-    kind = "sparse" if found["sparse"] else "dense"
-    values = "" if found["stored_values"] is None else f", {found['stored_values']:,} stored values"
-    weights = [found["weighting"], "unit rows" if found["unit_norm"] else None]
-    show.facts(
-        f"{found['data']}: {found['description'].partition(' ')[0]} data",
-        {
-            "rows × features": f"{rows:,} × {columns:,}, {kind} {found['dtype']}{values}",
-            "in memory": f"{found['bytes'] / 1e6:,.1f} MB in {number_of(found['blocks'], 'block')} of at most "
-            f"{found['largest_block'] / 1e6:,.1f} MB",
-            "chunks": None if found["chunks"] is None else " × ".join(map(str, found["chunks"])),
-            "dimensions": " × ".join(found["dims"]),
-            "labels": "; ".join(map(_label_words, found["labels"])) or "none",
-            "weighting": ", ".join(filter(None, weights)) or None,
-            "sources": None if found["sources"] is None else ", ".join(found["sources"]),
-        },
-    )
 
 
 def _label_words(label: dict[str, Any]) -> str:

@@ -24,12 +24,13 @@ def register(commands: Any) -> None:
         description="Draw a picture of a saved model, or of scores that dlatent transform has written.",
     )
     kinds = parser.add_subparsers(metavar="PICTURE", required=True)
-    _kind(kinds, "spectrum", "the variance along each component, and the noise", _of_model("spectrum"))
-    _kind(
-        kinds, "explained-variance", "the part of the variance that components explain", _of_model("explained_variance")
-    )
-    _kind(kinds, "history", "the log-likelihood and the passes of the fit", _of_model("history"))
-    _kind(kinds, "smoothing", "how strengths of smoothing over a graph were compared", _of_model("smoothing"))
+    for name, words in (
+        ("spectrum", "the variance along each component, and the noise"),
+        ("explained-variance", "the part of the variance that components explain"),
+        ("history", "the log-likelihood and the passes of the fit"),
+        ("smoothing", "how strengths of smoothing over a graph were compared"),
+    ):
+        _kind(kinds, name, words, _of_model(name.replace("-", "_")))
     made = _kind(
         kinds, "loadings", "the features with the largest loadings of a component", _of_model("loadings", "top")
     )

@@ -91,7 +91,12 @@ def run(arguments: argparse.Namespace) -> int:
         options = {name: getattr(arguments, name) for name in ("overwrite", "resume")}
         options |= {"out": arguments.output, "client": client}
         array = arguments.make(arguments, model, data, options)
-    show.written(arguments.output, array, model._n_features_out, perf_counter() - started, json=arguments.json)
+    components, seconds = model._n_features_out, perf_counter() - started
+    if arguments.json:
+        show.as_json({"output": arguments.output, "array": array, "components": components, "seconds": seconds})
+    else:
+        words = {"array": f"{array}, {components} components", "seconds": f"{seconds:.1f}"}
+        show.facts(f"{arguments.output} written", words)
     return OK
 
 

@@ -98,11 +98,3 @@ def _plain(value: Any) -> Any:
 def say(text: str) -> None:
     """One line to standard error."""
     print(masked(f"dlatent: {text}"), file=sys.stderr)
-
-
-def written(path: str, array: str, components: int, seconds: float, *, json: bool) -> None:
-    """Where the rows that a command made are, and how long that took."""
-    if json:
-        as_json({"output": path, "array": array, "components": components, "seconds": seconds})
-    else:
-        facts(f"{path} written", {"array": f"{array}, {components} components", "seconds": f"{seconds:.1f}"})

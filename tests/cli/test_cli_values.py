@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from dlatent.cli.arguments import byte_count
+from dlatent.cli.arguments import add_parameters, byte_count
 from dlatent.cli.inputs import split, without
 from dlatent.cli.show import as_json
 from dlatent.errors import DataError
@@ -58,3 +60,73 @@ def test_json_knows_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     assert '"a": null' in (said := capsys.readouterr().out)
     assert "é" in said
     assert "Infinity" not in said
+
+
+def example(
+    source: str | Sequence[str],
+    out: str,
+    *,
+    base: Literal["auto", 0] = "auto",
+    weighting: Literal["none", "tfidf"] = "none",
+    block_bytes: int = 2**20,
+    most: int | None = None,
+    columns: Sequence[str] | None = None,
+    exact: bool = False,
+    overwrite: bool = False,
+    array: object = None,
+) -> None:
+    """Do nothing.
+
+    Parameters
+    ----------
+    source : str or sequence of str
+        What is read.  It may be
+        long.
+    out : str
+        What is written.
+    base : {"auto", 0}, default "auto"
+        The first number, at 100 %.
+    weighting : {"none", "tfidf"}, default "none"
+        As in `other`.
+    block_bytes : int, default 1048576
+        Size.
+    most : int, optional
+        N, at most.
+    columns : sequence of str, optional
+        Names.
+    exact : bool, default False
+        Exactly.
+    overwrite : bool, default False
+        Not this.
+    array : optional
+        No command line can give it.
+    """
+
+
+def test_options_are_those_of_a_function() -> None:
+    parser = argparse.ArgumentParser()
+    add_parameters(
+        parser,
+        example,
+        named={"weighting": "tfidf", "block_bytes": "block-size"},
+        words={"most": "no more"},
+        without=["array"],
+        exclusive=["most", "exact"],
+    )
+    given = vars(parser.parse_args(["a", "b", "c"]))
+    assert given == {"source": ["a", "b"], "out": "c", "overwrite": False}
+    words = "a c --base 0 --tfidf --block-size 1KiB --most 3 --columns x --columns y --overwrite"
+    given = {"base": 0, "weighting": "tfidf", "block_bytes": 1024, "most": 3, "columns": ["x", "y"]}
+    assert vars(parser.parse_args(words.split())) == {"source": ["a"], "out": "c", "overwrite": True, **given}
+    for wrong in ("a c --base 1", "a c --most 0", "a c --block-size 0", "a c --most 1 --exact", "a c --array x", "a"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(wrong.split())
+    said = " ".join(parser.format_help().split())
+    for help in (
+        "SOURCE what is read",
+        "--base {auto,0} the first number, at 100 % (default auto)",
+        "--most N no more",
+    ):
+        assert help in said
+    assert "--block-size SIZE size (default 1MiB)" in said
+    assert "replace the store at the destination" in said
