@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STORE = "path or URL of a Zarr store (dlatent ingest makes one)"
 LABELS = "labels of the rows: a column of a store (data.zarr#topic), or of a .csv, .npz, .npy or .txt file; "
-EDGES = "a store of edges (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet .npz)"
+EDGES = "a store (dlatent ingest-graph makes one), or a list (.csv .tsv .parquet .npz)"
 
 
 def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
@@ -31,7 +31,7 @@ def add_labels(parser: argparse.ArgumentParser, otherwise: str) -> None:
 def add_graph(parser: argparse.ArgumentParser, *, required: bool = True, precision: bool = False) -> None:
     """`--graph` and `--direction`, and where a model takes one `--precision`."""
     between = parser.add_mutually_exclusive_group(required=required)
-    between.add_argument("--graph", metavar="GRAPH", help=f"between the rows of DATA: {EDGES}")
+    between.add_argument("--graph", metavar="GRAPH", help=f"edges between the rows of DATA: {EDGES}")
     if precision:
         between.add_argument(
             "--precision",

@@ -187,7 +187,7 @@ REORDER = Command(
     ("graph", "reorder"),
     _reordered,
     written=("out_data", "out_graph"),
-    words={"data": STORE, "graph": f"{EDGES}; it is held in memory"},
+    words={"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
     without=("method",),
 )
 VERIFY = Command("verify", "read all of a store, to see whether it is whole", ("verify", "verify"), _verified)
