@@ -9,8 +9,7 @@ Laws (tested in tests/stores/test_stores_strict.py):
 2. Each process checks once for each opening, before the first chunk, that it sees the metadata that were opened.
 3. Metadata that carry a digest (`seal`) and do not fit it are a StoreError, and so are metadata that are no JSON.
 4. A store that was written over since it was opened is refused after the pass that read it (`unchanged`).
-5. No chunk is decoded that would unpack to far more than its array says (`announced`).
-6. Nothing is opened that is neither a file nor a directory, as reading it may never end; an interrupt ends all reads.
+5. Nothing is opened that is neither a file nor a directory, as reading it may never end; an interrupt ends all reads.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 from dlatent.errors import DataError, StoreError, masked
 from dlatent.interrupts import on_interrupt
-from dlatent.stores.announced import ChunkLayout, check_chunk, layouts
 from dlatent.stores.location import is_special
 from dlatent.stores.retries import filesystem_of, persistent, protocols
 from dlatent.stores.seal import intact
@@ -67,7 +65,6 @@ class StrictStore(WrapperStore[Store]):
         self._opening, self._opener = uuid4().hex, _this_process()
         self.digests: dict[str, str] = {}
         self.bytes_read = 0
-        self._layouts: dict[str, ChunkLayout] = {}
         _known.add(self._opening)
 
     def __str__(self) -> str:
@@ -101,7 +98,6 @@ class StrictStore(WrapperStore[Store]):
             raise StoreError(f"the chunk {key} of {root_of(self)} is not there; {way_out}")
         if isinstance(byte_range, RangeByteRequest) and len(chunk) != byte_range.end - byte_range.start:
             raise StoreError(f"the chunk {key} of {root_of(self)} is cut off; copy the store again or write it again")
-        await self._check_size(key, chunk, byte_range)
         self.bytes_read += len(chunk)
         return chunk
 
@@ -136,25 +132,6 @@ class StrictStore(WrapperStore[Store]):
                 "again or write it again, or, where they were edited by hand, remove the white space at their end"
             )
         self.digests[key] = _digest(document)
-        self._layouts |= layouts(key, document)
-
-    async def _check_size(self, key: str, chunk: Buffer, byte_range: ByteRequest | None) -> None:
-        """Refuse a chunk that would fill the memory (a part of one only where it is a chunk in a shard)."""
-        if not (byte_range is None or isinstance(byte_range, RangeByteRequest)):
-            return
-        folder = key
-        while folder not in self._layouts:
-            if not folder:
-                return
-            folder = folder.rpartition("/")[0]
-        layout = self._layouts[folder]
-        start = None if byte_range is None else byte_range.start
-        place = f"the chunk {key} of {root_of(self)}"
-        check = partial(check_chunk, layout, chunk.as_numpy_array().data, place, start)
-        if layout.slow:
-            await asyncio.to_thread(check)
-        else:
-            check()
 
     async def _compare(self, prototype: BufferPrototype) -> None:
         """Refuse to read where the metadata that were opened are not there, or are others."""

@@ -18,6 +18,7 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 import zarr
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.storage import MemoryStore, ZipStore
 
 import dlatent
@@ -36,6 +37,7 @@ from dlatent.stores.sink import RowSink
 from dlatent.stores.sparse import write_csr
 from dlatent.stores.strict import StrictStore, place_of
 from dlatent.stores.verify import verify
+from tests.memory import taking_at_most
 
 X = np.random.default_rng(0).normal(size=(60, 12))
 
@@ -78,6 +80,27 @@ def test_a_chunk_lost_after_opening_is_named(kind: str, version: int, tmp_path: 
     np.testing.assert_array_equal(source.blocks[0].load(), X[:20])  # type: ignore[arg-type]
     with pytest.raises(StoreError, match=r"x: cannot read rows 20:40: the chunk .*1.2 of .*missing_chunks='fill'"):
         source.blocks[1].load()
+
+
+@pytest.mark.parametrize("codec", [BloscCodec(), ZstdCodec(), GzipCodec()], ids=["blosc", "zstd", "gzip"])
+def test_a_flipped_bit_in_the_header_of_a_chunk_takes_no_memory_and_is_named_by_its_codec(
+    codec: Any, tmp_path: Path
+) -> None:
+    """Of other programs' chunks, which have no checksum; a codec may also read numbers, other ones or the same."""
+    block = open_data(foreign(tmp_path / "x", X[:10], chunks=(5, 12), compressors=codec)).blocks[0]
+    chunk, refused = tmp_path / "x" / "c/0/0", list[str]()
+    content = chunk.read_bytes()
+    for bit in range(0, 128, 3):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        chunk.write_bytes(damaged)
+        with taking_at_most(16 << 20):
+            try:
+                block.load()
+            except StoreError as error:
+                refused.append(str(error))
+    assert len(refused) > 10
+    assert all("(chunk c/0/0)" in text for text in refused)
 
 
 def test_fill_values_are_data_where_the_reader_says_so(tmp_path: Path) -> None:
