@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -19,10 +17,7 @@ from sklearn.datasets import load_svmlight_file
 import dlatent
 from dlatent.stores.graph import ingest_graph, open_graph
 from dlatent.stores.ingest import ingest
-from dlatent.stores.ingest.annotated import AnnotatedReader
-from dlatent.stores.ingest.apart import bounded, watch
 from dlatent.stores.label_files import read_labels
-from dlatent.stores.limits import DEFAULT
 from dlatent.stores.open import open as open_store
 
 Rng = np.random.Generator
@@ -79,19 +74,7 @@ def _table(path: Path, seeds: Path, folder: Path, rng: Rng) -> Any:
 
 
 def _h5ad(path: Path, seeds: Path, folder: Path, rng: Rng) -> Any:
-    labels = "topic" if rng.random() < 0.5 else None
-
-    def reader(location: str, directory: Path, **options: Any) -> AnnotatedReader:
-        return AnnotatedReader(location, directory, zarr_store=False, alive=watch(0), **options)
-
-    if rng.random() < 0.02:  # through the process of its own, which takes seconds to start
-        return _ingest(path, seeds, folder, rng, labels=labels)
-    limit = bounded(path.stat().st_size, DEFAULT, path.name)
-    with mock.patch("dlatent.stores.ingest.formats.Hdf5Reader", reader), limit:
-        try:
-            return _ingest(path, seeds, folder, rng, labels=labels)
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+    return _ingest(path, seeds, folder, rng, labels="topic" if rng.random() < 0.5 else None)
 
 
 def _store(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,10 +24,7 @@ from dlatent.stores.table_files import needed
 
 
 class AnnotatedReader(MatrixReader):
-    """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`.
-
-    `alive` is called before everything that is read.
-    """
+    """Reads `X` of an AnnData file by row blocks; a matrix stored by columns is sorted on disk in `directory`."""
 
     def __init__(
         self,
@@ -37,17 +34,14 @@ class AnnotatedReader(MatrixReader):
         zarr_store: bool,
         labels: str | None = None,
         missing_chunks: MissingChunks = "raise",
-        name: str | None = None,
         limits: Limits = DEFAULT,
-        alive: Callable[[], None] = lambda: None,
     ) -> None:
         size = directory_size(location) if zarr_store else file_size(location)
-        super().__init__(name or file_name(location), size)
-        self._limits, self._alive = limits, alive
+        super().__init__(file_name(location), size)
+        self._limits = limits
         self._location = location
         self._zarr_store = zarr_store
         self._directory = directory
-        alive()
         self._root = cast(Any, open_node(location, missing_chunks)) if zarr_store else self._open_h5ad()
         if zarr_store:
             check_complete(self._root)
@@ -76,14 +70,12 @@ class AnnotatedReader(MatrixReader):
     def _layout(self, stored: Any) -> tuple[tuple[int, int], BatchFunction]:
         if hasattr(stored, "shape"):
             self.least_bytes = math.prod(stored.shape) * stored.dtype.itemsize
-            return _dense(_sliceable(stored), self.description, self._alive)
+            return _dense(_sliceable(stored), self.description)
         kind = stored.attrs.get("encoding-type", f"{stored.attrs.get('h5sparse_format', '')}_matrix")
         sizes = stored.attrs.get("shape", stored.attrs.get("h5sparse_shape", ()))
         if kind not in ("csr_matrix", "csc_matrix") or len(sizes) != 2:
             raise DataError(f"{self.description}: X is stored as {kind!r}; expected csr_matrix, csc_matrix or an array")
-        parts = SparseParts(
-            f"{self.description}: X", sizes, lambda part: SliceStream(_sliceable(stored[part]), self._alive)
-        )
+        parts = SparseParts(f"{self.description}: X", sizes, lambda part: SliceStream(_sliceable(stored[part])))
         self.least_bytes = 8 * parts.shape[0] + sum(self._size(stored[part]) for part in ("data", "indices", "indptr"))
         return parts.shape, parts.batches(kind.removesuffix("_matrix"), self._directory)
 
@@ -99,7 +91,6 @@ class AnnotatedReader(MatrixReader):
 
     def _element(self, stored: Any) -> Any:
         """A column or an index, as anndata reads it."""
-        self._alive()
         self._limits.check_size(self._size(stored), self.total_bytes, self.description)
         try:
             if hasattr(stored, "shape") and stored.attrs.get("encoding-type", "array") in ("array", "string-array"):
@@ -165,7 +156,7 @@ def plain_values(values: Any) -> Values:
     return np.asarray(made.astype(object).where(made.notna(), None).to_numpy(dtype=object))
 
 
-def _dense(stored: Any, description: str, alive: Callable[[], None]) -> tuple[tuple[int, int], BatchFunction]:
+def _dense(stored: Any, description: str) -> tuple[tuple[int, int], BatchFunction]:
     if len(stored.shape) != 2:
         raise DataError(f"{description}: X has {len(stored.shape)} dimension(s), expected samples × features")
     shape = (int(stored.shape[0]), int(stored.shape[1]))
@@ -173,7 +164,6 @@ def _dense(stored: Any, description: str, alive: Callable[[], None]) -> tuple[tu
 
     def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
         for start, stop in dense_cuts(shape, stored.dtype, batch_bytes, chunk):  # so that none is decoded twice
-            alive()
             yield start, np.asarray(stored[start:stop])
 
     return shape, read

@@ -13,7 +13,6 @@ from dlatent.errors import DataError
 from dlatent.stores.byte_source import plain_suffix, text_lines
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.annotated import AnnotatedReader
-from dlatent.stores.ingest.apart import Hdf5Reader
 from dlatent.stores.ingest.batches import Reader, Values
 from dlatent.stores.ingest.matrix_market import MatrixMarketReader
 from dlatent.stores.ingest.npy import NpyReader
@@ -113,12 +112,14 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
         reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms, limits=wanted.limits)
     elif format == "npy":
         reader = NpyReader(location, directory)
-    elif format == "h5ad":
-        reader = Hdf5Reader(location, directory, labels=inside, limits=wanted.limits)
     else:
-        chunks = wanted.missing_chunks
         reader = AnnotatedReader(
-            location, directory, zarr_store=True, labels=inside, missing_chunks=chunks, limits=wanted.limits
+            location,
+            directory,
+            zarr_store=format == "zarr",
+            labels=inside,
+            missing_chunks=wanted.missing_chunks,
+            limits=wanted.limits,
         )
     return Opened(reader, label_file, names, columns if names is None else len(names))
 

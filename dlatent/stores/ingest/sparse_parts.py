@@ -28,17 +28,15 @@ class PartStream(Protocol):
 
 
 class SliceStream:
-    """A `PartStream` over anything that can be sliced: an HDF5 dataset, a Zarr array; calls `alive` before it reads."""
+    """A `PartStream` over anything that can be sliced: an HDF5 dataset, a Zarr array."""
 
-    def __init__(self, values: Any, alive: Callable[[], None]) -> None:
-        self._values, self._alive = values, alive
-        self._position = 0
+    def __init__(self, values: Any) -> None:
+        self._values, self._position = values, 0
         self.shape: tuple[int, ...] = tuple(values.shape)
         self.dtype: np.dtype[Any] = np.dtype(values.dtype)
 
     def read(self, count: int) -> npt.NDArray[Any]:
         """The next `count` elements."""
-        self._alive()
         start, self._position = self._position, self._position + count
         return np.asarray(self._values[start : start + count])
 
