@@ -7,15 +7,14 @@ never touched.  Where a file system has no locks nothing is removed.
 
 Laws (tested in tests/stores/test_stores_beside.py):
 1. `sweep` removes what dead owners left, and never what a living one works in.
-2. While `replace` works, a complete store is at the destination at every moment (where the system can let two paths
-   change places), or `put_back` brings the old one back (elsewhere, if the writer dies between two renames).
+2. Whenever `replace` dies, the old store or the new one is at the destination, or `put_back` brings the old one back,
+   which whoever looks there calls first.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -44,9 +43,6 @@ _HELD: dict[str, int] = {}
 
 _MADE: dict[str, int] = {}
 """Directories that were made and not moved to their place, and the process that made them."""
-
-_HERE, _CHANGE_PLACES = -100, 2
-"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
 
 
 def make(path: Path, mode: int = 0o777) -> Path:
@@ -141,9 +137,6 @@ def put_back(path: Path) -> bool:
 
 def replace(partial: Path, path: Path) -> None:
     """Move the complete store `partial` to the place of the store at `path`, which is removed."""
-    if _exchanged(partial, path):
-        remove(partial)
-        return
     aside, held = beside(path, OLD), None
     with contextlib.suppress(OSError):
         held = hold(path)
@@ -206,14 +199,6 @@ def _unlock(directory: str | os.PathLike[str]) -> None:
     held = _HELD.pop(os.fspath(directory), None)
     if held is not None:
         os.close(held)
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    """Let two paths change places in one step; False where the system or the file system cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    if rename is None:
-        return False
-    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _CHANGE_PLACES) == 0)
 
 
 @contextlib.contextmanager

@@ -148,21 +148,22 @@ def test_what_stops_while_a_store_is_finished_goes_on(tmp_path: Path, monkeypatc
     assert files(out) == files(tmp_path / "whole.zarr")
 
 
-def test_what_is_killed_when_stores_have_changed_places_is_cleared_up(
+def test_what_is_killed_before_the_old_store_is_removed_is_cleared_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = stored(tmp_path / "x.zarr", LONG), tmp_path / "out.zarr"
     write = lambda: WRITERS["scores"](data, out=out, overwrite=True, resume=True, client="serial")  # noqa: E731
     write()
 
-    exchange = beside._exchanged
+    remove = beside.remove
 
-    def stop(partial: Path, path: Path) -> bool:
-        exchange(partial, path)
-        raise KeyboardInterrupt
+    def stop(place: Path) -> None:
+        if beside.OLD in place.name:
+            raise KeyboardInterrupt
+        remove(place)
 
     with monkeypatch.context() as patched:
-        patched.setattr(beside, "_exchanged", stop)
+        patched.setattr(beside, "remove", stop)
         with pytest.raises(KeyboardInterrupt):
             write()
     write()
