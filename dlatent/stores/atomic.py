@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import zarr
-from zarr.storage import MemoryStore
+from zarr.core.sync import sync
 
 from dlatent.errors import StoreError, cause
 from dlatent.stores.beside import PARTIAL, discard, make, put_back, release, replace, sweep, take
@@ -247,7 +247,7 @@ def take_over(location: str) -> bool:
         raise StoreError(f"{location} is being written by another process; wait for it") from error
     except FileNotFoundError:
         return False
-    if not is_unfinished(location):  # an old store that has changed places with it, for the next writer to remove
+    if not is_unfinished(location):  # whole, but its writer died before it was moved: the next one removes it
         leave(location)
         return False
     return True
@@ -288,27 +288,10 @@ def made_with(target: str | os.PathLike[str], checkpoint: str | None) -> bool:
     return isinstance(marker, dict) and marker.get("complete") is True and marker.get(SIGNED) == checkpoint
 
 
-class _Listener(MemoryStore):
-    """An empty store that notes in which event loop Zarr calls it, as Zarr has no public name for its loop."""
-
-    loop: asyncio.AbstractEventLoop
-
-    async def get(self, *_: Any, **__: Any) -> None:
-        self.loop = asyncio.get_running_loop()
-
-
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """The event loop in which Zarr writes."""
-    listener = _Listener(read_only=True)
-    with contextlib.suppress(FileNotFoundError):
-        zarr.open_array(listener, mode="r")
-    return listener.loop
-
-
 def _settle() -> None:
     """Wait for what Zarr still writes: an interrupt ends the wait of its caller only, and files would come back."""
     with contextlib.suppress(Exception):
-        asyncio.run_coroutine_threadsafe(_settled(), _event_loop()).result()
+        sync(_settled())
 
 
 async def _settled() -> None:
