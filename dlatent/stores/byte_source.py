@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from dlatent.errors import MASK, DataError, cause, masked
-from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.location import filesystem_at, is_special, local_path
 
 COMPRESSIONS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+LONGEST_LINE = 1 << 28
+"""Bytes after which a line of text is none: a file that was cut off by a crash may go on with zeros."""
 
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
@@ -26,9 +28,8 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 class ByteSource:
     """One file, read as a stream; `position` is the number of bytes of the (compressed) file read so far."""
 
-    def __init__(self, location: str, limits: Limits = DEFAULT) -> None:
+    def __init__(self, location: str) -> None:
         self.location = location
-        self._limits = limits
         self.name = file_name(location)
         self.position = 0
         self.size = file_size(location)
@@ -36,20 +37,19 @@ class ByteSource:
             raise DataError(f"{location} is empty: there are no rows to ingest")
 
     @contextlib.contextmanager
-    def open(self, start: int = 0, line: int = 1) -> Iterator[IO[bytes]]:
-        """The decompressed bytes from `start` on, where the line with the number `line` begins; damage to a compressed
-        file is a DataError."""
+    def open(self, start: int = 0) -> Iterator[IO[bytes]]:
+        """The decompressed bytes from `start` on; damage to a compressed file is a DataError."""
         opener = COMPRESSIONS.get(Path(self.name).suffix.lower())
         with cast(Any, open_raw(self.location)) as raw:
             self._raw = raw
             try:
                 if opener is None:
                     raw.seek(start)
-                    yield self._by_lines(raw, line)
+                    yield raw
                 else:
                     with opener(raw, "rb") as stream:
                         stream.seek(start)
-                        yield self._by_lines(stream, line)
+                        yield stream
             except DAMAGED as error:
                 raise DataError(f"{self.location} is damaged or cut short ({error}); fetch the file again") from error
             except OSError as error:
@@ -64,7 +64,7 @@ class ByteSource:
         The last line gets its line end where the file has none.
         """
         rest = list[bytes]()
-        with self.open(start, line) as stream:
+        with self.open(start) as stream:
             while piece := stream.read(chunk_bytes):
                 self.mark()
                 cut = piece.rfind(b"\n") + 1
@@ -73,48 +73,15 @@ class ByteSource:
                     yield line, text
                     line, rest = line + text.count(b"\n"), []
                 rest += [piece[cut:]] if cut < len(piece) else []
+                if sum(map(len, rest)) > LONGEST_LINE:
+                    raise DataError(f"{self.location} line {line} does not end; the file is damaged or no text")
             if rest:
                 yield line, b"".join(rest) + b"\n"
-
-    def _by_lines(self, stream: IO[bytes], line: int) -> IO[bytes]:
-        return io.BufferedReader(_Lines(stream, self._limits.line_bytes, self.location, line), 1 << 16)
 
     def mark(self) -> None:
         """Take note of how far the file was read."""
         with contextlib.suppress(OSError, ValueError):
             self.position = int(self._raw.tell())
-
-
-class _Lines(io.RawIOBase):
-    """A stream of text, of which no line is much longer than `limit`: what is read by lines would fill the memory."""
-
-    def __init__(self, stream: IO[bytes], limit: int, location: str, line: int) -> None:
-        self._stream, self._limit, self._location = cast(Any, stream), limit, location
-        self._line, self._length = line, 0
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """The next bytes."""
-        count = int(self._stream.readinto(buffer))
-        text = bytes(memoryview(buffer)[:count])
-        ends = text.count(b"\n")
-        if ends and count > self._limit:
-            for number, line in enumerate(text.split(b"\n")):
-                self._check(len(line), self._line + number)
-        self._line += ends
-        self._length = count - text.rfind(b"\n") - 1 if ends else self._length + count
-        self._check(self._length, self._line)
-        return count
-
-    def _check(self, length: int, line: int) -> None:
-        if length > self._limit:
-            raise DataError(
-                f"{self._location} line {line} has more than {self._limit:,} bytes; if it is no damage, "
-                "raise the limit with max_line_bytes (--max-line-bytes)"
-            )
 
 
 def text_lines(location: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""How far a file may reach beyond its size: a few bytes must not make an endless ingest, nor fill the memory."""
+"""What a header may announce of a file of this size: a damaged number must not fill the memory or the disk."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ from dataclasses import dataclass
 from dlatent.errors import DataError
 
 FREE_BYTES = 256 << 20
-"""What is unpacked without a look at the size of the file that it comes from."""
+"""What is believed without a look at the size of the file that it comes from."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest number of features, of bytes in a line of text, and of unpacked bytes for each byte of the file."""
+    """The largest number of features, and of announced bytes for each byte of the file."""
 
     features: int = 10_000_000
-    line_bytes: int = 64 << 20
     expansion: int = 200
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("max_features", self.features),
-            ("max_line_bytes", self.line_bytes),
-            ("max_expansion", self.expansion),
-        ):
+        for name, value in (("max_features", self.features), ("max_expansion", self.expansion)):
             if not value >= 1:
                 raise DataError(f"{name} is {value}; expected at least 1")
 

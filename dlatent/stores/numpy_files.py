@@ -16,7 +16,6 @@ import numpy.typing as npt
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import file_name, path_or_stream
 from dlatent.stores.guard import guarded
-from dlatent.stores.limits import DEFAULT, Limits
 
 
 def mapped_array(path: Path) -> npt.NDArray[Any]:
@@ -38,9 +37,8 @@ def mapped_array(path: Path) -> npt.NDArray[Any]:
 class Archive(contextlib.AbstractContextManager["Archive"]):
     """An npz archive; `keys` are the names of its arrays, `name` is its own in messages."""
 
-    def __init__(self, location: str, limits: Limits = DEFAULT) -> None:
+    def __init__(self, location: str) -> None:
         self.name = file_name(location)
-        self._limits = limits
         try:
             self._zip = zipfile.ZipFile(path_or_stream(location))
         except zipfile.BadZipFile:
@@ -57,7 +55,7 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
         """The array of a key, to be read piece by piece. Errors: DataError where there is none."""
         if key not in self.keys:
             raise DataError(f"{self.name} has no key {key!r}; it has {', '.join(self.keys)}")
-        return MemberStream(self._zip, key, self.name, self._limits)
+        return MemberStream(self._zip, key, self.name)
 
     def whole(self, key: str) -> npt.NDArray[Any]:
         """The array of a key. Errors: DataError where there is none."""
@@ -76,7 +74,7 @@ class Archive(contextlib.AbstractContextManager["Archive"]):
 class MemberStream(contextlib.AbstractContextManager["MemberStream"]):
     """The array `key` of an archive: `shape`, `dtype`, `fortran_order`, and its elements in storage order."""
 
-    def __init__(self, archive: zipfile.ZipFile, key: str, description: str, limits: Limits) -> None:
+    def __init__(self, archive: zipfile.ZipFile, key: str, description: str) -> None:
         self._place = f"{description}: {key!r}"
         with guarded(self._place):
             member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
@@ -91,7 +89,6 @@ class MemberStream(contextlib.AbstractContextManager["MemberStream"]):
                     f"{self._place} announces the shape {self.shape} of {self.dtype}, more than it has bytes; the file "
                     "is damaged"
                 )
-            limits.check_size(member.file_size, member.compress_size, self._place)
         if self.dtype.hasobject:
             raise DataError(
                 f"{self._place} holds pickled Python objects, which are never loaded; save it as numbers or as "

@@ -7,13 +7,13 @@ import csv
 import importlib
 import io
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import ByteSource, path_or_stream
-from dlatent.stores.limits import DEFAULT
+from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, path_or_stream
 
 
 def needed(package: str, name: str) -> Any:
@@ -43,7 +43,7 @@ def csv_names(source: ByteSource) -> list[str]:
     pandas = needed("pandas", source.name)
     with source.open() as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-        records = csv.reader(lines, delimiter=separator(source.name))
+        records = csv.reader(iter(partial(lines.readline, LONGEST_LINE), ""), delimiter=separator(source.name))
         try:
             header, first = next(records, []), next((record for record in records if record), [])
         except (UnicodeDecodeError, csv.Error) as error:
@@ -103,8 +103,10 @@ class _Records(io.RawIOBase):
             text = text[len(codecs.BOM_UTF8) :]
         cut = text.rfind(b"\n") + 1 if count else len(text)
         self._rest = self._checked(text[:cut], last=not count) + text[cut:]
-        if len(self._rest) > DEFAULT.line_bytes:
-            raise DataError(f"{self._name} is no readable table: line {self._line} opens quotes that do not end")
+        if len(self._rest) > LONGEST_LINE:
+            raise DataError(
+                f"{self._name} is no readable table: line {self._line} does not end, or opens quotes that do not"
+            )
         return count
 
     def _checked(self, text: bytes, *, last: bool) -> bytes:

@@ -81,20 +81,15 @@ def test_more_entries_than_announced_end_the_reading(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "head"), [("a.svm.gz", b"1 1:1\n"), ("a.csv.gz", b"x,y\n1,2\n"), ("a.mtx.gz", b"")])
-def test_lines_without_an_end(tmp_path, name, head):
+def test_lines_without_an_end(tmp_path, name, head, monkeypatch):
+    for module in ("byte_source", "table_files", "ingest.matrix_market"):
+        monkeypatch.setattr(f"dlatent.stores.{module}.LONGEST_LINE", 1 << 22)
     with gzip.open(tmp_path / name, "wb") as stream:
         stream.write(head)
-        for _ in range(100):
-            stream.write(b"1" * (1 << 20))
-    lines = head.count(b"\n") + 1
-    message = rf"{name} line {lines} (has more than 67,108,864 bytes.*max-line-bytes|: no MatrixMarket header)"
-    refused(tmp_path / name, tmp_path, message.replace("line 1 (", "line 1[: ]*("))
-
-
-def test_the_limit_of_lines_can_be_moved(tmp_path):
-    (tmp_path / "a.svm").write_text("1 " + " ".join(f"{i}:1" for i in range(1, 30000)) + "\n2 1:1\n")
-    refused(tmp_path / "a.svm", tmp_path, "has more than 100,000 bytes", max_line_bytes=100_000)
-    ingest(tmp_path / "a.svm", tmp_path / "out.zarr", max_line_bytes=1_000_000)
+        for _ in range(300):
+            stream.write(bytes(1 << 20))
+    line = head.count(b"\n") + 1
+    refused(tmp_path / name, tmp_path, rf"{name}.* (line {line} does not end|line 1: no MatrixMarket|field larger)")
 
 
 def bomb(key, shape, dtype="<f8", size=1 << 20):
@@ -120,13 +115,6 @@ def test_members_that_announce_more_than_they_have(tmp_path):
         open_graph(tmp_path / "a.npz")
 
 
-def test_members_that_unpack_to_far_more(tmp_path):
-    (tmp_path / "a.npz").write_bytes(bomb("X", (300 << 11, 64), size=300 << 20))
-    refused(tmp_path / "a.npz", tmp_path, "'X' unpacks to 314,572,928 bytes or more, over 200 times")
-    report = ingest(tmp_path / "a.npz", tmp_path / "out.zarr", max_expansion=3000)
-    assert report.shape == (300 << 11, 64)
-
-
 def test_headers_of_label_files_take_no_memory(tmp_path):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
@@ -148,17 +136,6 @@ def test_stores_that_announce_more_than_they_have(tmp_path):
         open_store(tmp_path / "b.zarr")
 
 
-def test_tables_of_repeated_values(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    column = pa.array(np.zeros(1 << 20))
-    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("x", pa.float64())])) as writer:
-        for _ in range(40):
-            writer.write_table(pa.table({"x": column}))
-    refused(tmp_path / "a.parquet", tmp_path, "unpacks to .* over 200 times")
-
-
 def test_positions_of_edges_beyond_belief(tmp_path):
     pd.DataFrame([[0, 1], [1, 2_000_000_000]]).to_csv(tmp_path / "a.csv", index=False, header=["from", "to"])
     np.savez(tmp_path / "a.npz", edges=np.array([[0, 1]]), X_shape=np.array([10**12, 3]))
@@ -172,7 +149,7 @@ def test_positions_of_edges_beyond_belief(tmp_path):
             ingest_graph(tmp_path / name, tmp_path / "out.zarr", direction="undirected")
 
 
-@pytest.mark.parametrize("name", ["features", "line_bytes", "expansion"])
+@pytest.mark.parametrize("name", ["features", "expansion"])
 def test_limits_are_positive(name):
     with pytest.raises(DataError, match=f"max_{name} is 0; expected at least 1"):
         Limits(**{name: 0})

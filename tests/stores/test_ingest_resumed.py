@@ -182,21 +182,6 @@ def test_errors_name_the_line_of_the_file(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(DataError, match=r"a\.svm line 10501: the value of '3:oops'"):
             ingest(tmp_path / "a.svm", tmp_path / "x.zarr", block_bytes=1 << 17, resume=True)
-    text[10_500] = b"1 1:" + b"0" * 3000
-    (tmp_path / "b.svm").write_bytes(b"\n".join(text))
-    for progress in (interrupted_at(2), None):
-        with pytest.raises(
-            KeyboardInterrupt if progress else DataError, match="" if progress else "b.svm line 10501 has"
-        ):
-            ingest(
-                tmp_path / "b.svm",
-                tmp_path / "y.zarr",
-                block_bytes=1 << 17,
-                resume=True,
-                max_line_bytes=2000,
-                index_base=1,
-                progress=progress,
-            )
 
 
 def test_other_formats_say_that_they_begin_anew(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dlatent.containers import check_parts
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import ByteSource, file_name, path_or_stream, plain_suffix
+from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, file_name, path_or_stream, plain_suffix
 from dlatent.stores.graph.edges import EdgeList, EdgePiece
 from dlatent.stores.graph.lookup import Lookup
 from dlatent.stores.numbers import is_real
@@ -85,7 +85,7 @@ def _samples(archive: Archive) -> int | None:
 def _csv(location: str, lookup: Lookup) -> EdgeList:
     source = ByteSource(location)
     with source.open() as stream:
-        line = next(iter(stream)).decode("utf-8-sig", "replace")
+        line = stream.readline(LONGEST_LINE).decode("utf-8-sig", "replace")
     fields = next(csv.reader([line.strip("\r\n")], delimiter=separator(source.name)))
     _check_columns(fields, location)
     named = not all(is_real(field) or lookup.knows(field) for field in fields[:2])

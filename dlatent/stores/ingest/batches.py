@@ -14,7 +14,6 @@ import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource
-from dlatent.stores.limits import Limits
 
 Values: TypeAlias = npt.NDArray[Any]
 """A one-dimensional array: labels, identifiers or names."""
@@ -106,8 +105,8 @@ class Mark(NamedTuple):
 class FilesReader(Reader):
     """Files that continue one another, read in their order, from any mark on."""
 
-    def __init__(self, locations: Sequence[str], limits: Limits) -> None:
-        self._sources = [ByteSource(location, limits) for location in locations]
+    def __init__(self, locations: Sequence[str]) -> None:
+        self._sources = [ByteSource(location) for location in locations]
         super().__init__(", ".join(source.name for source in self._sources), sum(s.size for s in self._sources))
 
     @abstractmethod

@@ -102,14 +102,12 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
     location = locations[0]
     if format == "svmlight":
         ids_first = label_file is not None and label_file.lower().endswith(ENDINGS)
-        reader: Reader = SvmlightReader(
-            locations, index_base=wanted.index_base, ids_first=ids_first, limits=wanted.limits
-        )
+        reader: Reader = SvmlightReader(locations, index_base=wanted.index_base, ids_first=ids_first)
     elif format == "matrixmarket":
-        reader = MatrixMarketReader(location, directory, limits=wanted.limits)
+        reader = MatrixMarketReader(location, directory)
     elif format == "npz":
         terms = wanted.features if names is None and isinstance(wanted.features, str) else None
-        reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms, limits=wanted.limits)
+        reader = NpzReader(location, directory, labels=inside, ids=wanted.ids, terms=terms)
     elif format == "npy":
         reader = NpyReader(location, directory)
     else:
@@ -131,7 +129,7 @@ def _open_table(locations: Sequence[str], format: str, wanted: Wanted) -> Opened
     label_file = wanted.labels if isinstance(wanted.labels, str) and _is_there(wanted.labels) else None
     kind = CsvReader if format == "csv" else ParquetReader
     labels = None if label_file else wanted.labels
-    reader = kind(locations, labels=labels, features=features, ids=wanted.ids, limits=wanted.limits)
+    reader = kind(locations, labels=labels, features=features, ids=wanted.ids)
     return Opened(reader, label_file)
 
 

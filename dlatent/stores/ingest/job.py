@@ -68,7 +68,6 @@ class Job:
         )
         self._limits.check_features(self._reader.columns or 0, self._reader.description)
         self._limits.check_size(self._reader.least_bytes, self._reader.total_bytes, self._reader.description)
-        self._unpacked = 0
         self._writer: DenseWriter | CsrWriter | None = None
         start_layout(root)
         self._names = name_writer(root, "obs")
@@ -193,8 +192,6 @@ class Job:
             wide = int(features.shape[1]) > self._limits.features and is_sparse(features)
             place = batch.place(entry_row(features, int(np.argmax(features.indices)))) if wide else name
             self._limits.check_features(int(features.shape[1]), place)
-        self._unpacked += int(features.data.nbytes) + 16 * batch.rows  # row pointers and labels
-        self._limits.check_size(self._unpacked, self._reader.total_bytes, name)
 
     def _fit_width(self, features: Any, batch: Batch) -> Any:
         """Sparse rows as wide as the number of features that was given or announced."""

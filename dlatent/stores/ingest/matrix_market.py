@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,11 +15,10 @@ import numpy as np
 from scipy.io import mmread
 
 from dlatent.errors import DataError, number_of
-from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
+from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import MatrixReader, RowColumns, Values
 from dlatent.stores.ingest.sparse_parts import sorted_once
 from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill
-from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 
 FIELDS = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
@@ -48,8 +48,8 @@ class Header:
 class MatrixMarketReader(MatrixReader):
     """Reads the text once, sorts it on disk in `directory`, and gives its rows in order as often as asked."""
 
-    def __init__(self, location: str, directory: Path, *, limits: Limits = DEFAULT) -> None:
-        self._source = ByteSource(location, limits)
+    def __init__(self, location: str, directory: Path) -> None:
+        self._source = ByteSource(location)
         super().__init__(self._source.name, self._source.size)
         self._directory = directory
         self.header = header = read_header(self._source)
@@ -172,7 +172,7 @@ def read_header(source: ByteSource) -> Header:
         if layout not in ("coordinate", "array") or field not in FIELDS or symmetry not in SYMMETRIES:
             raise DataError(f"{source.name} line 1: '{layout} {field} {symmetry}' is no real matrix; convert it first")
         lines = 1
-        for line in stream:
+        for line in iter(partial(stream.readline, LONGEST_LINE), b""):
             lines += 1
             if line.strip() and not line.startswith(b"%"):
                 return _sizes(line, lines, (layout, field, symmetry), source.name)

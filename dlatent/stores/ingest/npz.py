@@ -17,7 +17,6 @@ from dlatent.stores.byte_source import file_name, file_size
 from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumns, Values
 from dlatent.stores.ingest.sparse_parts import SparseParts, sorted_once
 from dlatent.stores.ingest.spill import PIECE, ColumnMajor, dense_cuts
-from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numpy_files import Archive
 
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
@@ -34,11 +33,10 @@ class NpzReader(MatrixReader):
         labels: str | None = None,
         ids: str | None = None,
         terms: str | None = None,
-        limits: Limits = DEFAULT,
     ) -> None:
         super().__init__(file_name(location), file_size(location))
         self._directory = directory
-        self._archive = Archive(location, limits)
+        self._archive = Archive(location)
         self.keys = self._archive.keys
         rows, self._read = self._layout()
         self._rows = self._row_columns(rows, labels, ids)

@@ -101,7 +101,6 @@ def ingest(
     missing: Literal["raise", "nan"] = "raise",
     missing_chunks: MissingChunks = "raise",
     max_features: int = DEFAULT.features,
-    max_line_bytes: int = DEFAULT.line_bytes,
     max_expansion: int = DEFAULT.expansion,
     overwrite: bool = False,
     resume: bool = False,
@@ -147,10 +146,8 @@ def ingest(
         Of Zarr stores, as for `dlatent.stores.open.open`.
     max_features : int, default 10000000
         Largest number of features that a file may name or announce, unless `features` says their number.
-    max_line_bytes : int, default 67108864
-        Largest length in bytes of a line of text.
     max_expansion : int, default 200
-        How many times its own size a file may unpack to (up to 256 MiB are always unpacked).
+        How many times its own size a file may say that it unpacks to (up to 256 MiB are always believed).
     overwrite : bool, default False
         Replace a store at the destination, once the new one is complete.
     resume : bool, default False
@@ -183,7 +180,7 @@ def ingest(
     found = detect(locations, format)
     for location in locations if found != "zarr" else ():  # refuses what is not there before it replaces anything
         file_size(location)
-    limits = Limits(max_features, max_line_bytes, max_expansion)
+    limits = Limits(max_features, max_expansion)
     wanted = Wanted(_text(labels), _text(features), ids, index_base, missing_chunks, limits)
     treatment = (weighting, unit_norm, zero_rows, block_bytes, dtype)
     with contextlib.ExitStack() as stack:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import Batch, FilesReader, LabelSets, Mark
-from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 from dlatent.stores.sparse import csr
 
@@ -36,15 +35,8 @@ class SvmlightReader(FilesReader):
     `ids_first` says that the identifier of the row stands before the features, not its labels.
     """
 
-    def __init__(
-        self,
-        locations: Sequence[str],
-        *,
-        index_base: IndexBase = "auto",
-        ids_first: bool = False,
-        limits: Limits = DEFAULT,
-    ) -> None:
-        super().__init__(locations, limits)
+    def __init__(self, locations: Sequence[str], *, index_base: IndexBase = "auto", ids_first: bool = False) -> None:
+        super().__init__(locations)
         self._ids_first = ids_first
         self._base = (0 if any(map(_has_index_zero, self._sources)) else 1) if index_base == "auto" else index_base
         if index_base == "auto":

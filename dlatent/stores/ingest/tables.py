@@ -13,7 +13,6 @@ import numpy.typing as npt
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource
 from dlatent.stores.ingest.batches import Batch, FilesReader, Mark, numbered
-from dlatent.stores.limits import DEFAULT, Limits
 from dlatent.stores.numbers import EXACT, INEXACT, inexact, is_real, real
 from dlatent.stores.table_files import ROW_NAMES, ParquetFile, csv_frames, csv_names
 
@@ -28,9 +27,8 @@ class TableReader(FilesReader):
         labels: str | Sequence[str] | None = None,
         features: Sequence[str] | None = None,
         ids: str | None = None,
-        limits: Limits = DEFAULT,
     ) -> None:
-        super().__init__(locations, limits)
+        super().__init__(locations)
         self._labels = [labels] if isinstance(labels, str) else list(labels or ())
         given, index = self._column_names(self._sources[0]), self._index(self._sources[0])
         self._ids = index[0] if ids is None and len(index) == 1 else ids
