@@ -16,7 +16,7 @@ LOWEST_TESTS ?= $(addprefix tests/,cli engine formats laws local_linear operator
   $(wildcard tests/estimators/test_*conformance.py) $(patsubst %,tests/estimators/test_estimators_%.py,annotated features grid kinds sklearn)
 NOTEBOOKS ?= examples
 FUZZ_ARGS ?=
-DEMO_ARGS ?=
+DEMO_FOLDER ?= demo-output
 LOCK_FLAGS ?=
 OFFLINE ?=
 
@@ -49,8 +49,8 @@ help:
 	@echo "make clean   remove $(VENV), $(LOWEST) and everything that the commands above have made"
 
 demo: $(DEMO_READY)
-	@echo "==> Demo: invents papers, then reads the Python modules of this machine; stores both in Zarr and fits three models."
-	$(VENV)/bin/dlatent demo $(DEMO_ARGS)
+	@echo "==> Demo: invents papers, stores them in Zarr, and fits three models to them on two processes."
+	$(PY) -m examples.demo $(DEMO_FOLDER)
 
 # Each process of the tests keeps to one thread of BLAS: together they are as many as the cores.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(TEST_PROCESSES) --dist worksteal
@@ -112,7 +112,7 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(VENV)/bin/uv pip compile -q -
 lock: $(DEV_READY)
 	@echo "==> Writing requirements/dev.txt, requirements/demo.txt and requirements/lowest.txt"
 	$(COMPILE) --all-extras --group dev -o requirements/dev.txt
-	$(COMPILE) --extra demo --group build -c requirements/dev.txt -o requirements/demo.txt
+	$(COMPILE) --extra plot --group build -c requirements/dev.txt -o requirements/demo.txt
 	$(COMPILE) --resolution lowest-direct --all-extras --group build --group test -o requirements/lowest.txt
 	@! grep -nE '://|^(-|/)|file:' requirements/dev.txt requirements/demo.txt requirements/lowest.txt \
 	  || { echo "The lines above name a host or a path; a lock file must hold names and versions only." >&2; exit 1; }

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dlatent.cli import choose, demo, doctor, fit, inspect, plan, plot, rows, stores
+from dlatent.cli import choose, doctor, fit, inspect, plan, plot, rows, stores
 from dlatent.cli.status import EXPLAINED
 from dlatent.errors import masked
 
@@ -30,7 +30,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         own = commands.add_parser(command.name, help=command.help)
         if words is None or command.name in words:
             command.fill(own)
-    for module in (plan, fit, choose, rows, plot, inspect, doctor, demo):
+    for module in (plan, fit, choose, rows, plot, inspect, doctor):
         module.register(commands)
     return made
 

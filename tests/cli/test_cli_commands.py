@@ -34,7 +34,7 @@ def test_version_and_help(run) -> None:
     assert run("--version").out == f"dlatent {dlatent.__version__}\n"
     said = run("--help")
     assert said.status == 0
-    for word in ("ingest", "plan", "fit", "transform", "inspect", "demo", "130  interrupted"):
+    for word in ("ingest", "plan", "fit", "transform", "inspect", "130  interrupted"):
         assert word in said.out
 
 
@@ -251,9 +251,7 @@ def test_chunks_that_their_writer_left_out(run, tmp_path: Path) -> None:
     assert run("inspect", tmp_path / "x.zarr", "--missing-chunks", "fill").status == 0
 
 
-@pytest.mark.parametrize(
-    "command", ["ingest", "plan ppca", "fit supervised", "fit relational", "transform", "inspect", "demo"]
-)
+@pytest.mark.parametrize("command", ["ingest", "plan ppca", "fit supervised", "fit relational", "transform", "inspect"])
 def test_every_command_explains_itself(run, command: str) -> None:
     said = run(*command.split(), "--help")
     assert said.status == 0

@@ -16,7 +16,6 @@ import scipy.sparse as sp
 
 import dlatent
 from dlatent import DataError, KernelPPCA, PPCAMixture, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
-from dlatent.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -84,10 +83,6 @@ def mixtures_take_complete_samples_alone() -> None:
     }
 
 
-def the_demonstration_has_no_json() -> None:
-    assert main(["demo", "--json"]) != 0
-
-
 DENIED: dict[tuple[str, str], Callable[[], None]] = {
     (
         "docs/design.md",
@@ -102,7 +97,6 @@ DENIED: dict[tuple[str, str], Callable[[], None]] = {
     ("docs/models/mixture.md", "Missing entries, targets and graphs are not in this version of the mixture"): (
         mixtures_take_complete_samples_alone
     ),
-    ("docs/howto/command_line.md", "`dlatent demo` has no `--json`"): the_demonstration_has_no_json,
 }
 """Every sentence that denies something, and a test that it is still so."""
 

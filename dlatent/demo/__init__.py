@@ -1,1 +1,0 @@
-"""The demonstration: invented papers, then real data that every machine has, from sources to a fitted model."""
