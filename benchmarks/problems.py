@@ -93,7 +93,7 @@ def _topics(rows: int) -> Any:
 
 def _write_words(path: Path, rows: int, features: int) -> None:
     from dlatent.stores.sparse import write_csr
-    from dlatent.testing.graphs import topic_documents
+    from tests.graphs import topic_documents
 
     documents = topic_documents(_topics(rows), features, length=LENGTH, random_state=76)
     write_csr(zarr.create_group(path), documents, columns=features)
@@ -101,7 +101,7 @@ def _write_words(path: Path, rows: int, features: int) -> None:
 
 def _write_graph(path: Path, rows: int) -> None:
     from dlatent.stores.graph import ingest_graph
-    from dlatent.testing.graphs import power_law_graph
+    from tests.graphs import power_law_graph
 
     ingest_graph(power_law_graph(rows, GRAPH_EACH * rows, groups=_topics(rows), random_state=77), path)
 

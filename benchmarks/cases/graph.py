@@ -33,7 +33,7 @@ def prepare(folder: Path, scale: float) -> Row:
     """
     from dlatent.stores.graph import ingest_graph
     from dlatent.stores.sparse import write_csr
-    from dlatent.testing.graphs import power_law_graph, topic_documents
+    from tests.graphs import power_law_graph, topic_documents
 
     words, described = max(500, round(FEATURES * scale**0.5)), {}
     for name, part in PARTS.items():

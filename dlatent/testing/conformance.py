@@ -31,7 +31,6 @@ from sklearn.base import clone
 from dlatent.arrays import Array
 from dlatent.errors import DataError, DlatentError, StoreError
 from dlatent.estimators.saved import NotFittedError, load
-from dlatent.testing.simulators import simulate
 
 TIGHT = 1e-6
 """Relative agreement of parameters: a maximum known to rounding is known to the root of rounding in its place."""
@@ -182,11 +181,6 @@ class Preset:
         """The log-likelihood of each sample, targets included where there are any."""
         x = self.features if features is None else features
         return np.asarray(model.score_samples(x, *(() if self.targets is None else (self.targets,))))
-
-
-def plain_features(samples: int = 48, features: int = 7, random_state: Any = 0) -> Array:
-    """Dense features with three strong directions, a mean away from zero, and no zero entry."""
-    return simulate(samples, (features,), 3, noise=(0.3,), offset=3.0, random_state=random_state).features
 
 
 class Conformance:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from benchmarks.cases import correspondence_images, correspondence_scale, correspondence_words
 from benchmarks.methods.of_correspondences import METHODS
 from benchmarks.pictures import images
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,7 +13,7 @@ from benchmarks.cases import citations, few_labels_graph, smoothing
 from benchmarks.cases import graph as graph_case
 from benchmarks.cases.citations_spaces import GraphData, accuracies, averaging, both, graph_data, unit_rows, unit_scale
 from benchmarks.stored import load
-from dlatent.testing.graphs import power_law_graph, topic_documents
+from tests.graphs import power_law_graph, topic_documents
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from dlatent.engine import malloc
 from dlatent.stores.ingest import ingest
 from dlatent.stores.label_files import read_labels
 from dlatent.stores.open import open as open_source
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 
 def matrix(path: Path) -> np.ndarray:

@@ -10,7 +10,7 @@ import zarr
 
 import dlatent
 from dlatent.stores.open import open as open_source
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 ROWS = simulate(160, (7, 5), 2, noise=(0.3, 0.3), random_state=0).stacked
 VIEWS = {"image": ROWS[:110, :7], "sound": ROWS[50:, 7:]}

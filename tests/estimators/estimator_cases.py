@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlatent import PPCA, FactorAnalysis, SupervisedPPCA
-from dlatent.testing.simulators import documents, first_of_each, hide, simulate
+from tests.simulators import documents, first_of_each, hide, simulate
 
 DATA = simulate(60, (8, 2), 2, noise=(0.3, 0.2), random_state=11)
 X, Y = DATA.features, DATA.targets

@@ -28,8 +28,8 @@ from dlatent import (
 )
 from dlatent.cli.main import main
 from dlatent.linear_gaussian.held_out import Hiding, chosen, hidden
-from dlatent.testing import oracles
-from dlatent.testing.simulators import simulate
+from tests.oracles import dense as oracles
+from tests.simulators import simulate
 
 DATA = simulate(300, (10, 2), 3, noise=(0.2, 0.2), random_state=2)
 X = np.where(np.random.default_rng(0).random(DATA.features.shape) < 0.1, np.nan, DATA.features)

@@ -27,7 +27,7 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
-from dlatent.testing import oracles
+from tests.oracles import dense as oracles
 
 IRIS, KINDS = load_iris(return_X_y=True)
 NAMES = load_iris().target_names[KINDS]

@@ -22,11 +22,11 @@ from dlatent import (
     SupervisedPPCA,
 )
 from dlatent.linear_gaussian.missing_entries.prior import Priors, divergence
-from dlatent.testing.conformance import Conformance, Preset, check_estimator, plain_features
-from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.mixture import MixturePreset, simulate_mixture
-from dlatent.testing.simulators import hide, simulate
-from dlatent.testing.views import ViewsPreset, some_views
+from dlatent.testing.conformance import Conformance, Preset, check_estimator
+from tests.graphs import power_law_graph
+from tests.oracles.mixture import MixturePreset, simulate_mixture
+from tests.oracles.views import ViewsPreset, some_views
+from tests.simulators import hide, plain_features, simulate
 
 X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0

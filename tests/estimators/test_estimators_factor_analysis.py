@@ -15,7 +15,7 @@ from sklearn.decomposition import FactorAnalysis as OfSklearn
 import dlatent
 from dlatent import DataError, DataWarning, FactorAnalysis, NoiseFloorWarning, PlanError
 from dlatent.cli.main import main
-from dlatent.testing import oracles
+from tests.oracles import dense as oracles
 
 RNG = np.random.default_rng(5)
 N, D, K = 200, 9, 3

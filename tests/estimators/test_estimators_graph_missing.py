@@ -15,8 +15,8 @@ from dlatent.errors import DataError, PlanError
 from dlatent.fitting.smoothing import CANDIDATES, HIDING
 from dlatent.linear_gaussian.averaged_rows import averaged_rows
 from dlatent.linear_gaussian.held_out import hidden_cells
-from dlatent.testing.conformance import plain_features
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
+from tests.simulators import plain_features
 
 N, D = 90, 8
 GRAPH = sp.csr_array(np.pad(power_law_graph(N - 2, 150, random_state=4).toarray(), (0, 2)))  # two without edges

@@ -13,8 +13,8 @@ import xarray as xr
 from dlatent import PPCA, GraphPPCA, NotFittedError, load, plot
 from dlatent.errors import DataError
 from dlatent.fitting import costs, smoothing
-from dlatent.testing.conformance import plain_features
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
+from tests.simulators import plain_features
 
 mpl.use("Agg")
 X = plain_features(60, 6)

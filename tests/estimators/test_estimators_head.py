@@ -19,7 +19,7 @@ from dlatent import (
 )
 from dlatent.linear_gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
 from dlatent.linear_gaussian.softmax import FOLDS
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 

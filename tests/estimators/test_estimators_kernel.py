@@ -23,7 +23,7 @@ from dlatent import (
     load,
 )
 from dlatent.stores.open import open as open_source
-from dlatent.testing.simulators import documents, simulate
+from tests.simulators import documents, simulate
 
 DATA = simulate(60, (5, 2), 2, noise=(0.3, 0.4), random_state=0)
 X, Y = DATA.features, DATA.targets

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dlatent import KernelPPCA, KernelSupervisedPPCA
-from dlatent.testing.conformance import Preset, plain_features
+from dlatent.testing.conformance import Preset
 from dlatent.testing.kernel_conformance import KernelConformance
-from dlatent.testing.simulators import hide
+from tests.simulators import hide, plain_features
 
 X = plain_features()
 LABELLED = np.arange(len(X)) % 3 == 0

@@ -16,8 +16,8 @@ from sklearn.datasets import load_wine
 import dlatent
 from dlatent import PPCA, DataError, DataWarning, FactorAnalysis, SupervisedPPCA
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.testing import oracles
-from dlatent.testing.simulators import simulate
+from tests.oracles import dense as oracles
+from tests.simulators import simulate
 
 N, D, L, K = 150, 8, 2, 2
 DATA = simulate(N, (D, L), K, noise=(0.3, 0.2), random_state=4)

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dlatent
 from dlatent import DataError, NotFittedError, PPCAMixture, StoreError
-from dlatent.testing.mixture import joint_log_densities, simulate_mixture
+from tests.oracles.mixture import joint_log_densities, simulate_mixture
 
 DATA = simulate_mixture(150, 6, separation=3.0, own_noise=True, noise=0.5, random_state=1)
 X, N, D = DATA.features, 150, 6

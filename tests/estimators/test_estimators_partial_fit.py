@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from dlatent import PPCA, DataError, FactorAnalysis, PlanError, load
 from dlatent.models import MODELS
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 X = simulate(90, (8,), 2, noise=(0.5,), random_state=3).features + 1e4

@@ -14,9 +14,9 @@ from dlatent.engine import exchange
 from dlatent.errors import DataError, PlanError
 from dlatent.estimators import graph_model, relational
 from dlatent.stores.graph import open_graph
-from dlatent.testing.conformance import plain_features
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
 from tests.routes import only_route
+from tests.simulators import plain_features
 
 X = plain_features(60, 6)
 GRAPH = power_law_graph(60, 150, random_state=4)

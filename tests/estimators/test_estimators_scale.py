@@ -13,7 +13,7 @@ from test_estimators_conformance import OUTPUTS, PRESETS, X
 from dlatent import PPCA, CorrespondencePPCA, FactorAnalysis, LocallyLinearEmbedding, SupervisedPPCA
 from dlatent.errors import DlatentError
 from dlatent.estimators import base
-from dlatent.testing.simulators import hide
+from tests.simulators import hide
 
 SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 REST = hide(OUTPUTS, np.arange(len(X)) % 3 == 0)

@@ -33,7 +33,7 @@ from dlatent import (
 )
 from dlatent.cli.main import main
 from dlatent.stores.graph import open_graph
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 SIMULATED = simulate(240, (10, 2), 3, noise=(0.3, 0.3), random_state=2)
 X, Y = SIMULATED.features, SIMULATED.targets

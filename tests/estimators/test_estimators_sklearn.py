@@ -25,7 +25,7 @@ from dlatent import (
     PPCAMixture,
     SupervisedPPCA,
 )
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 CHECKED = [
     PPCA(),

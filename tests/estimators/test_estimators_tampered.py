@@ -17,7 +17,7 @@ import dlatent
 from dlatent import StoreError
 from dlatent.cli.main import main
 from dlatent.stores.results import load as load_stored
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
 
 GRAPH = power_law_graph(60, 150, random_state=4)
 PAIRS = np.column_stack([np.arange(10, 50), np.arange(40)])

@@ -11,7 +11,7 @@ import xarray as xr
 
 import dlatent
 from dlatent import CorrespondenceSupervisedPPCA, DataError, DataWarning, NotFittedError
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 DATA = simulate(60, (6, 5, 2), 2, noise=(0.3, 0.4, 0.3), offset=2.0, random_state=2).stacked
 A, B = DATA[:45, :6], DATA[20:, 6:11]

@@ -12,8 +12,8 @@ import zarr
 
 import dlatent
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, DataError, DataWarning, NotFittedError
-from dlatent.testing.simulators import simulate
-from dlatent.testing.views import some_views, split, table_of
+from tests.oracles.views import some_views, split, table_of
+from tests.simulators import simulate
 
 DATA = simulate(60, (6, 5), 2, noise=(0.3, 0.4), offset=2.0, random_state=2).stacked
 A, B = DATA[:45, :6], DATA[20:, 6:]

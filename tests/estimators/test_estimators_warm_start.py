@@ -7,8 +7,8 @@ import pytest
 from sklearn.base import clone
 
 from dlatent import PPCA, DataError, FactorAnalysis, PPCAMixture, load
-from dlatent.testing import oracles
-from dlatent.testing.simulators import simulate
+from tests.oracles import dense as oracles
+from tests.simulators import simulate
 
 FULL = simulate(240, (7,), 2, noise=(0.5,), random_state=3).features
 HOLES = np.where(np.random.default_rng(0).random(FULL.shape) < 0.2, np.nan, FULL)

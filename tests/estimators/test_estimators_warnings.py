@@ -11,8 +11,8 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 
 from dlatent import PPCA, ConvergenceWarning, FactorAnalysis, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
-from dlatent.testing.simulators import documents, first_of_each, simulate
 from tests.routes import only_route
+from tests.simulators import documents, first_of_each, simulate
 
 
 def caught(action):

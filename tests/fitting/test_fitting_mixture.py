@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dlatent import ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
 from dlatent.fitting.mixture import subset_rows
 from dlatent.fitting.planner import make_plan
-from dlatent.testing.mixture import mixture_log_densities, simulate_mixture
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+from tests.oracles.mixture import mixture_log_densities, simulate_mixture
 
 NOISES = pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
 

@@ -20,7 +20,7 @@ from dlatent.fitting.costs import (
 )
 from dlatent.fitting.plan import Problem, size
 from dlatent.fitting.planner import make_plan
-from dlatent.testing.simulators import documents
+from tests.simulators import documents
 
 MIB, GIB = 2**20, 2**30
 

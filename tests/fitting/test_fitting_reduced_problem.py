@@ -13,7 +13,7 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.spectral import complete, near_best
-from dlatent.testing import oracles
+from tests.oracles import dense as oracles
 
 
 def grouped(rows):

@@ -10,7 +10,7 @@ from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.outcome import Options
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 D, K = 30, 3
 STARTS = {"pairs": {"sums": 1, "pairs": 1}, "sketch": {"sums": 1, "sketch": 2}}

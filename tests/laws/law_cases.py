@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent import PPCA, SupervisedPPCA
-from dlatent.testing.simulators import documents, first_of_each, hide, simulate
+from tests.simulators import documents, first_of_each, hide, simulate
 
 FITTED = ("components_", "mean_", "noise_variance_", "log_likelihood_")
 TARGETS = ("target_components_", "target_mean_", "target_noise_variance_")

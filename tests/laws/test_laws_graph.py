@@ -14,7 +14,7 @@ from law_cases import ROUTES, as_dask, assert_same_maximum, numbers, same_bits, 
 
 from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA
 from dlatent.stores.graph import ingest_graph
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
 from tests.routes import only_route
 
 X, Y, _ = numbers(n=120, d=12)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import zarr
 
 from dlatent import PPCA, KernelPPCA, KernelSupervisedPPCA, SupervisedPPCA
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 DATA = simulate(50, (60, 2), 3, noise=(0.3, 0.4), random_state=0)
 X = DATA.features

@@ -11,7 +11,7 @@ import zarr
 from law_cases import as_dask
 
 from dlatent import PPCAMixture
-from dlatent.testing.mixture import simulate_mixture
+from tests.oracles.mixture import simulate_mixture
 
 X = simulate_mixture(200, 24, separation=2.0).features
 ROWS = (50, 3, 1, 70, 26, 30, 20)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from law_cases import CASES, ROUTES, fit, numbers, texts
 
 from dlatent import PPCA, Callback, ConvergenceWarning, SupervisedPPCA
-from dlatent.testing.simulators import documents
+from tests.simulators import documents
 
 FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 

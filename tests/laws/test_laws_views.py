@@ -10,8 +10,8 @@ import zarr
 
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, CorrespondenceSupervisedPPCA
 from dlatent.stores.sparse import write_csr
-from dlatent.testing.simulators import documents, simulate
-from dlatent.testing.views import some_views, split, table_of
+from tests.oracles.views import some_views, split, table_of
+from tests.simulators import documents, simulate
 
 SIZES = (12, 9)
 HAS = some_views(300, 2, share=0.4, random_state=3)

@@ -18,7 +18,7 @@ from dlatent.linear_gaussian.expectation import ExpectationRequest, block_expect
 from dlatent.linear_gaussian.likelihood import LikelihoodRequest, block_log_likelihood
 from dlatent.linear_gaussian.moments import MomentRequest, block_moments
 from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
-from dlatent.testing.simulators import random_parameters, simulate, specification_of
+from tests.simulators import random_parameters, simulate, specification_of
 
 D, L, K = 6, 2, 2
 SPECIFICATION = specification_of((D, L), K, unlabelled=True)

@@ -14,7 +14,7 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.spectral import Profile
-from dlatent.testing import oracles
+from tests.oracles import dense as oracles
 
 WIDTH, K = 8, 2
 

@@ -10,8 +10,8 @@ from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.expectation import expect_moments
 from dlatent.linear_gaussian.gram import DualSpace, dual_data, dual_solution, extended_frame, posterior_rows
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
-from dlatent.testing import oracles
-from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
+from tests.oracles import dense as oracles
+from tests.simulators import draw, hide, random_parameters, specification_of
 
 N, WIDTH, K = 14, 30, 2
 

@@ -15,8 +15,8 @@ from dlatent.linear_gaussian.krylov import KrylovSpace
 from dlatent.linear_gaussian.maximisation import spare_log_likelihood
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import ProductRequest, block_products
-from dlatent.testing import oracles
-from dlatent.testing.simulators import random_parameters, specification_of
+from tests.oracles import dense as oracles
+from tests.simulators import random_parameters, specification_of
 
 K, EXTRA = 3, 2
 

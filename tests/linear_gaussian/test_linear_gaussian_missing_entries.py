@@ -36,7 +36,7 @@ from dlatent.linear_gaussian.missing_entries.patterns import (
 )
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.testing import oracles
+from tests.oracles import dense as oracles
 
 D, L, K = 7, 2, 2
 SHARED = Specification((View("features", D), View("targets", L)), ((0, 1), (0,)), K)

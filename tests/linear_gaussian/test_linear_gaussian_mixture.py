@@ -23,7 +23,7 @@ from dlatent.linear_gaussian.mixture import (
     mixture_sums,
 )
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.testing.mixture import mixture_log_densities, simulate_mixture
+from tests.oracles.mixture import mixture_log_densities, simulate_mixture
 
 SEEDS = st.integers(0, 10_000)
 NOISES = pytest.mark.parametrize("own_noise", [False, True], ids=["isotropic", "diagonal"])

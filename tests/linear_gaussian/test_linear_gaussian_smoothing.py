@@ -22,7 +22,7 @@ from dlatent.linear_gaussian.smoothing import (
 )
 from dlatent.stores.graph import open_graph
 from dlatent.stores.open import open as open_source
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES, HIDING = 50, 9, Hiding(0.2, 0)
 GRAPH = sp.csr_array(np.pad(power_law_graph(SAMPLES - 2, 90, random_state=1).toarray(), (0, 2)))

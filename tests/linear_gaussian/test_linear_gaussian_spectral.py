@@ -12,8 +12,8 @@ from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.spectral import Profile, complete, ppca
-from dlatent.testing import oracles
-from dlatent.testing.simulators import random_parameters, simulate, specification_of
+from tests.oracles import dense as oracles
+from tests.simulators import random_parameters, simulate, specification_of
 
 
 def moments_of(rows, views=1):

@@ -25,8 +25,8 @@ from dlatent.linear_gaussian.moments import (
     view_variances,
 )
 from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
-from dlatent.testing import oracles
-from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
+from tests.oracles import dense as oracles
+from tests.simulators import draw, hide, random_parameters, specification_of
 
 SIZES, K, N = (7, 3), 2, 30
 SHIFT = np.linspace(-1.0, 2.0, SIZES[0])

@@ -17,8 +17,8 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import ProductRequest, block_products
 from dlatent.linear_gaussian.rayleigh_ritz import Subspace, gradient_block, ritz_residuals
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.testing import oracles
-from dlatent.testing.simulators import draw, hide, random_parameters, specification_of
+from tests.oracles import dense as oracles
+from tests.simulators import draw, hide, random_parameters, specification_of
 
 SIZES, K, N = (12, 2), 2, 25
 

@@ -17,8 +17,8 @@ from dlatent.linear_gaussian.moments import MomentRequest, block_moments
 from dlatent.linear_gaussian.products import FeatureRequest, ProductRequest, block_feature_sums, block_products
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.views import Arrangement
-from dlatent.testing import oracles
-from dlatent.testing.simulators import random_parameters
+from tests.oracles import dense as oracles
+from tests.simulators import random_parameters
 
 SIZES, K = (5, 4, 3), 2
 PATTERNS = ((0, 1, 2), (0, 2), (1,))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlatent.errors import DataError
 from dlatent.operators import graph_precision
 from dlatent.operators.graph_precision import Precision, estimated
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
 
 
 def formed(adjacency, precision):

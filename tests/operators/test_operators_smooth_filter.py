@@ -21,7 +21,7 @@ from dlatent.operators.graph_precision import Precision
 from dlatent.operators.smooth_filter import SmoothFilter
 from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.open import open as open_source
-from dlatent.testing.graphs import power_law_graph
+from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES = 60, 7
 DRAWN = np.random.default_rng(2).uniform(0.5, 2.0, (SAMPLES - 3, SAMPLES - 3))

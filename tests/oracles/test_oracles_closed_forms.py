@@ -8,8 +8,8 @@ import scipy.linalg as la
 from sklearn.decomposition import PCA
 
 from dlatent import PPCA
-from dlatent.testing import oracles
-from dlatent.testing.simulators import simulate
+from tests.oracles import dense as oracles
+from tests.simulators import simulate
 
 ROUTES = ["covariance", "krylov"]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.likelihood import log_likelihoods, posterior_means, predict_view
-from dlatent.testing.oracles import condition, dense, latent_given, log_densities, missing_given
-from dlatent.testing.simulators import draw, random_parameters, specification_of
+from tests.oracles.dense import condition, dense, latent_given, log_densities, missing_given
+from tests.simulators import draw, random_parameters, specification_of
 
 NOISES = [(0.25, 0.5), (1e-3, 2.0), (3.0, 1e-4)]
 
@@ -107,7 +107,7 @@ def test_canonical_form_leaves_the_distribution_alone():
 
 def test_conditioning_oracle_agrees_with_a_case_by_hand():
     """Two standard normals of correlation r: y | x ~ N(r x, 1 − r²)."""
-    from dlatent.testing.oracles import Gaussian
+    from tests.oracles.dense import Gaussian
 
     joint = Gaussian(np.array([1.0, 2.0]), np.array([[1.0, 0.6], [0.6, 1.0]]))
     found = condition(joint, np.array([True, False]), np.array([3.0]))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dlatent import PPCA, RelationalPPCA
 from dlatent.errors import DataError
-from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.relational import RelationalModel, em_step, latent_given, log_density, principal_components
-from dlatent.testing.simulators import simulate
+from tests.graphs import power_law_graph
+from tests.oracles.relational import RelationalModel, em_step, latent_given, log_density, principal_components
+from tests.simulators import simulate
 
 CLOSE = 1e-9
 

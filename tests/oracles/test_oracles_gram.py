@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.decomposition import KernelPCA
 
 from dlatent import PPCA, KernelPPCA, KernelSupervisedPPCA, SupervisedPPCA
-from dlatent.testing.simulators import simulate
+from tests.simulators import simulate
 
 FACES = {"orl": "orl_32x32.npz", "yale": "yale_32x32.npz"}
 FINE = {"tol": 1e-15, "max_iter": 300}

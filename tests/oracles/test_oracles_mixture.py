@@ -27,8 +27,8 @@ from dlatent.linear_gaussian.mixture import (
 )
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.stores.open import open as open_source
-from dlatent.testing.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
-from dlatent.testing.oracles import DenseModel, latent_given, numerical_gradient
+from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
+from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
 
 NOISES = pytest.mark.parametrize("own_noise", [False, True], ids=["isotropic", "diagonal"])
 FORMS = pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])

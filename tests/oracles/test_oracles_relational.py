@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent import PPCA, RelationalPPCA
-from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.relational import (
+from tests.graphs import power_law_graph
+from tests.oracles.relational import (
     RelationalModel,
     em_step,
     latent_given,
@@ -20,8 +20,8 @@ from dlatent.testing.relational import (
     precision_root,
     principal_components,
 )
-from dlatent.testing.simulators import simulate
 from tests.routes import only_route
+from tests.simulators import simulate
 
 CLOSE = 1e-9
 PRECISIONS = [(1.0, 1e-6), (1.0, 0.3), (0.0, 0.1), (2.5, 1e-3)]

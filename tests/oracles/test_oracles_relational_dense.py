@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from dlatent.testing import oracles
-from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.oracles import DenseModel, condition, numerical_gradient
-from dlatent.testing.relational import (
+from tests.graphs import power_law_graph
+from tests.oracles import dense as oracles
+from tests.oracles.dense import DenseModel, condition, numerical_gradient
+from tests.oracles.relational import (
     RelationalModel,
     best_mean,
     em_step,
@@ -81,7 +81,7 @@ def test_no_other_mean_is_better():
 
 
 def test_without_edges_it_is_independent_rows():
-    """A = 0, α = 0, γ = 1: density, posterior and EM step of `dlatent.testing.oracles`."""
+    """A = 0, α = 0, γ = 1: density, posterior and EM step of `tests.oracles.dense`."""
     model, rows = case()
     model = model._replace(root=precision_root(np.zeros((len(rows), len(rows))), alpha=0.0, gamma=1.0))
     plain = DenseModel(model.loadings, model.mean, np.full(len(model.mean), model.noise))

@@ -13,10 +13,10 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from dlatent import RelationalSupervisedPPCA, SupervisedPPCA
-from dlatent.testing.graphs import power_law_graph
-from dlatent.testing.oracles import numerical_gradient
-from dlatent.testing.relational import precision_root
-from dlatent.testing.simulators import simulate
+from tests.graphs import power_law_graph
+from tests.oracles.dense import numerical_gradient
+from tests.oracles.relational import precision_root
+from tests.simulators import simulate
 
 PRECISIONS = [(1.0, 1e-6), (1.0, 0.3), (0.0, 0.1), (2.5, 1e-3)]
 """α and γ: the defaults of the paper, and others."""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dlatent import SupervisedPPCA
-from dlatent.testing import oracles
-from dlatent.testing.simulators import Simulated, hide, simulate
+from tests.oracles import dense as oracles
 from tests.routes import only_route
+from tests.simulators import Simulated, hide, simulate
 
 ROUTES = ["covariance", "krylov"]
 SIZES = (6, 2)

@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from dlatent import CorrespondencePPCA, CorrespondenceSupervisedPPCA, SupervisedPPCA
-from dlatent.testing import oracles
-from dlatent.testing.simulators import hide, simulate
-from dlatent.testing.views import some_views, split, stacked_rows, table_of
+from tests.oracles import dense as oracles
+from tests.oracles.views import some_views, split, stacked_rows, table_of
 from tests.routes import only_route
+from tests.simulators import hide, simulate
 
 SIZES, N = (6, 5, 2), 80
 SOLVERS = ["covariance", "krylov"]

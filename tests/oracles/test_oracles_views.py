@@ -9,10 +9,10 @@ import pytest
 
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, FactorAnalysis
 from dlatent.errors import ConvergenceWarning
-from dlatent.testing import oracles
-from dlatent.testing.simulators import simulate
-from dlatent.testing.views import some_views, split, stacked_rows, table_of
+from tests.oracles import dense as oracles
+from tests.oracles.views import some_views, split, stacked_rows, table_of
 from tests.routes import only_route
+from tests.simulators import simulate
 
 SIZES, N = (6, 5, 4), 80
 WAYS = [

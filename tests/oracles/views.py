@@ -54,7 +54,6 @@ class ViewsPreset(Preset):
 
     @property
     def cells(self) -> int:
-        """Numbers that the likelihood of the features counts."""
         return int((self.has * np.array(self.sizes)).sum())
 
     def train(self, model: Any, features: Any = None, targets: Any = None, **options: Any) -> Any:
@@ -62,7 +61,6 @@ class ViewsPreset(Preset):
         return model.fit(self._views(features), *self._targets, **self._table, **options)
 
     def reordered(self, order: Any) -> Preset:
-        """The same samples in another order."""
         targets = None if self.targets is None else np.asarray(self.targets)[order]
         return replace(self, features=self.features[order], has=self.has[order], targets=targets)
 
@@ -77,7 +75,6 @@ class ViewsPreset(Preset):
         return Values(np.hstack(list(model.components_.values())), mean, noise, model.log_likelihood_)
 
     def transform(self, model: Any, features: Any = None) -> Any:
-        """Scores of the model's own data, or of other features."""
         return model.transform(self._views(features), **self._table)
 
     def mean_score(self, model: Any) -> tuple[float, Array]:
@@ -104,7 +101,6 @@ class ViewsPreset(Preset):
         return np.hstack(list(views.values())), np.block(blocks)
 
     def plan(self, model: Any) -> Any:
-        """The plan of a fit to its own data."""
         return model.plan(self._views(), *self._targets, **self._table)
 
     def check_names(self) -> None:

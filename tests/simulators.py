@@ -1,4 +1,4 @@
-"""Data drawn from the models themselves, small and reproducible, for tests and examples."""
+"""Data drawn from the models themselves, small and reproducible."""
 
 from __future__ import annotations
 
@@ -86,6 +86,11 @@ def simulate(
     )
     seed = np.random.default_rng(random_state).integers(2**31)
     return draw(parameters, specification_of(sizes, n_components), samples, seed)
+
+
+def plain_features(samples: int = 48, features: int = 7, random_state: Any = 0) -> Array:
+    """Dense features with three strong directions, a mean away from zero, and no zero entry."""
+    return simulate(samples, (features,), 3, noise=(0.3,), offset=3.0, random_state=random_state).features
 
 
 def hide(targets: npt.ArrayLike, labelled: npt.NDArray[np.bool_]) -> Array:

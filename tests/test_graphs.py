@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dlatent.errors import DataError
-from dlatent.testing.graphs import power_law_graph, topic_documents
+from tests.graphs import power_law_graph, topic_documents
 
 
 def same_group(graph, groups):
@@ -49,7 +48,7 @@ def test_edges_keep_to_groups_as_often_as_asked():
 
 
 def test_more_edges_than_there_is_room_for_are_refused():
-    with pytest.raises(DataError, match="30 edges are more than half of all pairs of 10 samples"):
+    with pytest.raises(ValueError, match="30 edges are more than half of all pairs of 10 samples"):
         power_law_graph(10, 30)
 
 

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from dlatent.arrays import Array
 from dlatent.linear_gaussian.mixture import Mixture
 from dlatent.testing.conformance import Preset, Values
-from dlatent.testing.oracles import DenseModel, log_densities
+from tests.oracles.dense import DenseModel, log_densities
 
 
 class SimulatedMixture(NamedTuple):
@@ -79,7 +79,6 @@ class MixturePreset(Preset):
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The axes of the parameters before those of a model of one component."""
         return (self.mixtures,)
 
     def fit(self, features: Any = None, targets: Any = None, **options: Any) -> Any:
@@ -93,7 +92,6 @@ class MixturePreset(Preset):
         return Values(model.components_, model.means_, noise, model.log_likelihood_)
 
     def middle(self, model: Any) -> Array:
-        """The mean of the features (D,)."""
         return np.asarray(model.weights_ @ model.means_)
 
     def whole_covariance(self, model: Any) -> Array:
@@ -106,7 +104,6 @@ class MixturePreset(Preset):
         return np.asarray(np.concatenate(model.components_))
 
     def sample(self, model: Any, count: int, seed: int) -> tuple[Array, Array]:
-        """Features drawn from the model (count, D), and the covariance that they should have (D, D)."""
         drawn, _ = model.sample(count, random_state=seed)
         apart = model.means_ - self.middle(model)
         noise = np.broadcast_to(np.asarray(model.noise_variance_).reshape(self.mixtures, -1), apart.shape)
@@ -114,7 +111,6 @@ class MixturePreset(Preset):
         return drawn, inner + (model.weights_ * apart.T) @ apart + np.diag(model.weights_ @ noise)
 
     def check_names(self) -> None:
-        """Dimensions and coordinates of xarray input come back with the results."""
         rows = [f"r{i}" for i in range(len(self.features))]
         data = xr.DataArray(self.features, dims=("row", "column"), coords={"row": rows})
         model = self.fitted

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array
-from dlatent.errors import DataError
 
 Labels: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -31,18 +30,10 @@ def power_law_graph(
     `edges`, the number of different edges between different samples; `exponent` as above; `groups` (N,), numbers from
     0; `random_state`, a seed.
 
-    Returns
-    -------
-    csr_array of shape (N, N)
-        The adjacency matrix, symmetric, of ones, with a zero diagonal.
-
-    Raises
-    ------
-    DataError
-        Where there is no room for so many edges.
+    Returns the adjacency matrix (N, N), symmetric, of ones, with a zero diagonal.
     """
     if not 2 * edges <= samples * (samples - 1) // 2:
-        raise DataError(f"{edges:,} edges are more than half of all pairs of {samples:,} samples; ask for fewer")
+        raise ValueError(f"{edges:,} edges are more than half of all pairs of {samples:,} samples; ask for fewer")
     rng = np.random.default_rng(random_state)
     weights: Array = np.power(1.0 + rng.permutation(samples), -1.0 / (exponent - 1.0))
     ends = _Ends(weights, np.zeros(samples, dtype=np.int64) if groups is None else groups)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array
-from dlatent.testing.oracles import Gaussian
+from tests.oracles.dense import Gaussian
 
 
 class RelationalModel(NamedTuple):
