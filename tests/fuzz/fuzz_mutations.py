@@ -74,7 +74,7 @@ def mutate(source: Path, target: Path, rng: Rng) -> Path:
     content = source.read_bytes()
     for _ in range(1 + rng.binomial(2, 0.25)):
         content = _file(content, source.suffix, rng)
-    text = source.suffix in (".svm", ".mtx", ".csv", ".tsv", ".qrels")
+    text = source.suffix in (".svm", ".mtx", ".csv", ".tsv")
     if text and rng.random() < 0.15:
         content, target = gzip.compress(content), target.with_name(target.name + ".gz")
         if rng.random() < 0.5:
@@ -87,7 +87,7 @@ def mutate(source: Path, target: Path, rng: Rng) -> Path:
 
 
 def _file(content: bytes, suffix: str, rng: Rng) -> bytes:
-    if suffix in (".svm", ".mtx", ".csv", ".tsv", ".qrels", ".txt"):
+    if suffix in (".svm", ".mtx", ".csv", ".tsv", ".txt"):
         return _tokens(content, rng) if rng.random() < 0.7 else _bytes(content, rng)
     if suffix == ".npz":
         return _archive(content, rng) if rng.random() < 0.7 else _bytes(content, rng)

@@ -29,7 +29,7 @@ HANG = 120.0
 FORMATS = {
     **dict.fromkeys(("svmlight", "matrixmarket", "npz dense", "npz sparse", "npy", "csv", "parquet"), 3),
     **dict.fromkeys(("h5ad", "zarr dense", "zarr csr", "zarr anndata", "labels"), 3),
-    **dict.fromkeys(("qrels", "edges csv", "edges parquet", "edges npz", "edges zarr", "model"), 1),
+    **dict.fromkeys(("edges csv", "edges parquet", "edges npz", "edges zarr", "model"), 1),
 }
 """Formats and how often they come."""
 

@@ -42,19 +42,16 @@ def write_seeds(folder: Path) -> dict[str, list[Path]]:
 
 def _texts(folder: Path) -> dict[str, list[Path]]:
     counts = _counts()
-    one, many, ids = folder / "one.svm", folder / "many.svm", folder / "documents.svm"
+    one, many = folder / "one.svm", folder / "many.svm"
     dump_svmlight_file(counts, np.arange(ROWS) % 3, str(one), zero_based=False)
     lines = one.read_text().splitlines()
     many.write_text("".join(f"{i % 3},{3 + i % 2} {line.partition(' ')[2]}\n" for i, line in enumerate(lines)))
-    ids.write_text("".join(f"{100 + i} {line.partition(' ')[2]}\n" for i, line in enumerate(lines)))
-    topics = folder / "topics.qrels"
-    topics.write_text("".join(f"T{i % 4} {100 + i} 1\nE{i % 3} {100 + i} 1\n" for i in range(ROWS)))
     matrices = [folder / name for name in ("real.mtx", "integer.mtx", "array.mtx", "symmetric.mtx")]
     scipy.io.mmwrite(matrices[0], counts.tocoo() * 1.5)
     scipy.io.mmwrite(matrices[1], counts.astype(int).tocoo())
     scipy.io.mmwrite(matrices[2], counts.toarray())
     scipy.io.mmwrite(matrices[3], _graph().tocoo(), symmetry="symmetric")
-    return {"svmlight": [one, many], "qrels": [topics], "matrixmarket": matrices}
+    return {"svmlight": [one, many], "matrixmarket": matrices}
 
 
 def _arrays(folder: Path) -> dict[str, list[Path]]:

@@ -60,10 +60,6 @@ def _stored(place: Path) -> Any:
     return sp.csr_array(tuple(parts), shape=stored.attrs["shape"])
 
 
-def _qrels(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
-    ingest(seeds / "documents.svm", folder / "out.zarr", labels=path)
-
-
 def _table(path: Path, seeds: Path, folder: Path, rng: Rng) -> Any:
     labels = "label" if rng.random() < 0.7 else None
     missing = "nan" if rng.random() < 0.3 else "raise"
@@ -137,7 +133,6 @@ TARGETS: dict[str, Callable[[Path, Path, Path, Rng], Any]] = {
     "zarr csr": _store,
     "zarr anndata": _annotated,
     "labels": _labels,
-    "qrels": _qrels,
     "edges csv": _graph,
     "edges parquet": _graph,
     "edges npz": _graph,

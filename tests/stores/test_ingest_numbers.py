@@ -178,15 +178,6 @@ def test_lists_of_edges(tmp_path, rows, message):
         ingest_graph(tmp_path / "a.csv", tmp_path / "out.zarr", samples=20, direction="undirected")
 
 
-def test_topics_of_documents_are_not_mixed_up(tmp_path):
-    (tmp_path / "a.svm").write_text("10 1:1\n11 2:1\n")
-    (tmp_path / "a.qrels").write_bytes(b"A 10 1\nB\xff 11 1\n")
-    refused(tmp_path / "a.svm", tmp_path, r"a\.qrels line 2 cannot be read", labels=tmp_path / "a.qrels")
-    (tmp_path / "a.svm").write_text(f"10 1:1\n{ODD} 2:1\n")
-    (tmp_path / "a.qrels").write_text(f"A 10 1\nB {ODD - 1} 1\n")
-    refused(tmp_path / "a.svm", tmp_path, "line 2: the label .* cannot hold exactly", labels=tmp_path / "a.qrels")
-
-
 @given(st.one_of(st.integers(-(2**70), 2**70), st.integers(2**53 - 9, 2**53 + 9)))
 def test_integers_are_equal_or_refused(number):
     try:

@@ -46,16 +46,16 @@ def two(folder: Path, ending: str, write: Callable[[Path, range], Any]) -> list[
     return places
 
 
-def topics(folder: Path) -> dict[str, Any]:
-    (folder / "t.qrels").write_text("".join(f"C{i % 3} {10_000 + i} 1\n" for i in range(ROWS)))
-    return {"labels": folder / "t.qrels", "weighting": "tfidf", "unit_norm": True, "zero_rows": "drop"}
+def named(folder: Path) -> dict[str, Any]:
+    (folder / "t.txt").write_text("".join(f"C{i % 3}\n" for i in range(ROWS)))
+    return {"labels": folder / "t.txt", "weighting": "tfidf", "unit_norm": True, "zero_rows": "drop"}
 
 
 FORMATS: dict[str, Callable[[Path], tuple[list[Path], dict[str, Any]]]] = {
     "svmlight": lambda f: (two(f, ".svm", lambda place, rows: place.write_bytes(svmlight(rows))), {}),
-    "svmlight, weighted, rows dropped, topics": lambda f: (
+    "svmlight, weighted, rows dropped, labels of a file": lambda f: (
         two(f, ".svm", lambda place, rows: place.write_bytes(svmlight(rows))),
-        topics(f),
+        named(f),
     ),
     "svmlight, compressed": lambda f: (
         two(f, ".svm.gz", lambda place, rows: place.write_bytes(gzip.compress(svmlight(rows)))),

@@ -167,17 +167,6 @@ def test_labels_from_a_file_replace_those_of_the_rows(write, tmp_path):
             ingest(write("1 1:1\n1 2:1\n1 1:1\n"), tmp_path / "b.zarr", labels=tmp_path / "y.txt")
 
 
-def test_rcv1_with_document_numbers_and_a_file_of_topics(write, tmp_path):
-    vectors = write("2286  1:0.5 3:0.5\n2287  2:1\n2289  1:1\n", "lyrl2004_vectors_train.dat")
-    topics = write("E11 2286 1\nECAT 2286 1\nCCAT 2287 1\nECAT 2289 1\nM11 9999 1\n", "rcv1-v2.topics.qrels")
-    ingest(vectors, tmp_path / "a.zarr", labels=topics)
-    assert names(tmp_path / "a.zarr", "obs") == ["2286", "2287", "2289"]
-    np.testing.assert_array_equal(read_labels(tmp_path / "a.zarr"), [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 1, 0]])
-    assert list(anndata.read_zarr(tmp_path / "a.zarr").uns["Y_names"]) == ["CCAT", "E11", "ECAT", "M11"]
-    with pytest.raises(DataError, match=r"train\.dat line 2: document 2290 has no topic in"):
-        ingest(write("2286 1:1\n2290 1:1\n", "b_train.dat"), tmp_path / "b.zarr", labels=topics)
-
-
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 rows = st.tuples(
     st.lists(st.integers(-5, 5), max_size=3), st.dictionaries(st.integers(1, 300), numbers, min_size=1, max_size=6)

@@ -17,7 +17,6 @@ from dlatent.stores.ingest.batches import Reader, Values
 from dlatent.stores.ingest.matrix_market import MatrixMarketReader
 from dlatent.stores.ingest.npy import NpyReader
 from dlatent.stores.ingest.npz import NpzReader
-from dlatent.stores.ingest.qrels import ENDINGS
 from dlatent.stores.ingest.svmlight import IndexBase, SvmlightReader
 from dlatent.stores.ingest.tables import CsvReader, ParquetReader
 from dlatent.stores.limits import DEFAULT, Limits
@@ -101,8 +100,7 @@ def open_reader(locations: Sequence[str], format: str, wanted: Wanted, directory
         raise DataError(f"ids name a column of csv and parquet or a key of npz; {format} files have none")
     location = locations[0]
     if format == "svmlight":
-        ids_first = label_file is not None and label_file.lower().endswith(ENDINGS)
-        reader: Reader = SvmlightReader(locations, index_base=wanted.index_base, ids_first=ids_first)
+        reader: Reader = SvmlightReader(locations, index_base=wanted.index_base)
     elif format == "matrixmarket":
         reader = MatrixMarketReader(location, directory)
     elif format == "npz":

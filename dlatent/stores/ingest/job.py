@@ -16,7 +16,6 @@ from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.batches import Batch, Values, is_sparse
 from dlatent.stores.ingest.cleaning import Repairs, clean, entry_row, refuse, stored
 from dlatent.stores.ingest.formats import Opened
-from dlatent.stores.ingest.qrels import ENDINGS, Topics
 from dlatent.stores.ingest.spill import BatchSpill
 from dlatent.stores.ingest.targets import Column, LabelCollector, Outputs
 from dlatent.stores.ingest.weighting import DocumentFrequencies, Weighting, ZeroRows, kept_rows, refuse_negative, weigh
@@ -133,10 +132,6 @@ class Job:
     def _labelled(self) -> Callable[[Batch], Batch]:
         """What puts labels from a file of their own into each batch; makes the collector."""
         reader, path = self._reader, self._opened.label_file
-        if path is not None and path.lower().endswith(ENDINGS):
-            topics = Topics(path)
-            self._collector = LabelCollector("label", topics.names, numeric_text=False)
-            return topics.label
         if path is None:
             self._collector = LabelCollector(reader.label_name, reader.categories, numeric_text=reader.numeric_text)
             return lambda batch: batch

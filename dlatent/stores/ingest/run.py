@@ -132,8 +132,7 @@ def ingest(
     dtype : {"float32", "float64"}, optional
         Of the stored values; by default that of the file (sparse values become floats).
     labels : str, path, URL or sequence of str, optional
-        A column (CSV, Parquet: or several columns as targets), obs column, npz key, a file of labels for all rows, or,
-        for svmlight, a .qrels file of topics by document number.
+        A column (CSV, Parquet: or several columns as targets), obs column, npz key, or a file of labels for all rows.
     features : str, path, URL, sequence of str or int, optional
         Columns to read (CSV, Parquet), npz key, a text file or a sequence of names, or their number.
     ids : str, optional

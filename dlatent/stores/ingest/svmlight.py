@@ -1,8 +1,4 @@
-"""The svmlight / libsvm text format, as one file or several, with one label, several ("1,5,7 3:0.2") or none per row.
-
-The document collection RCV1 comes in this format twice: with its topics as labels, and (LYRL2004) with the document's
-number in the place of the label and the topics in a file of their own (see `qrels`).
-"""
+"""The svmlight / libsvm text format, in one file or several: one label, several ("1,5,7 3:0.2") or none per row."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from dlatent.errors import DataError
 from dlatent.stores.byte_source import ByteSource, text_chunk_bytes
@@ -32,12 +27,10 @@ class SvmlightReader(FilesReader):
     """Reads svmlight files one after the other.
 
     `index_base` is the number of the first feature; "auto" takes 0 where index 0 occurs anywhere and 1 otherwise.
-    `ids_first` says that the identifier of the row stands before the features, not its labels.
     """
 
-    def __init__(self, locations: Sequence[str], *, index_base: IndexBase = "auto", ids_first: bool = False) -> None:
+    def __init__(self, locations: Sequence[str], *, index_base: IndexBase = "auto") -> None:
         super().__init__(locations)
-        self._ids_first = ids_first
         self._base = (0 if any(map(_has_index_zero, self._sources)) else 1) if index_base == "auto" else index_base
         if index_base == "auto":
             self.notes.append(f"feature indices start at {self._base} (found by looking for index 0)")
@@ -55,10 +48,7 @@ class SvmlightReader(FilesReader):
                 raise ValueError("a number may have been an integer that was rounded, or no number")
         except (ValueError, OverflowError):
             features, sets = parse_strict(text, self._base, name, first_line)
-        place = _line_namer(text, name, first_line)
-        if not self._ids_first:
-            return Batch(features, place, label_sets=sets)
-        return Batch(features, place, ids=_identifiers(sets, place))
+        return Batch(features, _line_namer(text, name, first_line), label_sets=sets)
 
 
 def parse_fast(text: bytes, base: int) -> tuple[Any, LabelSets]:
@@ -138,13 +128,6 @@ def _line_namer(text: bytes, name: str, first_line: int) -> Callable[[int], str]
         return f"{name} line {first_line + offset}"
 
     return place
-
-
-def _identifiers(sets: LabelSets, place: Callable[[int], str]) -> npt.NDArray[np.str_]:
-    wrong = np.flatnonzero(sets.counts != 1)
-    if len(wrong):
-        raise DataError(f"{place(int(wrong[0]))}: the row must begin with one document number")
-    return sets.values.astype(np.int64).astype(str)
 
 
 def _has_index_zero(source: ByteSource) -> bool:

@@ -105,12 +105,9 @@ class LabelCollector:
         counts = np.concatenate([sets.counts for sets in self._sets])
         if not len(values):
             return None
-        if self._categories is not None:
-            classes, codes = self._categories, values
-        elif np.all(counts == 1):
+        if np.all(counts == 1):
             return Column(self._name, values)
-        else:
-            classes, codes = np.unique(values, return_inverse=True)
+        classes, codes = np.unique(values, return_inverse=True)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         shape = (len(counts), len(classes))
         matrix = sp.csr_array((np.ones(len(codes), dtype=np.float32), codes.ravel(), indptr), shape=shape)
