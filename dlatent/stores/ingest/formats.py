@@ -13,10 +13,9 @@ from dlatent.errors import DataError
 from dlatent.stores.byte_source import plain_suffix, text_lines
 from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.annotated import AnnotatedReader
+from dlatent.stores.ingest.arrays import NpyReader, NpzReader
 from dlatent.stores.ingest.batches import Reader, Values
 from dlatent.stores.ingest.matrix_market import MatrixMarketReader
-from dlatent.stores.ingest.npy import NpyReader
-from dlatent.stores.ingest.npz import NpzReader
 from dlatent.stores.ingest.svmlight import IndexBase, SvmlightReader
 from dlatent.stores.ingest.tables import CsvReader, ParquetReader
 from dlatent.stores.limits import DEFAULT, Limits

@@ -17,7 +17,6 @@ from scipy.io import mmread
 from dlatent.errors import DataError, number_of
 from dlatent.stores.byte_source import LONGEST_LINE, ByteSource, text_chunk_bytes
 from dlatent.stores.ingest.batches import MatrixReader, RowColumns, Values
-from dlatent.stores.ingest.sparse_parts import sorted_once
 from dlatent.stores.ingest.spill import ColumnMajor, TripleSpill
 from dlatent.stores.numbers import EXACT, is_real, real, shown
 
@@ -46,7 +45,7 @@ class Header:
 
 
 class MatrixMarketReader(MatrixReader):
-    """Reads the text once, sorts it on disk in `directory`, and gives its rows in order as often as asked."""
+    """Reads the text, sorts it on disk in `directory`, and gives its rows in order."""
 
     def __init__(self, location: str, directory: Path) -> None:
         self._source = ByteSource(location)
@@ -58,7 +57,7 @@ class MatrixMarketReader(MatrixReader):
         self._pattern = header.field == "pattern" and not self._array
         self.least_bytes = 8 * header.rows * (header.columns if self._array else 1)
         self._rows = RowColumns(header.rows)
-        self._read = sorted_once(self._sort_array if self._array else self._sort_coordinates)
+        self._read = self._read_array if self._array else self._read_coordinates
         line = [*([] if self._array else [_PLACE, _PLACE]), *([] if self._pattern else [_VALUE[header.field]])]
         self._tokens = len(line)
         # What scipy reads as `real` does; it reads 1 from 1-2, for one, and passes over a fourth number.
@@ -120,7 +119,7 @@ class MatrixMarketReader(MatrixReader):
             raise ValueError(f"{shown(tokens[-1])} does not fit 64 bits; write 'real' for 'integer' in line 1")
         return numbers
 
-    def _sort_coordinates(self, batch_bytes: int) -> TripleSpill:
+    def _read_coordinates(self, batch_bytes: int) -> Iterator[tuple[int, Any]]:
         header = self.header
         spill = TripleSpill(self._directory, header.rows, header.columns, FIELDS[header.field])
         for rows, columns, values in self._entries(batch_bytes):
@@ -129,9 +128,9 @@ class MatrixMarketReader(MatrixReader):
                 mirrored = rows != columns
                 sign = -1 if header.symmetry == "skew-symmetric" else 1
                 spill.add(columns[mirrored], rows[mirrored], sign * values[mirrored])
-        return spill
+        return spill.batches(batch_bytes)
 
-    def _sort_array(self, batch_bytes: int) -> ColumnMajor:
+    def _read_array(self, batch_bytes: int) -> Iterator[tuple[int, Any]]:
         header = self.header
         shape, dtype = (header.rows, header.columns), np.dtype(FIELDS[header.field])
         path = self._directory / "columns"
@@ -139,7 +138,7 @@ class MatrixMarketReader(MatrixReader):
             with path.open("wb") as stream:
                 for (values,) in self._entries(batch_bytes):
                     stream.write(values.astype(dtype).tobytes())
-            return ColumnMajor(path, 0, shape, dtype)
+            return ColumnMajor(path, 0, shape, dtype).batches(batch_bytes)
         full = np.memmap(path, dtype=dtype, mode="w+", shape=shape, order="F")
         seen = 0
         for (values,) in self._entries(batch_bytes):
@@ -149,7 +148,7 @@ class MatrixMarketReader(MatrixReader):
             seen += len(values)
         full.flush()
         del full
-        return ColumnMajor(path, 0, shape, dtype)
+        return ColumnMajor(path, 0, shape, dtype).batches(batch_bytes)
 
 
 def packed_positions(start: int, count: int, header: Header) -> tuple[Values, Values]:

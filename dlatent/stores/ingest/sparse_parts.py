@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dlatent.errors import DataError
 from dlatent.stores.ingest.batches import BatchFunction, Values, row_cuts
-from dlatent.stores.ingest.spill import PIECE, ColumnMajor, TripleSpill
+from dlatent.stores.ingest.spill import PIECE, TripleSpill
 from dlatent.stores.sparse import csr
 
 
@@ -60,7 +60,7 @@ class SparseParts:
         sort = {"csc": self.sort_columns, "coo": self.sort_triples}.get(layout)
         if sort is None:
             raise DataError(f"{self.description} holds a {layout} matrix; save X.tocsr() with scipy.sparse.save_npz")
-        return sorted_once(lambda _: sort(directory))
+        return lambda batch_bytes: sort(directory).batches(batch_bytes)
 
     def csr_batches(self, batch_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
         """First row and matrix of each batch of a matrix stored by rows."""
@@ -117,18 +117,6 @@ class SparseParts:
             wrong = indices[(indices < 0) | (indices >= limit)][0]
             raise DataError(f"{self.description}: {part} holds {wrong}, outside 0 to {limit - 1}; the file is damaged")
         return indices
-
-
-def sorted_once(sort: Callable[[int], TripleSpill | ColumnMajor]) -> BatchFunction:
-    """Batches of a matrix that is sorted on disk when they are first asked for, by so many bytes."""
-    done: list[TripleSpill | ColumnMajor] = []
-
-    def read(batch_bytes: int) -> Iterator[tuple[int, Any]]:
-        if not done:
-            done.append(sort(batch_bytes))
-        yield from done[0].batches(batch_bytes)
-
-    return read
 
 
 def _steps(total: int) -> Iterator[tuple[int, int]]:

@@ -29,7 +29,6 @@ class TripleSpill:
         self._columns = columns
         self._record = np.dtype([("row", np.int64), ("column", np.int64), ("value", dtype)])
         self._counts = np.zeros(rows, dtype=np.int64)
-        self._ranges: list[tuple[int, int]] | None = None
 
     def add(self, rows: Values, columns: Values, values: Values) -> None:
         """Append entries; rows and columns count from 0 and lie inside the matrix."""
@@ -40,12 +39,11 @@ class TripleSpill:
             stream.write(records.tobytes())
 
     def batches(self, batch_bytes: int) -> Iterator[tuple[int, sp.csr_array]]:
-        """First row and matrix of each batch; the entries are sorted by range of rows on the first call."""
+        """First row and matrix of each batch, once: the entries are moved to their ranges of rows before the first."""
         indptr = np.concatenate([[0], np.cumsum(self._counts)])
-        if self._ranges is None:
-            self._ranges = list(row_cuts(indptr, max(batch_bytes // self._record.itemsize, 1)))
-            self._distribute(np.array([start for start, _ in self._ranges], dtype=np.int64), indptr)
-        for start, stop in self._ranges:
+        ranges = list(row_cuts(indptr, max(batch_bytes // self._record.itemsize, 1)))
+        self._distribute(np.array([start for start, _ in ranges], dtype=np.int64), indptr)
+        for start, stop in ranges:
             yield start, self._matrix(indptr[start : stop + 1])
 
     def _distribute(self, starts: Values, indptr: Values) -> None:

@@ -1,8 +1,8 @@
-"""Zip archives of NumPy arrays (.npz): scipy's `save_npz`, plain CSR parts, and dense matrices, read as streams.
+"""NumPy's files: dense matrices (.npy), memory-mapped, and zip archives of arrays (.npz), read as streams.
 
-Keys: scipy's own (`data`, `indices`, `indptr`, `shape`, `format`; `row` and `col` for COO); CSR parts `X_data`,
-`X_indices`, `X_indptr`, `X_shape`; a dense `X`.  Beside them `y` (one label per row), `Y` (one column per output),
-`class_names`, `terms` (names of the features) and `ids`.
+Keys of an archive: scipy's own (`data`, `indices`, `indptr`, `shape`, `format`; `row` and `col` for COO); CSR parts
+`X_data`, `X_indices`, `X_indptr`, `X_shape`; a dense `X`.  Beside them `y` (one label per row), `Y` (one column per
+output), `class_names`, `terms` (names of the features) and `ids`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dlatent.errors import DataError
-from dlatent.stores.byte_source import file_name, file_size
+from dlatent.stores.byte_source import copied, file_name, file_size
 from dlatent.stores.ingest.batches import BatchFunction, MatrixReader, RowColumns, Values
-from dlatent.stores.ingest.sparse_parts import SparseParts, sorted_once
+from dlatent.stores.ingest.sparse_parts import SparseParts
 from dlatent.stores.ingest.spill import PIECE, ColumnMajor, dense_cuts
-from dlatent.stores.numpy_files import Archive
+from dlatent.stores.location import local_path
+from dlatent.stores.numpy_files import Archive, mapped_array
 
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
+
+
+class NpyReader(MatrixReader):
+    """Reads a two-dimensional array of numbers row by row; a file from elsewhere is copied to `directory`."""
+
+    def __init__(self, location: str, directory: Path) -> None:
+        super().__init__(file_name(location), file_size(location))
+        path = local_path(location) or copied(location, directory / self.description)
+        mapped = mapped_array(path)
+        if mapped.ndim != 2:
+            raise DataError(f"{location} has {mapped.ndim} dimension(s), expected samples × features")
+        rows, columns = shape = (mapped.shape[0], mapped.shape[1])
+        dtype, offset = mapped.dtype, int(getattr(mapped, "offset", 0))
+        self.columns, self._rows = columns, RowColumns(rows)
+
+        def read(batch_bytes: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+            for start, stop in dense_cuts(shape, dtype, batch_bytes):
+                # The file is mapped anew for each batch, so that its pages do not stay in memory.
+                yield start, np.array(mapped_array(path)[start:stop])
+
+        # Not mapped: a few rows of each column would bring most of the file into memory.
+        by_columns = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
+        self._read = ColumnMajor(path, offset, shape, dtype).batches if by_columns else read
 
 
 class NpzReader(MatrixReader):
@@ -81,7 +108,9 @@ class NpzReader(MatrixReader):
                 for start, stop in dense_cuts(shape, dtype, batch_bytes):
                     yield start, member.read((stop - start) * shape[1]).reshape(stop - start, shape[1])
 
-        unpacked = sorted_once(lambda _: ColumnMajor(self._unpack("X"), 0, shape, dtype))
+        def unpacked(batch_bytes: int) -> Iterator[tuple[int, Any]]:
+            return ColumnMajor(self._unpack("X"), 0, shape, dtype).batches(batch_bytes)
+
         return rows, unpacked if by_columns else read
 
     def _unpack(self, key: str) -> Path:
