@@ -33,8 +33,8 @@ from dlatent.passes import Pass, Run
 PAIRWISE = 256
 """Features up to which a pass for the second moments of all pairs costs about what it saves."""
 LEAST_SHARED, LEAST_OWN = 1e-7, 1e-6
-"""Parts of the variance below which noise that features share, and that of one feature, cost the likelihood too many
-digits, where all rows observe so few entries that the components explain them wholly."""
+"""Fractions of the variance below which noise that features share, and that of one feature, cost the likelihood too
+many digits, where all rows observe so few entries that the components explain them wholly."""
 SMALLEST_VARIANCE, START_FLOOR = 1e-3, 0.02
 """Up to where eigenvalues of second moments of pairs, and noise variances of a start, are raised, in units of a
 feature's variance."""

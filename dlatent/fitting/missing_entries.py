@@ -57,7 +57,8 @@ def fit_rows(
     """Maximum likelihood of the observed entries; `shift` (D + L′,) is an initial mean; `textbook`: by plain EM from
     random loadings; `start`, parameters from which to go on instead of from starts that are looked for."""
     sums = _sums(run, shift, options)
-    few = float(sums.lengths[: specification.n_components + 1].sum()) / sums.samples  # that the components may explain
+    # Rows of so few entries the components may explain wholly; only these lose digits where little noise is left.
+    few = float(sums.lengths[: specification.n_components + 1].sum()) / sums.samples
     options = options.with_least_floors(
         few * (LEAST_SHARED if view.shared else LEAST_OWN) for view in specification.views
     )
