@@ -45,7 +45,7 @@ class ByteSource:
             try:
                 if opener is None:
                     raw.seek(start)
-                    yield raw
+                    yield io.BufferedReader(raw)  # lines of remote files have no limit of their own
                 else:
                     with opener(raw, "rb") as stream:
                         stream.seek(start)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import zarr
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from dlatent.cli.main import main
 from dlatent.errors import DataError
@@ -36,6 +39,28 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.csv").write_text("left,right\n" + "".join(f"{row},{row}\n" for row in range(40)))
     assert main(["ingest", folder / "values.npy", folder / "values.zarr", "--quiet"]) == 0
     return folder
+
+
+class PiecesFile(AbstractBufferedFile):  # type: ignore[misc]
+    """A file that comes by pieces, as those of S3 and of web servers do: its `readline` takes no limit."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return Path(self.path).read_bytes()[start:end]
+
+
+class Pieces(AbstractFileSystem):  # type: ignore[misc]
+    """Local files by `pieces://`."""
+
+    protocol = "pieces"
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {"name": path, "size": Path(path).stat().st_size, "type": "file"}
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> PiecesFile:
+        return PiecesFile(self, path, mode, size=Path(path).stat().st_size)
+
+
+fsspec.register_implementation("pieces", Pieces, clobber=True)
 
 
 def contents(store: Path) -> dict[str, Any]:
@@ -97,3 +122,23 @@ def test_a_remote_file_that_is_no_store(run: Any, files: Path) -> None:
     ended = run("plan", "ppca", f"local://{files}/values.npy", "-k", "2")
     assert ended.status == 3
     assert f"dlatent ingest local://{files}/values.npy OUT.zarr" in ended.err
+
+
+@pytest.mark.parametrize("name", ["rows.svm", "rows.mtx", "rows.csv", "rows.csv.gz", "edges.csv"])
+def test_texts_that_come_by_pieces(run: Any, tmp_path: Path, name: str) -> None:
+    texts = {
+        "rows.svm": "1 1:2 3:4.5\n0 2:1\n",
+        "rows.mtx": "%%MatrixMarket matrix coordinate real general\n% a remark\n2 3 2\n1 1 2\n2 3 4.5\n",
+        "rows.csv": "a,b\n1,2.5\n3,4\n",
+        "edges.csv": "from,to\n0,1\n1,2\n2,3\n",
+    }
+    text = texts[name.removesuffix(".gz")].encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    command = ["ingest-graph"] if name.startswith("edges") else ["ingest", "--quiet"]
+    options = ["--samples", "4", "--direction", "symmetrise"] if name.startswith("edges") else []
+    for place, out in ((tmp_path, "here"), (f"pieces://{tmp_path}", "there")):
+        assert run(*command, f"{place}/{name}", tmp_path / out, *options).status == 0
+    here, there = contents(tmp_path / "here"), contents(tmp_path / "there")
+    assert here.keys() == there.keys()
+    for array in here:
+        np.testing.assert_array_equal(here[array], there[array])
