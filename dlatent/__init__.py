@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from dlatent.errors import PlanError as PlanError
     from dlatent.errors import PrecisionWarning as PrecisionWarning
     from dlatent.errors import StoreError as StoreError
-    from dlatent.estimators.annotated import annotate as annotate
-    from dlatent.estimators.callbacks import Callback as Callback
-    from dlatent.estimators.callbacks import ProgressBar as ProgressBar
-    from dlatent.estimators.callbacks import show_progress as show_progress
-    from dlatent.estimators.choice import select_n_components as select_n_components
-    from dlatent.estimators.correspondence import CorrespondenceFactorAnalysis as CorrespondenceFactorAnalysis
-    from dlatent.estimators.correspondence import CorrespondencePPCA as CorrespondencePPCA
-    from dlatent.estimators.correspondence_lle import CorrespondenceLLE as CorrespondenceLLE
-    from dlatent.estimators.correspondence_lle import self_correspondence as self_correspondence
-    from dlatent.estimators.correspondence_supervised import (
+    from dlatent.models.annotated import annotate as annotate
+    from dlatent.models.callbacks import Callback as Callback
+    from dlatent.models.callbacks import ProgressBar as ProgressBar
+    from dlatent.models.callbacks import show_progress as show_progress
+    from dlatent.models.choice import select_n_components as select_n_components
+    from dlatent.models.correspondence import CorrespondenceFactorAnalysis as CorrespondenceFactorAnalysis
+    from dlatent.models.correspondence import CorrespondencePPCA as CorrespondencePPCA
+    from dlatent.models.correspondence_lle import CorrespondenceLLE as CorrespondenceLLE
+    from dlatent.models.correspondence_lle import self_correspondence as self_correspondence
+    from dlatent.models.correspondence_supervised import (
         CorrespondenceSupervisedPPCA as CorrespondenceSupervisedPPCA,
     )
-    from dlatent.estimators.factor_analysis import FactorAnalysis as FactorAnalysis
-    from dlatent.estimators.graph_ppca import GraphPPCA as GraphPPCA
-    from dlatent.estimators.joint_views import JointViews as JointViews
-    from dlatent.estimators.kernel import KernelPPCA as KernelPPCA
-    from dlatent.estimators.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
-    from dlatent.estimators.local_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
-    from dlatent.estimators.mixture import PPCAMixture as PPCAMixture
-    from dlatent.estimators.ppca import PPCA as PPCA
-    from dlatent.estimators.relational import RelationalPPCA as RelationalPPCA
-    from dlatent.estimators.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
-    from dlatent.estimators.saved import NotFittedError as NotFittedError
-    from dlatent.estimators.saved import load as load
-    from dlatent.estimators.supervised import SupervisedPPCA as SupervisedPPCA
+    from dlatent.models.factor_analysis import FactorAnalysis as FactorAnalysis
+    from dlatent.models.graph_ppca import GraphPPCA as GraphPPCA
+    from dlatent.models.joint_views import JointViews as JointViews
+    from dlatent.models.kernel import KernelPPCA as KernelPPCA
+    from dlatent.models.kernel import KernelSupervisedPPCA as KernelSupervisedPPCA
+    from dlatent.models.local_linear import LocallyLinearEmbedding as LocallyLinearEmbedding
+    from dlatent.models.mixture import PPCAMixture as PPCAMixture
+    from dlatent.models.ppca import PPCA as PPCA
+    from dlatent.models.relational import RelationalPPCA as RelationalPPCA
+    from dlatent.models.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
+    from dlatent.models.saved import NotFittedError as NotFittedError
+    from dlatent.models.saved import load as load
+    from dlatent.models.supervised import SupervisedPPCA as SupervisedPPCA
 
 __version__ = "0.1.0"
 
@@ -52,17 +52,17 @@ _ERRORS = ("DataError", "DlatentError", "EngineError", "PlanError", "StoreError"
 _WARNINGS = ("ConvergenceWarning", "DataWarning", "MisfitWarning", "NoiseFloorWarning", "PrecisionWarning")
 _MODULES = {
     **dict.fromkeys((*_ERRORS, *_WARNINGS), "errors"),
-    **{model.name: f"estimators.{model.module}" for model in MODELS},
+    **{model.name: f"models.{model.module}" for model in MODELS},
     "Workers": "engine.imagined",
-    "annotate": "estimators.annotated",
-    "Callback": "estimators.callbacks",
-    "ProgressBar": "estimators.callbacks",
-    "show_progress": "estimators.callbacks",
-    "select_n_components": "estimators.choice",
-    "NotFittedError": "estimators.saved",
-    "load": "estimators.saved",
-    "JointViews": "estimators.joint_views",
-    "self_correspondence": "estimators.correspondence_lle",
+    "annotate": "models.annotated",
+    "Callback": "models.callbacks",
+    "ProgressBar": "models.callbacks",
+    "show_progress": "models.callbacks",
+    "select_n_components": "models.choice",
+    "NotFittedError": "models.saved",
+    "load": "models.saved",
+    "JointViews": "models.joint_views",
+    "self_correspondence": "models.correspondence_lle",
 }
 
 __all__ = sorted(_MODULES)

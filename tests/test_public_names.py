@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dlatent
-from dlatent.estimators.saved import Estimator
 from dlatent.models import MODELS
+from dlatent.models.saved import Estimator
 
 
 def told_to_type_checkers() -> dict[str, str]:
@@ -41,7 +41,7 @@ def test_every_model_is_an_estimator_of_its_name(model):
 
 def test_every_estimator_without_heirs_is_listed():
     for model in MODELS:
-        importlib.import_module(f"dlatent.estimators.{model.module}")
+        importlib.import_module(f"dlatent.models.{model.module}")
     listed, waiting = {model.load() for model in MODELS}, [Estimator]
     while waiting:
         heirs = [heir for heir in waiting.pop().__subclasses__() if heir.__module__.startswith("dlatent.")]
@@ -55,7 +55,7 @@ def test_commands_have_names_of_their_own():
 
 
 def test_the_module_of_saved_models_names_no_model():
-    tree = ast.parse(inspect.getsource(importlib.import_module("dlatent.estimators.saved")))
+    tree = ast.parse(inspect.getsource(importlib.import_module("dlatent.models.saved")))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
             node.body[0] = ast.Pass()  # examples may

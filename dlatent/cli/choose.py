@@ -11,7 +11,7 @@ from dlatent.cli.cluster import connected
 from dlatent.cli.inputs import data_of, inputs_of
 from dlatent.cli.models import add_models, model_of
 from dlatent.cli.status import OK, UsageError
-from dlatent.estimators.hyperparameters import Criterion
+from dlatent.models.hyperparameters import Criterion
 
 HEADINGS = {
     "held_out_log_likelihood": "held out, nats a cell",

@@ -10,9 +10,9 @@ from dlatent.cli.arguments import add
 from dlatent.cli.cluster import add_cluster
 from dlatent.cli.inputs import STORE, add_graph, add_labels, add_views
 from dlatent.cli.status import UsageError
-from dlatent.estimators.hyperparameters import Allowed, declared
 from dlatent.models import MODELS as ALL
 from dlatent.models import Model
+from dlatent.models.hyperparameters import Allowed, declared
 
 if TYPE_CHECKING:
     from dlatent import PPCA

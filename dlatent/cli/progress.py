@@ -13,9 +13,9 @@ from dlatent.errors import number_of
 
 if TYPE_CHECKING:
     from dlatent.engine.records import PassRecord
-    from dlatent.estimators.callbacks import Callback
     from dlatent.fitting.outcome import Iteration
     from dlatent.fitting.plan import Plan
+    from dlatent.models.callbacks import Callback
 
 ALL_LINES = 20
 """Passes of which every one gets a line; of later ones at most one in `LINE_SECONDS`."""
@@ -103,7 +103,7 @@ class FitProgress:
     @property
     def callback(self) -> Callback:
         """What `fit(callbacks=[…])` takes."""
-        from dlatent.estimators.callbacks import Callback
+        from dlatent.models.callbacks import Callback
 
         # On a cluster, hearing of every task costs the scheduler a message each; without a bar nobody would see them.
         on_task = self.on_task if self._screen.has_bar else None

@@ -30,7 +30,7 @@ from sklearn.base import clone
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError, DlatentError, StoreError
-from dlatent.estimators.saved import NotFittedError, load
+from dlatent.models.saved import NotFittedError, load
 
 TIGHT = 1e-6
 """Relative agreement of parameters: a maximum known to rounding is known to the root of rounding in its place."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dlatent
-from dlatent.estimators.hyperparameters import KernelName
+from dlatent.models.hyperparameters import KernelName
 from dlatent.operators.kernels import NAMES
 
 

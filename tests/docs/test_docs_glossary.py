@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import dlatent
-from dlatent.estimators.docstrings import entries, parsed
 from dlatent.models import MODELS
+from dlatent.models.docstrings import entries, parsed
 from dlatent.stores.schema import REGISTRY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")

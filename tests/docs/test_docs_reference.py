@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 import dlatent
-from dlatent.estimators import docstrings, hyperparameters
-from dlatent.estimators.docstrings import SHARED, entries, parsed
-from dlatent.models import MODELS
+from dlatent.models import MODELS, docstrings, hyperparameters
+from dlatent.models.docstrings import SHARED, entries, parsed
 
 DOCS = Path(__file__).parents[2] / "docs"
 NEEDED = frozenset({"y", "graph"})

@@ -26,7 +26,7 @@ from dlatent import PPCA
 from dlatent.engine.versions import require_same, versions
 from dlatent.engine.watch import Silence
 from dlatent.errors import EngineError
-from dlatent.estimators.callbacks import Callback
+from dlatent.models.callbacks import Callback
 
 X = np.random.default_rng(0).normal(size=(4000, 30)) @ np.diag(np.linspace(3, 1, 30))
 MODEL = {"n_components": 3, "solver": "krylov", "tol": 1e-12}

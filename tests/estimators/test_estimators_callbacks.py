@@ -11,7 +11,7 @@ import rich
 from rich.console import Console
 
 from dlatent import PPCA, Callback, DataError, KernelPPCA, LocallyLinearEmbedding, ProgressBar, show_progress
-from dlatent.estimators import callbacks
+from dlatent.models import callbacks
 
 X = np.random.default_rng(0).normal(size=(80, 3)) @ np.random.default_rng(1).normal(size=(3, 12))
 X = X + 0.3 * np.random.default_rng(2).normal(size=X.shape)

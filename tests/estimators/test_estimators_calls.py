@@ -81,7 +81,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch, module: str) -> list[Any]:
         opened.append(connect(*given, **more))
         return opened[-1]
 
-    monkeypatch.setattr(f"dlatent.estimators.{module}.connect", noted)
+    monkeypatch.setattr(f"dlatent.models.{module}.connect", noted)
     return opened
 
 

@@ -26,8 +26,8 @@ from dlatent import (
     select_n_components,
 )
 from dlatent.errors import DataError
-from dlatent.estimators.grid import features_of, flattened, grid_of, spread
-from dlatent.estimators.labelled import unwrap
+from dlatent.models.grid import features_of, flattened, grid_of, spread
+from dlatent.models.labelled import unwrap
 
 T, LAT, LON = 40, 5, 4
 SEA = np.ones((LAT, LON), dtype=bool)

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits, load_iris
 
-import dlatent.estimators.target_heads as target_heads
+import dlatent.models.target_heads as target_heads
 from dlatent import (
     CorrespondenceSupervisedPPCA,
     DataError,

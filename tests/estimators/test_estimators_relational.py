@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
 from dlatent.engine import exchange
 from dlatent.errors import DataError, PlanError
-from dlatent.estimators import graph_model, relational
+from dlatent.models import graph_model, relational
 from dlatent.stores.graph import open_graph
 from tests.graphs import power_law_graph
 from tests.routes import only_route

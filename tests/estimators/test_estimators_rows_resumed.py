@@ -27,7 +27,7 @@ from dlatent import (
 )
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
-from dlatent.estimators.checkpoints import RowsJournal
+from dlatent.models.checkpoints import RowsJournal
 from dlatent.stores import beside
 from dlatent.stores.checkpoint import Checkpoint
 from dlatent.stores.open import open as open_source

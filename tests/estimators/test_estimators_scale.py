@@ -12,7 +12,7 @@ from test_estimators_conformance import OUTPUTS, PRESETS, X
 
 from dlatent import PPCA, CorrespondencePPCA, FactorAnalysis, LocallyLinearEmbedding, SupervisedPPCA
 from dlatent.errors import DlatentError
-from dlatent.estimators import base
+from dlatent.models import base
 from tests.simulators import hide
 
 SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
@@ -165,7 +165,7 @@ def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
         raise error
 
     monkeypatch.setattr("dlatent.fitting.routes.covariance.CovarianceRoute.fit", fail)
-    monkeypatch.setattr("dlatent.estimators.local_linear.embed", fail)
+    monkeypatch.setattr("dlatent.models.local_linear.embed", fail)
     with pytest.raises(DlatentError, match="like scales"):
         make().fit(X, client="serial")
 

@@ -191,7 +191,7 @@ class TestChunks:
 import json
 from pathlib import Path
 from dlatent import PPCA
-from dlatent.estimators import linear
+from dlatent.models import linear
 from dlatent.stores.open import open
 
 source = open({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)

@@ -11,7 +11,6 @@ from sklearn.mixture import GaussianMixture
 from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
-from dlatent.estimators.base import Given
 from dlatent.fitting.mixture import fit_mixture
 from dlatent.fitting.outcome import Options
 from dlatent.linear_gaussian.mixture import (
@@ -26,6 +25,7 @@ from dlatent.linear_gaussian.mixture import (
     scores,
 )
 from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.models.base import Given
 from dlatent.stores.open import open as open_source
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture

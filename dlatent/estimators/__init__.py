@@ -1,1 +1,0 @@
-"""The public models, the only place where stores, engine and fitting meet."""

@@ -1,0 +1,114 @@
+"""Every model, listed once: the public name of its class, where it is, and what the commands know of it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Model(NamedTuple):
+    """A model.
+
+    Parameters
+    ----------
+    name : of its class.
+    module : that has the class, within `dlatent.models`.
+    command : the word for it on the command line; nothing where the commands do not fit it.
+    words : what it is.
+    declared : the class of its hyperparameters, without the last word of the name.
+    labels, graph, precision, views : whether it takes labels, a graph, a precision in its place, or several views.
+    """
+
+    name: str
+    module: str
+    command: str = ""
+    words: str = ""
+    declared: str = ""
+    labels: bool = False
+    graph: bool = False
+    precision: bool = False
+    views: bool = False
+
+    def load(self) -> Any:
+        """The class."""
+        return getattr(import_module(f"dlatent.models.{self.module}"), self.name)
+
+    def hyperparameters(self) -> Any:
+        """The class of its hyperparameters, which is imported alone."""
+        return getattr(import_module("dlatent.models.hyperparameters"), f"{self.declared}Hyperparameters")
+
+
+MODELS = (
+    Model("PPCA", "ppca", "ppca", "probabilistic PCA", "PPCA"),
+    Model(
+        "SupervisedPPCA",
+        "supervised",
+        "supervised",
+        "supervised PPCA; semi-supervised where some rows have no label",
+        "Supervised",
+        labels=True,
+    ),
+    Model(
+        "FactorAnalysis",
+        "factor_analysis",
+        "fa",
+        "factor analysis, with a noise variance for each feature",
+        "FactorAnalysis",
+    ),
+    Model(
+        "RelationalPPCA",
+        "relational",
+        "relational",
+        "probabilistic relational PCA: rows in a graph",
+        "Graph",
+        graph=True,
+        precision=True,
+    ),
+    Model(
+        "RelationalSupervisedPPCA",
+        "relational",
+        "relational-supervised",
+        "supervised PPCA of rows in a graph, of which some have a label",
+        "RelationalSupervised",
+        labels=True,
+        graph=True,
+    ),
+    Model("GraphPPCA", "graph_ppca", "graph-ppca", "PPCA of rows smoothed over a graph", "GraphPPCA", graph=True),
+    Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes", "Kernel"),
+    Model(
+        "KernelSupervisedPPCA",
+        "kernel",
+        "kernel-supervised",
+        "supervised PPCA of features that a kernel makes",
+        "KernelSupervised",
+        labels=True,
+    ),
+    Model(
+        "CorrespondencePPCA",
+        "correspondence",
+        "correspondence",
+        "PPCA of several views of which some rows correspond",
+        "View",
+        views=True,
+    ),
+    Model(
+        "CorrespondenceFactorAnalysis",
+        "correspondence",
+        "correspondence-fa",
+        "factor analysis of several views of which some rows correspond",
+        "ViewFactor",
+        views=True,
+    ),
+    Model(
+        "CorrespondenceSupervisedPPCA",
+        "correspondence_supervised",
+        "correspondence-supervised",
+        "supervised PPCA of several views of which some rows correspond",
+        "ViewSupervised",
+        labels=True,
+        views=True,
+    ),
+    Model("PPCAMixture", "mixture", "mixture", "a mixture of PPCA, or of factor analysers", "Mixture"),
+    Model("LocallyLinearEmbedding", "local_linear"),
+    Model("CorrespondenceLLE", "correspondence_lle"),
+)

@@ -1,0 +1,130 @@
+"""Results put into an AnnData in place, as scanpy does."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import AxisLabels
+from dlatent.containers import refuse_mask
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
+from dlatent.models.base import LatentVariableModel
+from dlatent.models.docstrings import described
+from dlatent.models.graph_ppca import GraphPPCA
+from dlatent.models.inputs import Annotated, TargetsLike
+from dlatent.models.labelled import plain_rows
+from dlatent.stores.annotated import annotated_matrix, is_annotated
+from dlatent.stores.open import open as open_source
+
+Model = TypeVar("Model", bound=LatentVariableModel)
+
+
+@described
+def annotate(
+    adata: Annotated,
+    model: Model,
+    *,
+    layer: str | None = None,
+    mask_var: str | npt.ArrayLike | None = None,
+    y: TargetsLike = None,
+    key: str | None = None,
+    client: Where = None,
+    **options: object,
+) -> Model:
+    """Fit a model to an AnnData and put the results into it, in place, as scanpy does.
+
+    `obsm["X_KEY"]` gets the scores (n_obs, K), `varm["KEY_loadings"]` the loadings (n_vars, K) where the model has any,
+    and `uns["KEY"]` the variances, the likelihood and the hyperparameters.
+
+    Parameters
+    ----------
+    adata : AnnData
+        In memory, backed by a file, or lazy; a backed one is read piece by piece.
+    model : estimator
+        A model of samples × features, as `PPCA(20)`; it is fitted.
+    layer : str, optional
+        Name of the layer to be fitted; by default `X`.
+    mask_var : str or array of bool of shape (n_vars,), optional
+        The variables to be fitted: a column of `var`, as "highly_variable", or booleans.  Loadings of the others are
+        NaN.
+    y : str or array of shape (n_obs,), optional
+        Targets, for models that take them: a column of `obs`, or an array.
+    key : str, optional
+        Part of the names; by default the name of the model in small letters, as "ppca".
+    **options : optional
+        Other keywords of `fit`, as `graph=adata.obsp["connectivities"]`.
+
+    Returns
+    -------
+    estimator
+        The fitted model.
+
+    Raises
+    ------
+    DataError
+        For names that the AnnData does not have, and as `fit`.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from dlatent import PPCA, annotate
+    >>> adata = anndata.AnnData(np.random.default_rng(0).normal(size=(50, 4)))
+    >>> model = annotate(adata, PPCA(2))
+    >>> adata.obsm["X_ppca"].shape
+    (50, 2)
+    """
+    if not is_annotated(adata):
+        which = "; give one of its modalities, as mdata.mod[name]" if hasattr(adata, "mod") else ""
+        raise DataError(f"annotate takes an AnnData, not a {type(adata).__name__}{which}")
+    if not hasattr(model, "get_params"):
+        raise DataError(f"annotate takes a model, as PPCA(20), not a {type(model).__name__}")
+    mask = None if mask_var is None else _mask(adata, mask_var)
+    data, fitted = cast(Any, adata), cast(Any, model)
+    matrix, labels = annotated_matrix(data, layer, mask)
+    source = replace(open_source(matrix), labels=labels)
+    targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
+    fitted.fit(source, **targets, client=client, **options)
+    key = type(model).__name__.lower() if key is None else key
+    edges = {"graph": options["graph"]} if isinstance(model, GraphPPCA) and "graph" in options else {}
+    data.obsm[f"X_{key}"] = fitted.transform(source, client=client, **edges)
+    result = model.result_
+    if "loadings" in result:
+        loadings = np.full((len(data.var_names), result.sizes["component"]), np.nan)
+        loadings[slice(None) if mask is None else mask] = result["loadings"].values
+        data.varm[f"{key}_loadings"] = loadings
+    data.uns[key] = _told(model, layer, mask_var)
+    return model
+
+
+def _told(model: Any, layer: str | None, mask_var: Any) -> dict[str, Any]:
+    """What `uns` says of a fit, as values that every format of AnnData holds."""
+    names = ("explained_variance_", "explained_variance_ratio_", "noise_variance_", "log_likelihood_", "converged_")
+    found = {name.rstrip("_"): copy(getattr(model, name)) for name in names if hasattr(model, name)}
+    kept = {"layer": layer, "mask_var": mask_var if isinstance(mask_var, str) else None, **model.get_params()}
+    return found | {
+        "model": type(model).__name__,
+        "params": {name: value for name, value in kept.items() if isinstance(value, bool | int | float | str)},
+    }
+
+
+def _mask(adata: Any, mask_var: Any) -> npt.NDArray[np.bool_]:
+    given = _column(adata.var, mask_var, "var") if isinstance(mask_var, str) else mask_var
+    names = AxisLabels(samples=np.asarray(adata.var_names, dtype=str))
+    mask = refuse_mask(plain_rows(given, names, "truth values of mask_var"), "mask_var")
+    if mask.dtype != bool or mask.shape != (len(adata.var_names),):
+        raise DataError(
+            f"mask_var has dtype {mask.dtype} and shape {mask.shape}; expected one truth value for each of the "
+            f"{len(adata.var_names)} variables"
+        )
+    return mask
+
+
+def _column(frame: Any, name: str, where: str) -> Any:
+    if name not in frame.columns:
+        raise DataError(f"{where} has no column {name!r}; it has {', '.join(map(str, frame.columns)) or 'none'}")
+    return np.asarray(frame[name])

@@ -1,0 +1,716 @@
+"""The hyperparameters of the models, each declared once: its type, its default, what it may be, and what it means.
+
+Constructors, their checks and the options of the command line are made of these declarations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields, replace
+from math import inf, log10
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args
+
+from dlatent.errors import DataError
+
+if TYPE_CHECKING:
+    from dlatent.models.inputs import PathLike, Seed
+    from dlatent.operators.kernels import KernelFunction
+
+T = TypeVar("T")
+LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
+GraphSolver = Literal["auto", "covariance", "krylov", "em"]
+SmoothedSolver = Literal["auto", "covariance", "krylov", "accelerated_em", "em"]
+FactorSolver = Literal["auto", "covariance", "accelerated_em", "em"]
+KernelSolver = Literal["auto", "memory", "recomputed", "stored", "em"]
+MixtureSolver = Literal["auto", "em"]
+EigenSolver = Literal["auto", "direct", "iterative"]
+Rule = Literal["mle", "bic"]
+KernelName = Literal["linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed"]
+TargetType = Literal["auto", "class", "multilabel", "regression"]
+Head = Literal["auto", "likelihood"]
+Missing = Literal["raise", "nan", "unstored"]
+Prior = Literal["auto", "ml", "ard"]
+ZeroRows = Literal["keep", "raise"]
+Rotation = Literal["varimax", "quartimax", "promax", "oblimin"]
+Disconnected = Literal["raise", "keep"]
+Neighbors = Literal["exact", "approximate"]
+Start = Literal["random", "pca"]
+MixtureNoise = Literal["isotropic", "diagonal"]
+ViewNoise = Literal["ml", "zero"]
+Float = Literal["float64", "float32"]
+Criterion = Literal["auto", "held_out", "cross_validation", "bic", "evidence", "parallel"]
+"""How `select_n_components` compares; no model has it."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which values a hyperparameter may have.
+
+    Parameters
+    ----------
+    words : which they are, after "expected".
+    test : whether a value is one of them.
+    read : makes a value of a word on the command line; ValueError for a word that is none.
+    choices : all of them, where they are few words.
+    none : whether None is one, too.
+    """
+
+    words: str
+    test: Callable[[Any], bool]
+    read: Callable[[str], Any] = str
+    choices: tuple[str, ...] = ()
+    none: bool = False
+
+    def or_none(self) -> Allowed:
+        """The same values, and None."""
+        return replace(self, none=True)
+
+    def require(self, name: str, value: Any) -> None:
+        """Refuse a value that is none of these. Errors: DataError."""
+        if not (self.none and value is None) and not self.test(value):
+            raise DataError(f"{name} is {value!r}; expected {self.words}{', or None' if self.none else ''}")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is known of a hyperparameter beside its type and default; `option` and `letter` are its names on the command
+    line (None: it has none there), `words` its help there, and `short` the name of a value."""
+
+    allowed: Allowed
+    words: str
+    option: str | None
+    letter: str
+    short: str
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def _is_count(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def _is_count_or_rule(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in get_args(Rule)
+    return _is_count(value) or (_is_number(value) and 0 < value < 1)
+
+
+def _count_or_rule(text: str) -> float | str:
+    if text in get_args(Rule):
+        return text
+    return int(text) if text.isdecimal() else float(text)
+
+
+def _number_or_median(text: str) -> float | str:
+    return text if text == "median" else float(text)
+
+
+COUNT = Allowed("an integer of at least 1", _is_count, int)
+COMPONENTS = replace(
+    COUNT,
+    words=f"{COUNT.words} (PPCA alone chooses it by a rule; compare numbers by select_n_components or GridSearchCV)",
+)
+COUNT_OR_RULE = Allowed(
+    "an integer of at least 1, a part of the variance above 0 and below 1, 'mle' or 'bic'",
+    _is_count_or_rule,
+    _count_or_rule,
+)
+POSITIVE = Allowed("a positive number", lambda value: _is_number(value) and 0 < value < inf, float)
+NOT_NEGATIVE = Allowed("a finite number, not negative", lambda value: _is_number(value) and 0 <= value < inf, float)
+PART = Allowed(
+    "a part of the mean variance, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1, float
+)
+BANDWIDTH = Allowed(
+    "a positive number, or 'median'", lambda value: value == "median" or POSITIVE.test(value), _number_or_median
+)
+PRIOR = Allowed(
+    f"a positive number, {', '.join(map(repr, get_args(Prior)[:-1]))} or {get_args(Prior)[-1]!r}",
+    lambda value: (isinstance(value, str) and value in get_args(Prior)) or POSITIVE.test(value),
+    lambda text: text if text in get_args(Prior) else float(text),
+)
+SMOOTHING = Allowed(
+    "a finite number, not negative, or 'auto'",
+    lambda value: value == "auto" or NOT_NEGATIVE.test(value),
+    lambda text: text if text == "auto" else float(text),
+)
+TRUTH = Allowed("True or False", lambda value: isinstance(value, bool))
+NUMBER = Allowed("a number", _is_number, float)
+PLACE = Allowed("a path", lambda value: isinstance(value, (str, os.PathLike)))
+ANYTHING = Allowed("a seed", lambda value: True, int)
+
+
+def _among(*words: str) -> Allowed:
+    *first, last = map(repr, words)
+    said = f"{', '.join(first)} or {last}" if first else last
+    return Allowed(said, lambda value: isinstance(value, str) and value in words, choices=words)
+
+
+KERNEL = Allowed(
+    f"a function of two blocks, or one of {', '.join(get_args(KernelName))}",
+    lambda value: callable(value) or value in get_args(KernelName),
+    choices=get_args(KernelName),
+)
+PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.test, float)
+MISSING = "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold"
+SOLVER = "auto: the planner chooses; em: textbook EM"
+"""Help for models of which several solvers find the same maximum."""
+
+
+def parameter(
+    words: str,
+    allowed: Allowed,
+    *,
+    default: Any,
+    option: str | None = "",
+    letter: str = "",
+    short: str = "",
+    kw_only: bool = True,
+) -> Any:
+    """A hyperparameter; see `Declared`."""
+    about = Declared(allowed, words, option, letter, short)
+    return field(default=default, kw_only=kw_only, metadata={"declared": about})
+
+
+def choice(words: str, values: Any, *, default: str) -> Any:
+    """A hyperparameter that is one of the words of a Literal."""
+    return parameter(words, _among(*get_args(values)), default=default)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, choice))
+def hyperparameters(cls: type[T]) -> type[T]:
+    """Make a constructor of the hyperparameters that a class and its bases declare."""
+    return dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+
+def declared(cls: Any) -> list[tuple[Field[Any], Declared]]:
+    """The hyperparameters of a model, and what is known of them."""
+    return [(one, one.metadata["declared"]) for one in fields(cls)]
+
+
+class Checked:
+    """What has hyperparameters, and checks them when they are used."""
+
+    def _check_hyperparameters(self) -> None:
+        """Refuse values that make no sense, or none together. Errors: DataError."""
+        for one, about in declared(self):
+            about.allowed.require(one.name, getattr(self, one.name))
+
+
+@hyperparameters
+class LatentVariableHyperparameters(Checked):
+    """What all models with a likelihood have.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables; less than the number of samples, and at most that of features.
+    tol : float, default 1e-9
+        Relative distance of the log-likelihood from its maximum at which a fit stops.
+    max_iter : int, optional
+        Most passes over the data (by default 60), or EM iterations with `solver="em"` (by default 2,000).
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the first directions.
+    noise_floor : float, default 0.0
+        Smallest noise variance, as a part of the mean variance of the features; what is less than rounding counts as
+        that.
+    zero_rows : {"keep", "raise"}, default "keep"
+        "keep" fits rows of zeros, and a warning counts them; "raise" stops at the first.
+    """
+
+    n_components: int = parameter(
+        "latent variables", COMPONENTS, default=2, option="components", letter="k", short="K", kw_only=False
+    )
+    tol: float = parameter("relative distance of the log-likelihood to stop at", POSITIVE, default=1e-9)
+    max_iter: int | None = parameter("most passes, or EM iterations", COUNT.or_none(), default=None, short="N")
+    random_state: Seed = parameter("of what is drawn at random", ANYTHING, default=0, option="seed")
+    solver: str = parameter("the planner chooses, or this one; em: textbook EM", ANYTHING, default="auto")
+    noise_floor: float = parameter(
+        "smallest noise variance, as a part of the mean variance", PART, default=0.0, short="PART"
+    )
+    zero_rows: ZeroRows = choice("of rows of zeros: fit them, or stop with an error", ZeroRows, default="keep")
+
+
+@hyperparameters
+class TargetHyperparameters(Checked):
+    """What models with targets have besides.
+
+    Parameters
+    ----------
+    target_type : {"auto", "class", "multilabel", "regression"}, default "auto"
+        What the targets are: labels of any dtype (one-of-C inside), a matrix of 0 and 1, or numbers; "auto" looks.
+    target_noise_floor : float, default 1e-3
+        Smallest noise variance of the targets, as a part of their mean variance.
+    head : {"auto", "likelihood"}, default "auto"
+        What predicts targets from E[z|x]: "auto" is estimated after the fit from the samples with targets, with a prior
+        whose variance the evidence chooses; "likelihood" is what the model of the fit says.
+    """
+
+    target_type: TargetType = choice("what the labels are", TargetType, default="auto")
+    target_noise_floor: float = parameter("as --noise-floor, of the labels", PART, default=1e-3, short="PART")
+    head: Head = choice("what predicts: with priors by evidence (auto), or the likelihood", Head, default="auto")
+
+
+@hyperparameters
+class PriorHyperparameters(Checked):
+    """What models have whose loadings may have a prior.
+
+    Parameters
+    ----------
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings.  "auto" and "ml" are none: maximum likelihood.  "ard" (automatic relevance determination) gives
+        those of each component a normal prior whose variance the evidence chooses, and switches off components that the
+        data do not support.  A number is the variance of all loadings, in squared units of the features.
+    """
+
+    prior: Prior | float = parameter(
+        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
+        PRIOR,
+        default="auto",
+    )
+
+    @property
+    def _prior(self) -> str | float:
+        """The prior of the loadings, by what may be missing where that is left open."""
+        if self.prior != "auto":
+            return self.prior
+        return "ml" if getattr(self, "missing", "raise") == "raise" else "ard"
+
+
+@hyperparameters
+class GraphHyperparameters(LatentVariableHyperparameters):
+    """Those of models of samples in a graph.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        α ≥ 0, the weight of a sample beside its neighbours.
+    gamma : float, default 1e-6
+        γ ≥ 0, the weight of the features alone.  With 0 the precision may be singular: its rank takes the place of N
+        (errata 17), found for connected components of up to 4,000 samples.
+    solver : {"auto", "covariance", "krylov", "em"}, default "auto"
+        "auto" takes the cheaper of two that find the global maximum from eigenvectors (PRPCA (17)–(18)): "covariance"
+        (one pass, D² numbers) and "krylov" (about ten passes); "em" iterates (19)–(22).
+    start : {"random", "pca"}, default "random"
+        Where "em" begins; "pca" as in the paper.
+    start_noise : float, optional
+        σ² at which "em" begins with `start="pca"`, in squared units of the features (the paper has 1e-6); by default
+        that of the start.
+    """
+
+    alpha: float = parameter("weight of a row beside its neighbours", NOT_NEGATIVE, default=1.0, short="A")
+    gamma: float = parameter("weight of the features alone", NOT_NEGATIVE, default=1e-6, short="G")
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+    start: Start = choice("where --solver em begins", Start, default="random")
+    start_noise: float | None = parameter(
+        "noise variance at which --start pca begins", POSITIVE.or_none(), default=None, short="VARIANCE"
+    )
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.start_noise is not None and self.start != "pca":
+            raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
+
+
+@hyperparameters
+class GraphPPCAHyperparameters(PriorHyperparameters, LatentVariableHyperparameters):
+    """Those of PPCA of rows that are smoothed over a graph.
+
+    Parameters
+    ----------
+    smoothing : float or "auto", default "auto"
+        λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, 0.3, 1, 3,
+        10 and 30 with which rows predict cells best that they have not seen.
+    hops : int, default 2
+        h, how far neighbours reach.
+    missing : {"raise", "nan", "unstored"}, default "raise"
+        As in PPCA.  Where entries may be missing, each cell of a smoothed row is a weighted mean over those of the
+        samples near by that have it.
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings, as in PPCA: "auto" is "ard" with missing entries, and "ml", maximum likelihood, for complete
+        data.
+    solver : {"auto", "covariance", "krylov", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheaper of two that find the global maximum from eigenvectors: "covariance" (one pass, D²
+        numbers) and "krylov" (about ten passes); data with missing entries go by "accelerated_em" (about twenty
+        passes).  "em" is textbook EM.
+    """
+
+    smoothing: float | Literal["auto"] = parameter(
+        "weight of the neighbours beside a row; auto: by held-out cells", SMOOTHING, default="auto", short="L"
+    )
+    hops: int = parameter("how far neighbours reach", COUNT, default=2, short="N")
+    missing: Missing = choice(MISSING, Missing, default="raise")
+    solver: SmoothedSolver = choice(SOLVER, SmoothedSolver, default="auto")
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if isinstance(self.smoothing, str) or not self.smoothing:
+            return
+        if 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
+            raise DataError(
+                f"smoothing={self.smoothing:g} over {self.hops} hops is no more in double precision; take a larger "
+                "smoothing, 0, or fewer hops"
+            )
+
+
+@hyperparameters
+class KernelHyperparameters(LatentVariableHyperparameters):
+    """Those of models of features that a kernel makes.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables; less than the number of samples minus 1.
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the first directions, of the landmarks and of the rows for the median.
+    kernel : str or callable, default "rbf"
+        "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian" exp(−γ‖x − x'‖₁),
+        "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of rows, (n, D) and
+        (m, D) → (n, m).
+    gamma : float or "median", default "median"
+        γ.  "median" is 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the laplacian
+        kernel; 1 over the median of ‖x‖² for the polynomial one.
+    degree : int, default 3
+        d of the polynomial kernel.
+    coef0 : float, default 1.0
+        c of the polynomial kernel.
+    feature_dimension : int, optional
+        M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance and, with targets,
+        the weight of the features beside them.  By default D for the linear and the cosine kernel, whose features are
+        so many, and for the others N − 1, what N samples about their mean can span.
+    landmarks : int, optional
+        A number of random rows in whose span the loadings are looked for (Nyström); by default all rows.
+    kernel_store : path or URL, optional
+        Where K may be kept while a fit runs, a place that all workers reach; it is removed afterwards.
+    kernel_dtype : {"float64", "float32"}, default "float64"
+        Of the values that are kept there.
+    solver : {"auto", "memory", "recomputed", "stored", "em"}, default "auto"
+        Where K is: in the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or the
+        cheapest of these; "em" is textbook EM on K in memory.
+    """
+
+    kernel: KernelName | KernelFunction = parameter(
+        "precomputed: DATA is the matrix of the kernel", KERNEL, default="rbf"
+    )
+    gamma: float | Literal["median"] = parameter(
+        "of rbf, polynomial and laplacian", BANDWIDTH, default="median", short="G"
+    )
+    degree: int = parameter("of the polynomial kernel", COUNT, default=3, short="N")
+    coef0: float = parameter("of the polynomial kernel", NUMBER, default=1.0, short="C")
+    feature_dimension: int | None = parameter(
+        "features that share the noise (default: by the kernel)", COUNT.or_none(), default=None, short="M"
+    )
+    landmarks: int | None = parameter("random rows in whose span to fit", COUNT.or_none(), default=None, short="N")
+    kernel_store: PathLike | None = parameter(
+        "where the matrix may be kept while the fit runs, then removed", PLACE.or_none(), default=None, short="K.zarr"
+    )
+    kernel_dtype: Float = choice("of its values there", Float, default="float64")
+    solver: KernelSolver = choice("where the matrix is; em: textbook EM", KernelSolver, default="auto")
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        for name in ("feature_dimension", "landmarks"):
+            value = getattr(self, name)
+            if value is not None and value <= self.n_components:
+                raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
+        if self.landmarks is not None and self.kernel == "precomputed":
+            raise DataError("landmarks are rows, of which a precomputed kernel has none; leave landmarks=None")
+        if self.landmarks is not None and self.solver == "em":
+            raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
+
+
+@hyperparameters
+class LinearHyperparameters(LatentVariableHyperparameters):
+    """What models of samples × features have, of which entries may be missing.
+
+    Parameters
+    ----------
+    solver : {"auto", "covariance", "krylov", "gram", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheapest of those that find the global maximum: "covariance" (one pass, D² numbers), "krylov"
+        (about ten passes, D·K) and, with fewer samples than features, "gram" (two passes, N² numbers); data with
+        missing entries go by "accelerated_em" (about twenty passes).  "em" is textbook EM, for teaching and checking.
+    missing : {"raise", "nan", "unstored"}, default "raise"
+        "raise" raises for NaN.  With "nan" the entries of dense data that are NaN are missing; with "unstored" the
+        stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the observed
+        entries, wherever they are, and all methods take such rows, too.
+    """
+
+    solver: LinearSolver = choice(SOLVER, LinearSolver, default="auto")
+    missing: Missing = choice(MISSING, Missing, default="raise")
+
+
+@hyperparameters
+class IteratedHyperparameters(Checked):
+    """What models have that are fitted by iterations over the data.
+
+    Parameters
+    ----------
+    warm_start : bool, default False
+        With missing entries: go on from the parameters of the last fit, or of the saved model, instead of looking for
+        starts.
+    """
+
+    warm_start: bool = parameter(
+        "whether a fit goes on from the parameters of the last one", TRUTH, default=False, option=None
+    )
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.warm_start and getattr(self, "missing", "nan") == "raise":
+            raise DataError(
+                "warm_start=True is for iterations over the data; of complete data the best maximum is found without a "
+                "start: leave warm_start=False, or say missing='nan'"
+            )
+
+
+@hyperparameters
+class PPCAHyperparameters(IteratedHyperparameters, PriorHyperparameters, LinearHyperparameters):
+    """Those of PPCA.
+
+    Parameters
+    ----------
+    n_components : int, float or {"mle", "bic"}, default 2
+        K, the number of latent variables; less than the number of samples, and at most that of features.  Of complete
+        data it can be chosen from the eigenvalues of their covariance: a part of the variance above 0 and below 1 takes
+        the fewest components that explain more; with more samples than features "mle" takes the largest evidence
+        (Minka), "bic" the smallest criterion (as `bic`).
+    row_effects : bool, default False
+        With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or
+        mild.  It is a further component, the last, of which the loadings of all features are τ.
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings; "auto" is "ard" with missing entries, and "ml" for complete data.  "ml" is none: maximum
+        likelihood, which overfits where entries are few.  "ard" (automatic relevance determination) gives the loadings
+        of each component a normal prior whose variance the evidence chooses, and switches off components that the data
+        do not support, so that `n_components` may be generous; with missing entries the means of the features have a
+        common normal prior, too.  A number is the variance of all loadings, in squared units of the features, where it
+        is known beforehand; no component is switched off.  What is maximised is a lower bound of the likelihood; of
+        complete data its maximum follows from eigenvalues, without a further pass.
+    """
+
+    n_components: int | float | Rule = parameter(  # type: ignore[assignment]
+        "latent variables, or how to choose them: mle, bic, or a part of the variance (0.9)",
+        COUNT_OR_RULE,
+        default=2,
+        option="components",
+        letter="k",
+        short="K",
+        kw_only=False,
+    )
+
+    row_effects: bool = parameter(
+        "whether rows have levels of their own, where entries are missing", TRUTH, default=False, option=None
+    )
+
+    @property
+    def _rule(self) -> str | float | None:
+        """How the number of components is chosen; None where it is given."""
+        return None if COUNT.test(self.n_components) else self.n_components
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.row_effects and self.missing == "raise":
+            raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
+        if self.prior not in ("auto", "ml") and self._rule is not None:
+            raise DataError(
+                f"n_components={self.n_components!r} and prior={self.prior!r} both choose how many components there "
+                "are; give the most that there may be, or leave prior='ml'"
+            )
+        if self._rule is not None and self.missing != "raise":
+            raise DataError(
+                f"n_components={self.n_components!r} is chosen from the covariance of complete data; with missing "
+                "entries compare numbers by select_n_components"
+            )
+
+
+@hyperparameters
+class FactorAnalysisHyperparameters(IteratedHyperparameters, PriorHyperparameters, LinearHyperparameters):
+    """Those of factor analysis.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of factors; less than the number of samples, and at most that of features.
+    max_iter : int, optional
+        Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of several starts) and
+        "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); "em" is textbook EM.
+    noise_floor : float, default 0.0
+        Smallest noise variance of a feature, as a part of its variance; what is less than rounding counts as that.
+    warm_start : bool, default False
+        With missing entries: go on from the parameters of the last fit, or of the saved model.  With `prior="ml"` the
+        maximum is then the one near these, and not the best of several.
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        With missing entries: of the loadings in units of the features' standard deviations, as in PPCA; the means have
+        none.  "auto" is "ard" there, and "ml", maximum likelihood, for complete data.
+    rotation : {"varimax", "quartimax", "promax", "oblimin"}, optional
+        Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, the
+        others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + Ψ), is the
+        same.  By default loadings are the canonical ones.
+    """
+
+    rotation: Rotation | None = parameter(
+        "of the loadings to simple structure (default: none)", _among(*get_args(Rotation)).or_none(), default=None
+    )
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.prior not in ("auto", "ml") and self.missing == "raise":
+            raise DataError(
+                f"prior={self.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
+                "takes complete data, too, or leave prior='ml'"
+            )
+
+
+@hyperparameters
+class SupervisedHyperparameters(TargetHyperparameters, PriorHyperparameters, LinearHyperparameters):
+    """Those of supervised PPCA.
+
+    Parameters
+    ----------
+    prior : {"auto", "ml", "ard"} or float, default "auto"
+        Of the loadings of features and targets, each in units of the standard deviation that these have on average, as
+        in PPCA; the means have none.  "auto" is "ard" with missing entries, and "ml", maximum likelihood, for complete
+        data, where scores and what the default head predicts hardly differ.
+    """
+
+
+@hyperparameters
+class RelationalHyperparameters(PriorHyperparameters, GraphHyperparameters):
+    """Those of PPCA of samples in a graph."""
+
+
+@hyperparameters
+class RelationalSupervisedHyperparameters(TargetHyperparameters, GraphHyperparameters):
+    """Those of supervised PPCA of samples in a graph."""
+
+
+@hyperparameters
+class KernelSupervisedHyperparameters(TargetHyperparameters, KernelHyperparameters):
+    """Those of supervised PPCA of features that a kernel makes."""
+
+
+@hyperparameters
+class MixtureHyperparameters(IteratedHyperparameters, LatentVariableHyperparameters):
+    """Those of a mixture.
+
+    Parameters
+    ----------
+    n_components : int, default 2
+        K, the number of latent variables of each component of the mixture; less than the number of samples, and at most
+        that of features.
+    n_mixtures : int, default 2
+        M, the number of components of the mixture (what scikit-learn's GaussianMixture calls `n_components`).
+    tol : float, default 1e-9
+        Estimated relative distance of the log-likelihood from its maximum at which a fit stops.
+    max_iter : int, optional
+        Most passes over the data (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    random_state : int or numpy.random.Generator, default 0
+        Seed of the starts, and of the rows that they climb on.
+    solver : {"auto", "em"}, default "auto"
+        "auto" is accelerated EM; "em" iterates textbook EM from the same start.
+    noise_floor : float, default 0.0
+        Smallest noise variance, as a part of the mean variance of the features (isotropic), or of that of the feature;
+        what is less than rounding, or of a feature than 1e-6, counts as that.  It is where a component ends that
+        collapses on few rows, of which the likelihood has no bound.
+    noise : {"isotropic", "diagonal"}, default "isotropic"
+        One noise variance for each component (PPCA), or one for each component and feature (factor analysis).
+    n_init : int, default 5
+        Number of starts, each climbed from on some rows of the data; the best goes on over all of them.
+    warm_start : bool, default False
+        Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` starts.
+    """
+
+    n_mixtures: int = parameter(
+        "components of the mixture, with K latent variables each",
+        COUNT,
+        default=2,
+        option="mixtures",
+        letter="m",
+        short="M",
+        kw_only=False,
+    )
+    noise: MixtureNoise = choice(
+        "diagonal: a noise variance for each feature, factor analysis", MixtureNoise, default="isotropic"
+    )
+    n_init: int = parameter("starts, of which the best goes on", COUNT, default=5, option="starts", short="N")
+    solver: MixtureSolver = choice("accelerated EM, or em: textbook EM", MixtureSolver, default="auto")
+
+
+@hyperparameters
+class ViewHyperparameters(LatentVariableHyperparameters):
+    """Those of PPCA of several views.
+
+    Parameters
+    ----------
+    noise : {"ml", "zero"}, default "ml"
+        "ml" finds the noise variances; "zero" is the limit without noise, in which each sample lies where its views are
+        reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of variance.
+    """
+
+    noise: ViewNoise = choice("zero: the limit of no noise, PCA", ViewNoise, default="ml")
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        if self.noise == "zero" and self.solver == "em":
+            raise DataError(
+                "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
+                "solver='auto'"
+            )
+
+
+@hyperparameters
+class ViewFactorHyperparameters(LatentVariableHyperparameters):
+    """Those of factor analysis of several views.
+
+    Parameters
+    ----------
+    max_iter : int, optional
+        Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).
+    solver : {"auto", "covariance", "accelerated_em", "em"}, default "auto"
+        "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D²) and "accelerated_em" (a pass for
+        each iteration, D·K numbers); "em" is textbook EM.
+    noise_floor : float, default 0.0
+        Smallest noise variance of a feature, as a part of its variance; what is less than rounding counts as that.
+    """
+
+    solver: FactorSolver = choice(SOLVER, FactorSolver, default="auto")
+
+
+@hyperparameters
+class ViewSupervisedHyperparameters(TargetHyperparameters, LatentVariableHyperparameters):
+    """Those of supervised PPCA of several views."""
+
+    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
+
+
+@hyperparameters
+class LocalLinearHyperparameters(Checked):
+    """Those of locally linear embedding.
+
+    Parameters
+    ----------
+    n_neighbors : int, default 5
+        k, neighbours of each sample, found in each view by itself where there are several.
+    n_components : int, default 2
+        K, dimensions of the embedding.
+    reg : float, default 1e-3
+        Regularisation of the weights, as a part of the trace of each Gram matrix.
+    eigen_solver : {"auto", "direct", "iterative"}, default "auto"
+        "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" goes by what the factors will cost.
+    neighbors : {"exact", "approximate"}, default "exact"
+        "approximate" is by pynndescent, for data in memory; the recall is measured.
+    disconnected : {"raise", "keep"}, default "raise"
+        "raise" stops where the graph falls apart, "keep" warns and embeds all the same.
+    """
+
+    n_neighbors: int = parameter("neighbours of each sample", COUNT, default=5)
+    n_components: int = parameter("dimensions of the embedding", COUNT, default=2)
+    reg: float = parameter("regularisation of the weights", PART_OF_TRACE, default=1e-3)
+    eigen_solver: EigenSolver = choice("how the eigenvectors are found", EigenSolver, default="auto")
+    neighbors: Neighbors = choice("how neighbours are found", Neighbors, default="exact")
+    disconnected: Disconnected = choice("where the graph falls apart", Disconnected, default="raise")

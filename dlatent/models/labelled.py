@@ -1,0 +1,311 @@
+"""xarray at the door: what an input brings of names and coordinates, and how results carry them on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import scipy.sparse as sp
+import xarray as xr
+
+from dlatent.arrays import AxisLabels, Grid
+from dlatent.errors import DataError, cause
+from dlatent.models.grid import (
+    features_of,
+    flattened,
+    grid_of,
+    require_grid,
+    row_coordinates,
+    spread,
+    units,
+    without_masks,
+)
+from dlatent.models.inputs import Rows
+from dlatent.stores.byte_source import require_file
+from dlatent.stores.encoded import check_decoded
+from dlatent.stores.location import local_path
+from dlatent.stores.places import read_places
+from dlatent.stores.schema import dimension
+from dlatent.stores.strict import strict_store
+
+ROW_RESULTS = ("component", "target")
+"""Dimensions of results that have a row for each sample."""
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """The plain data of an input, its labels, and the DataArray that it came in (None for other inputs); where it is
+    read from, where that is known."""
+
+    data: Any
+    labels: AxisLabels | None
+    original: xr.DataArray | None
+    places: tuple[str, ...] = ()
+
+
+def unwrap(
+    data: Any, *, dim: str | None = None, weights: xr.DataArray | None = None, known: Grid | None = None
+) -> Unwrapped:
+    """Take the data out of a DataArray, a Dataset with one variable that can be meant, or a data frame; others pass.
+
+    Parameters: `dim` and `weights`, of a fit: the dimension of the samples, and weights of the cells of the others;
+    `known`, the grid of the features that a model was fitted to.  With either, a path is that of a Dataset.
+    Raises DataError for a DataArray whose samples or features are not clear, a Dataset with none or several candidates,
+    or a data frame of which some columns only are named by texts.
+    """
+    places = read_places(data)  # before xarray has loaded them
+    return replace(_unwrap(data, dim, weights, known), places=places)
+
+
+def _unwrap(data: Any, dim: str | None, weights: xr.DataArray | None, known: Grid | None) -> Unwrapped:
+    if isinstance(data, str | os.PathLike) and (dim is not None or (known is not None and not known.plain)):
+        data = _opened(data)
+    data = as_frame(data)
+    if isinstance(data, xr.DataTree):
+        raise DataError("a DataTree has many tables; give the Dataset of one of its nodes, as tree[path].to_dataset()")
+    if isinstance(data, xr.Dataset):
+        data = _only_variable(data, dim, known)
+    if not isinstance(data, xr.DataArray):
+        _require_unlabelled(data, dim, weights, known)
+        return _unwrap_frame(data) if is_frame(data) else Unwrapped(data, None, None)
+    for given in (data, weights):
+        require_decoded(given)
+    renamed = _renamed(data, dim, known)
+    data, dim = data.rename(renamed), None if dim is None else renamed.get(dim, dim)
+    if isinstance(weights, xr.DataArray):
+        weights = weights.rename({old: new for old, new in renamed.items() if old in {*weights.dims, *weights.coords}})
+    if known is not None:
+        return _unwrapped(data, require_grid(data, known), known)
+    if dim is None:
+        if data.ndim != 2:
+            raise DataError(
+                f"the DataArray {data.name!r} has dimensions {data.dims}; expected samples × features: say which "
+                "dimension the samples lie along, as in fit(X, dim='time'), or stack the others into one"
+            )
+        rows = str(data.dims[0])
+    elif dim not in data.dims or data.ndim < 2:
+        raise DataError(f"dim is {dim!r}; the DataArray {data.name!r} has dimensions {data.dims}, one for samples")
+    else:
+        rows = dim
+    data = without_masks(data)
+    grid = grid_of(data, rows)
+    if dim is not None or weights is not None:
+        grid = features_of(data, rows, grid, weights)
+    return _unwrapped(data, rows, grid)
+
+
+def require_decoded(data: Any) -> None:
+    """Refuse a DataArray whose attributes say that its numbers stand for others, or for nothing. Raises DataError."""
+    if isinstance(data, xr.DataArray):
+        way_out = (
+            "decode them, as xr.decode_cf(ds)[name], or open the file with xarray as it does by default; where that is "
+            "done, remove the attributes, as X.drop_attrs()"
+        )
+        check_decoded(data.attrs, data.dtype, f"the DataArray {data.name!r}", way_out)
+
+
+def _renamed(data: xr.DataArray, rows: str | None, known: Grid | None) -> dict[Any, Any]:
+    """The new names of dimensions and coordinates that would be taken for those of results.
+
+    Coordinates of samples meet those of row results alone.  Samples lie along `rows`, along the dimension that is none
+    of the known grid, or else along the first.
+    """
+    others = () if known is None else [dim for dim in data.dims if _input_name(dim) not in known.dims]
+    first = rows if rows is not None else next(iter(others if len(others) == 1 else data.dims), None)
+    names = [*data.dims, *(name for name, own in data.coords.items() if first not in own.dims or name in ROW_RESULTS)]
+    found = {name: dimension(name) for name in names if isinstance(name, str) and dimension(name) != name}
+    if "sample" in data.dims and first != "sample":  # what rows are called that have no name
+        found["sample"] = _input_name("sample")
+    taken = {*data.dims, *data.coords}
+    return {old: f"input_{new}" if new in taken else new for old, new in found.items()}
+
+
+def _input_name(dim: Any) -> Any:
+    """The name under which a dimension is one of features."""
+    return "input_sample" if dim == "sample" else dimension(dim) if isinstance(dim, str) else dim
+
+
+def _opened(place: str | os.PathLike[str]) -> xr.Dataset:
+    """The Dataset at a path or URL, in Dask arrays with the chunks that it has there.
+
+    Raises DataError where xarray has no way to read it.
+    """
+    require_file(local_path(place), os.fspath(place))
+    try:
+        if os.path.isdir(place):
+            return xr.open_dataset(cast(Any, strict_store(place)), chunks={}, engine="zarr")
+        return xr.open_dataset(place, chunks={})
+    except (OSError, ValueError, ImportError) as error:
+        words = " ".join(str(error).split())
+        raise DataError(
+            f"xarray cannot open {os.fspath(place)} (netCDF needs h5netcdf: pip install h5netcdf): {words}"
+        ) from cause(error)
+
+
+def _require_unlabelled(data: Any, dim: str | None, weights: Any, known: Grid | None) -> None:
+    """Refuse what only an input with named dimensions can be asked for. Raises DataError."""
+    if dim is not None or weights is not None:
+        given = "weights" if dim is None else "dim"
+        raise DataError(
+            f"{given} is for an xarray DataArray or Dataset, and the data are of type {type(data).__name__}"
+        )
+    if known is not None and known.scale is not None:
+        raise DataError("the model was fitted with weights of the features; give new data as a DataArray, too")
+
+
+def _only_variable(data: xr.Dataset, dim: str | None, known: Grid | None) -> xr.DataArray:
+    """The variable of a Dataset that is meant. Raises DataError where there are none or several."""
+    axes = len(known.dims) + 1 if known is not None else None if dim is not None else 2
+    names = [
+        str(name)
+        for name, v in data.data_vars.items()
+        if v.dtype.kind in "fiub" and (v.ndim == axes if axes else dim in v.dims and v.ndim > 1)
+    ]
+    if len(names) != 1:
+        kind = {2: "two-dimensional variables", None: f"variables over {dim!r} and other dimensions"}
+        raise DataError(
+            f"the Dataset has {len(names)} {kind.get(axes, f'variables of {axes} dimensions')} {names}; pass one of "
+            "them, as ds[name]" + ("" if dim or known else ", and for more dimensions that of the samples as dim=…")
+        )
+    return data[names[0]]
+
+
+def _unwrapped(data: xr.DataArray, rows: str, grid: Grid) -> Unwrapped:
+    """The data with samples along the dimension `rows`."""
+    turned = without_masks(data).transpose(rows, ...)
+    columns, names = "feature" if rows != "feature" else "cell", None
+    if len(grid.dims) == 1:
+        columns = str(turned.dims[1])
+        names = _coordinate(data, columns) if grid.kept is None and not grid.levels else None
+        names = names if names is None else plain_labels(names)
+    labels = AxisLabels((rows, columns), _coordinate(data, rows), names, grid=grid)
+    return Unwrapped(flattened(turned, grid), labels, turned)
+
+
+def sample_axis(data: Any, known: Grid | None) -> tuple[int, AxisLabels] | None:
+    """The number of samples and their labels, where they are known without opening the data.
+
+    Raises DataError as `unwrap`.
+    """
+    data = as_frame(data)
+    if isinstance(data, xr.Dataset):
+        data = _only_variable(data, None, known)
+    if isinstance(data, xr.DataArray) and data.ndim:
+        data = data.rename(_renamed(data, None, known))
+        rows = str(data.dims[0]) if known is None else require_grid(data, known)
+        return int(data.sizes[rows]), AxisLabels(samples=_coordinate(data, rows))
+    shape: tuple[int, ...] = getattr(data, "shape", ())
+    if len(shape) and isinstance(data, np.ndarray | sp.sparray | sp.spmatrix | pd.DataFrame):
+        return int(shape[0]), AxisLabels(index=_index_of(data))
+    return None
+
+
+def as_frame(data: Any) -> Any:
+    """A table of pyarrow, which names its columns in a manner of its own, as a data frame; others pass."""
+    return data.to_pandas() if hasattr(data, "to_pandas") and hasattr(data, "column_names") else data
+
+
+def is_frame(data: Any) -> bool:
+    """True for a data frame: of pandas, of polars, of Dask, or of another kind with columns and a matrix of them."""
+    if isinstance(data, (xr.DataArray, xr.Dataset)):
+        return False
+    return (hasattr(data, "to_numpy") or hasattr(data, "to_dask_array")) and hasattr(data, "columns")
+
+
+def _unwrap_frame(frame: Any) -> Unwrapped:
+    """The numbers of a data frame, with the names of its columns and rows.
+
+    Raises DataError where some names are text and others not, as scikit-learn does.
+    """
+    names = [name for name in frame.columns if isinstance(name, str)]
+    if names and len(names) < frame.shape[1]:
+        other = next(name for name in frame.columns if not isinstance(name, str))
+        raise DataError(
+            f"some columns of the data frame have texts for names, as {names[0]!r}, and others not, as {other!r}; name "
+            "all of them by texts, as with X.columns = X.columns.astype(str), or pass X.to_numpy()"
+        )
+    # Of Dask a pass over its files counts the rows of each partition.
+    values = frame.to_dask_array(lengths=True) if hasattr(frame, "to_dask_array") else frame.to_numpy()
+    columns = np.array(names) if names else plain_labels(frame.columns)
+    return Unwrapped(values, AxisLabels(features=columns, index=_index_of(frame)), None)
+
+
+def plain_labels(labels: Any) -> npt.NDArray[Any]:
+    """Labels as numbers, dates or texts; what is none of these, as a tuple of a multi-index, as its text."""
+    found = np.asarray(pd.Index(list(labels)))
+    return found if found.dtype.kind in "iufM" else np.array([str(label) for label in found], dtype=str)
+
+
+def _coordinate(data: xr.DataArray, dim: str) -> npt.NDArray[Any] | None:
+    return np.array(data.coords[dim].values) if dim in data.coords else None
+
+
+def _index_of(values: Any) -> npt.NDArray[Any] | None:
+    """The names of the rows of a table or column of pandas; None of others, and of Dask, which has not read them."""
+    return np.asarray(values.index) if isinstance(values, pd.DataFrame | pd.Series) else None
+
+
+def plain_rows(values: Any, labels: AxisLabels | None, what: str = "targets") -> Any:
+    """Targets, or what else has a value for each sample, as a plain array, whose labels must be those of the data.
+
+    Coordinates of xarray are the same throughout.  Names of rows of pandas that are 0, 1, … are as good as none, as
+    long as the data have not the same ones in another order.
+    Raises DataError naming the first sample whose label differs.
+    """
+    require_decoded(values)
+    named = isinstance(values, xr.DataArray) and values.ndim > 0
+    dim = str(values.dims[0]) if named else ""
+    own = _coordinate(values, dim) if named else _index_of(values)
+    known = None if labels is None else labels.index if labels.samples is None else labels.samples
+    if own is not None and known is not None and len(own) == len(known):
+        differ = np.flatnonzero(np.asarray(own != known))
+        strict = named and labels is not None and labels.samples is not None
+        if len(differ) and (strict or _tell(own, known)):
+            row = int(differ[0])
+            theirs, ours = own[row : row + 1].tolist()[0], known[row : row + 1].tolist()[0]
+            mend = f"y = y.sel({dim}=X[{dim!r}])" if named else "y = y.loc[X.index]"
+            raise DataError(
+                f"row {row}: the {what} are labelled {theirs!r}, the data {ours!r}; align them first, for example "
+                + (mend if named else f"{mend}, or pass y.to_numpy() where the rows belong together as they lie")
+            )
+    if not isinstance(values, xr.DataArray):
+        return values
+    return values.values if values.chunks is None else values.data  # of which chunks may be masked
+
+
+def _tell(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> bool:
+    """Whether labels that differ say that rows lie in another order: they are the same ones, or none are 0, 1, …, as
+    data without labels have (AnnData as texts)."""
+    numbers = np.arange(len(first))
+    counted = any(np.array_equal(own, like) for own in (first, second) for like in (numbers, numbers.astype(str)))
+    return not counted or set(first.tolist()) == set(second.tolist())
+
+
+def wrap_rows(
+    values: Rows,
+    like: Unwrapped,
+    columns: str,
+    names: npt.NDArray[Any],
+    *,
+    name: str,
+    grid: Grid | None = None,
+    power: int = 1,
+) -> Rows:
+    """Rows of results as a DataArray with the samples' dimension and coordinates, where the input was one.
+
+    Where the columns are features, `grid` is theirs, over whose dimensions the results are spread then, and `power`
+    that of their units.
+    """
+    if like.original is None:
+        return values
+    rows, coords = str(like.original.dims[0]), row_coordinates(like.original)
+    if values.ndim == 1:
+        return xr.DataArray(values, dims=(rows,), coords=coords, name=name)
+    found = xr.DataArray(values, dims=(rows, columns), coords=coords, name=name)
+    if grid is None:
+        return found.assign_coords({columns: names})
+    return spread(found, columns, grid, 0).assign_attrs(units(grid, power))

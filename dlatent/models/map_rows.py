@@ -1,0 +1,302 @@
+"""A function of rows over any input: numpy in, numpy out; dask in, lazy dask out; xarray in, xarray out; or into a
+store."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Features, Graph, Grid
+from dlatent.engine.connect import Where, connect
+from dlatent.engine.lazy import is_dask, map_chunks
+from dlatent.engine.machine import cache_share
+from dlatent.engine.session import Session
+from dlatent.engine.shelf import Shelf
+from dlatent.errors import DataError
+from dlatent.linear_gaussian.averaged_rows import averaged_rows, observed_rows
+from dlatent.linear_gaussian.graph_statistics import way_of
+from dlatent.models.callbacks import shown
+from dlatent.models.checkpoints import rows_checkpoint
+from dlatent.models.features import KnownFeatures
+from dlatent.models.grid import cells_named
+from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
+from dlatent.models.labelled import Unwrapped, sample_axis, unwrap, wrap_rows
+from dlatent.operators.sample_precision import SamplePrecision
+from dlatent.passes import Alone, Meeting, Pass
+from dlatent.stores.atomic import require_writable
+from dlatent.stores.checkpoint import checkpoint_beside
+from dlatent.stores.graph import open_graph
+from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded
+from dlatent.stores.open import open as open_source
+from dlatent.stores.places import require_apart
+from dlatent.stores.sink import RowSink
+
+RowFunction = Callable[[Features, Array | None], Array]
+"""Rows (n, D) and their targets (n, L') or None → (n, width); see also `Way.beside`."""
+S = TypeVar("S")
+
+
+def open_input(
+    data: Data, *, dim: str | None = None, weights: Any = None, known: Grid | None = None
+) -> tuple[DataSource, Unwrapped]:
+    """Open any input, with the labels that xarray or the store gives it; other parameters as in `unwrap`."""
+    like = unwrap(data, dim=dim, weights=weights, known=known)
+    return source_of(like), like
+
+
+def source_of(like: Unwrapped) -> DataSource:
+    """The source of plain data with the labels that they came with."""
+    source = open_source(like.data)
+    source = replace(source, places=(*like.places, *source.places))
+    return source if like.labels is None else replace(source, labels=like.labels)
+
+
+def samples_of(data: Data, known: Grid | None) -> tuple[int, AxisLabels]:
+    """The number of samples of any input, and their labels."""
+    found = sample_axis(data, known)
+    if found is not None:
+        return found
+    source = open_input(data, known=known)[0]
+    return source.shape[0], source.labels
+
+
+def open_edges(graph: GraphLike, source: DataSource) -> Graph:
+    """The graph between the samples of a source. Errors: DataError where there is none, or one of other samples."""
+    if graph is None:
+        raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
+    return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
+
+
+class Way(NamedTuple):
+    """What goes over the edges of a graph with Δ = F² between its samples: the values of the rows, to F times them.
+
+    With a `shift` (D,) it is the rows themselves, with missing entries, that are averaged before the function sees
+    them; with `beside` it gets the rows and, in the place of targets, their averages.
+    """
+
+    precision: SamplePrecision
+    shift: Array | None = None
+    beside: bool = False
+
+
+class RowWork(NamedTuple):
+    """What is asked of every block: a function of its rows, once these are seen to be finite, a sink, if any, and what
+    goes over the edges of a graph, if anything does."""
+
+    function: RowFunction
+    features: KnownFeatures
+    sink: RowSink | None = None
+    way: Way | None = None
+
+    @property
+    def precision(self) -> SamplePrecision:
+        """What is between the samples of a graph."""
+        assert self.way is not None
+        return self.way.precision
+
+    def over(self, map: Callable[[Block, RowWork], S], combine: Callable[[S, S], S], name: str) -> Pass[RowWork, S]:
+        """The pass over all blocks."""
+        meeting: Meeting = Alone()
+        if self.way is not None:
+            rows = _own if self.way.shift is None else _observed
+            meeting = replace(way_of(rows, self.precision), features=self.way.beside)
+        return Pass(map, self, combine=combine, meeting=meeting, name=name)
+
+    def on(self, session: Session) -> RowWork:
+        """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
+        which is empty in a pass that sees each block once."""
+        keeping = getattr(self.function, "keeping", None)
+        if keeping is None:
+            return self
+        return self._replace(function=keeping(Shelf(cache_share(session.resources.worker_memory))))
+
+
+def _of_block(block: Block, work: RowWork) -> Array:
+    if block.exchanged is None:
+        return _own(block, work)
+    assert work.way is not None
+    precision, shift, beside = work.way
+    if shift is None:
+        return np.asarray(precision.factor(precision.hops) * block.exchanged.met)
+    averages = averaged_rows(block, shift)
+    if not beside:
+        return work.function(averages, None)
+    assert isinstance(averages, np.ndarray)
+    return work.function(block.features, averages)
+
+
+def _observed(block: Block, work: RowWork) -> Array | sp.csr_array:
+    work.features.check_values(block.features, block.start)
+    assert work.way is not None
+    assert work.way.shift is not None
+    return observed_rows(block, work.way.shift)
+
+
+def _own(block: Block, work: RowWork) -> Array:
+    work.features.check_values(block.features, block.start)
+    return work.function(block.features, block.targets)
+
+
+def _collected(block: Block, work: RowWork) -> tuple[tuple[int, Array], ...]:
+    return ((block.start, _of_block(block, work)),)
+
+
+def _written(block: Block, work: RowWork) -> int:
+    assert work.sink is not None
+    values = _of_block(block, work)
+    return work.sink.write(block.start, values if values.ndim == 2 else values[:, None])
+
+
+def _checked(x: Features, start: int | None, chunk: int, features: KnownFeatures) -> None:
+    with cells_named({None: features.grid}):
+        features.check_values(x, start, chunk)
+
+
+def _without_targets(features: Features, function: RowFunction, single: bool) -> Array:
+    values = function(features, None)
+    return values[:, None] if single else values
+
+
+def _in_own_units(features: Features, targets: Array | None, function: RowFunction, scale: Array) -> Array:
+    return function(features, targets) / scale
+
+
+def _keeping(function: Any, single: bool) -> Callable[[Features], Array]:
+    """The function of rows alone, with a place for what it compares them with."""
+    return partial(_without_targets, function=function.keeping(Shelf()), single=single)
+
+
+def map_rows(
+    data: Data,
+    function: RowFunction,
+    features: KnownFeatures,
+    *,
+    columns: str,
+    names: npt.NDArray[Any] | None,
+    name: str,
+    grid: Grid | None = None,
+    power: int = 1,
+    targets: Array | None = None,
+    out: PathLike | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    client: Where = None,
+    graph: GraphLike = None,
+    way: Way | None = None,
+) -> Rows | str:
+    """Apply `function` to the rows of any input.
+
+    Parameters: `features`, what the model asks of the data; `columns` and `names`, dimension and labels of the result's
+    second axis (names None: one number per row), and where this is that of features their `grid` and the `power` of
+    their units; `targets` (N, L') encoded; `out`, a Zarr store to be written instead of memory; `resume`, whether an
+    interrupted call leaves what it has written to the next, which goes on from there; `graph` and `way`, where
+    something goes over edges.
+    Returns: an array of the input's kind, or the path of the written store.
+    """
+    if out is not None:
+        require_writable(out, overwrite=overwrite, resume=checkpoint_beside(out) if resume else None)
+    elif resume:
+        raise DataError("resume=True needs a store that is written, as in transform(X, out='scores.zarr', resume=True)")
+    like = unwrap(data, known=features.grid)
+    if grid is not None and grid.scale is not None:
+        function = partial(_in_own_units, function=function, scale=grid.scale**power)
+    wrapped = partial(wrap_rows, like=like, columns=columns, names=_numbered(names), name=name, grid=grid, power=power)
+    if is_dask(like.data) and out is None and targets is None and graph is None:
+        features.check(like.data.shape, None if like.labels is None else like.labels.features)
+        refuse_encoded(like.data)
+        features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
+        shared = hasattr(function, "keeping")
+        rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)
+        width, check = 1 if names is None else len(names), partial(_checked, features=replace(features, labels=None))
+        lazy = map_chunks(like.data, rows, width, check=check, shared=shared)
+        return wrapped(lazy[:, 0] if names is None else lazy)
+    source = source_of(like)
+    features.check(source.shape, source.labels.features)
+    features.check_kind(source.sparse, source.description)
+    if targets is not None and len(targets) != source.shape[0]:
+        raise DataError(f"y has {len(targets)} rows; the data have {source.shape[0]} samples")
+    edges = None if graph is None else open_edges(graph, source)
+    if out is not None:
+        require_apart(out, source, edges, features.place)
+    work = RowWork(function, features.without_labels(), way=way if edges else None)
+    if out is not None:
+        with cells_named({None: features.grid}):
+            return _into_store(source, work, targets, edges, out, columns, names, name, overwrite, resume, client)
+    local = "serial" if source.in_memory else client
+    values = np.empty(source.shape[0] if names is None else (source.shape[0], len(names)))
+    with (
+        connect(source, targets=targets, client=local, graph=edges, cache_bytes=0) as session,
+        shown(session, name),
+        cells_named({None: features.grid}),
+    ):
+        made = work.on(session).over(_collected, operator.add, name)
+        if edges is None:
+            session.deliver(made, partial(_fill, values))
+        else:
+            _fill(values, session.run(made))
+    return wrapped(values)
+
+
+def _fill(values: Array, pieces: tuple[tuple[int, Array], ...]) -> None:
+    """Put the results of some blocks, each with its first row, in their place among all."""
+    for start, piece in pieces:
+        values[start : start + len(piece)] = piece
+
+
+def _numbered(names: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    return np.zeros(0) if names is None else names
+
+
+def _into_store(
+    source: DataSource,
+    work: RowWork,
+    targets: Array | None,
+    graph: Graph | None,
+    out: PathLike,
+    columns: str,
+    names: npt.NDArray[Any] | None,
+    name: str,
+    overwrite: bool,
+    resume: bool,
+    client: Where,
+) -> str:
+    labels = source.labels
+    dims = (labels.dims[0], columns)
+    coordinates = {columns: _numbered(names) if names is not None else np.zeros(1, dtype=np.int64)}
+    if labels.samples is not None:
+        coordinates[dims[0]] = labels.samples
+    shape = (source.shape[0], 1 if names is None else len(names))
+    starts = [block.start for block in source.blocks]
+    create = partial(
+        RowSink.create, out, shape, starts=starts, dims=dims, coordinates=coordinates, name=name, overwrite=overwrite
+    )
+    data = {"data": source, "targets": targets, "graph": graph}
+    made = work.function if graph is None else (work.function, work.way)
+    with (
+        connect(source, targets=targets, client=client, graph=graph, cache_bytes=0) as session,
+        rows_checkpoint(out if resume else None, name, made, data, session) as session.journal,
+        shown(session, name),
+    ):
+        journal = session.journal
+        if journal is not None and journal.finished():
+            return os.fspath(out)
+        sink = create() if journal is None else journal.sink(create)
+        try:
+            session.run(work._replace(sink=sink).on(session).over(_written, operator.add, name))
+            if journal is None:
+                sink.join()
+            else:
+                journal.once("joined", sink.join)
+            sink.finish()
+        except BaseException:
+            (sink.abort if journal is None else sink.leave)()
+            raise
+    return os.fspath(out)

@@ -1,0 +1,443 @@
+"""Targets as users have them, and as the model wants them: centred, one-of-C, on their rank, NaN where unlabelled.
+
+One-of-C indicators of C classes, centred, have rank C − 1; on all C columns the likelihood of a supervised model is
+unbounded (docs/models/supervised.md, errata 13).  Rotating them onto their rank changes nothing else, because the noise
+is isotropic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg as la
+import scipy.sparse as sp
+
+from dlatent.arrays import Array, AxisLabels, Integers
+from dlatent.containers import plain_numbers, refuse_mask, without_mask
+from dlatent.engine.targets import ArrayTargets, CodedTargets
+from dlatent.errors import DataError
+from dlatent.linear_gaussian.canonical import column_signs
+from dlatent.models.hyperparameters import TargetType
+from dlatent.models.saved import require_room
+
+TOO_MANY = "merge classes or leave out outputs, or pass y of one column with target_type='regression'"
+"""What to do about targets whose covariance fills the memory."""
+RANK_TOLERANCE = 1e-12
+"""Directions of the targets with less than this part of the largest variance are constants."""
+
+
+@dataclass(frozen=True)
+class TargetEncoding:
+    """How targets y (L outputs) become the second view: (y − centre) · rotation, of L' columns.
+
+    `classes` are the labels of a class model in the order of the one-of-C columns; `names` label the outputs.
+    """
+
+    kind: str
+    centre: Array
+    rotation: Array
+    names: npt.NDArray[Any]
+    classes: npt.NDArray[Any] | None
+
+    @property
+    def rank(self) -> int:
+        """Columns of the second view."""
+        return int(self.rotation.shape[1])
+
+    @property
+    def rotated(self) -> bool:
+        """Whether the second view has other columns than the targets."""
+        return not np.array_equal(self.rotation, np.eye(len(self.centre)))
+
+    def decode(self, values: Array) -> Array:
+        """Outputs (n, L) from rows of the second view (n, L'), NaN where one is missing."""
+        return (values @ self.rotation.T if self.rotated else values) + self.centre
+
+    def table(self) -> Array:
+        """The second view of each class (C, L')."""
+        return (np.eye(len(self.centre)) - self.centre) @ self.rotation
+
+    def encode(self, targets: Any, samples: int, *, holes: bool = False) -> Array:
+        """Rows of the second view (n, L') of new targets in the form that the model was fitted with, NaN if
+        unlabelled; `holes` allows rows of which some outputs are missing, where the targets are not rotated."""
+        if self.classes is None:
+            values = _matrix(targets, samples)
+            if values.shape[1] != len(self.centre):
+                raise DataError(
+                    f"the targets have {values.shape[1]} outputs; the model was fitted with {len(self.centre)}"
+                )
+            if holes and not self.rotated:
+                _finite(values)
+                return values - self.centre
+            _whole_rows(values)
+            return (values - self.centre) @ self.rotation
+        codes = self.codes(targets, samples)
+        rows = self.table()[codes]
+        rows[codes < 0] = np.nan
+        return rows
+
+    def codes(self, targets: Any, samples: int) -> Integers:
+        """The class number of each row, −1 where unlabelled; DataError names a label that the model does not know."""
+        assert self.classes is not None
+        values, present = _labels(targets, samples)
+        codes = np.full(len(values), -1, dtype=np.int64)
+        known = {label: number for number, label in enumerate(self.classes.tolist())}
+        distinct, which = _distinct(values[present])
+        numbers = np.array([known.get(label, -1) for label in distinct], dtype=np.int64)
+        codes[present] = numbers[which]
+        unknown = np.flatnonzero(present & (codes < 0))
+        if len(unknown):
+            row = int(unknown[0])
+            label = values[row].item() if isinstance(values[row], np.generic) else values[row]
+            raise DataError(f"row {row}: the label {label!r} is not among the model's classes {list(known)[:10]}")
+        return codes
+
+
+@dataclass(frozen=True)
+class EncodedTargets:
+    """The encoding, the rows for the engine (None where they are a view of the data), and the counts of the classes."""
+
+    encoding: TargetEncoding
+    rows: ArrayTargets | CodedTargets | None
+    class_counts: Integers | None = None
+
+    @property
+    def labelled(self) -> npt.NDArray[np.bool_]:
+        """Which rows have targets (N,)."""
+        assert self.rows is not None
+        if isinstance(self.rows, CodedTargets):
+            return np.asarray(self.rows.codes >= 0)
+        return np.asarray(~np.isnan(self.rows.array).all(axis=1))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows as they travel with the blocks."""
+        if self.rows is None:
+            return 0
+        return int((self.rows.array if isinstance(self.rows, ArrayTargets) else self.rows.codes).nbytes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample has its targets."""
+        return bool(self.labelled.all())
+
+
+def check_dropped_rows(targets: Any, samples: int, labels: AxisLabels) -> None:
+    """Refuse targets of the rows that the data had before some were dropped, with that reason."""
+    origin = labels.origin
+    shape = getattr(targets, "shape", (len(targets),) if isinstance(targets, Sequence) else ())
+    if origin is not None and shape[:1] == (origin.rows,) != (samples,):
+        raise DataError(
+            f"y has {origin.rows} rows; the data have {samples}, because rows of zeros were dropped when they "
+            "were ingested: uns/position_before of the store says which were kept, so give y[kept], or ingest the "
+            "labels with the data"
+        )
+
+
+def encode_targets(
+    targets: Any,
+    samples: int,
+    kind: TargetType,
+    *,
+    mask: Any = None,
+    holes: bool = False,
+) -> EncodedTargets:
+    """Find out what the targets are, and encode them.
+
+    Parameters: `targets` (N,) labels or numbers, or (N, L) outputs; unlabelled rows by NaN, None, −1 (class labels)
+    or `mask` (N,), True where labelled; `kind`, "auto" decides as scikit-learn's `type_of_target` does: text,
+    integers, booleans and whole floats are class labels, other floats regression targets, a 0/1 matrix of integers is
+    multi-label; `holes` allows rows of which some outputs are missing. Raises DataError: wrong length, no labelled row,
+    one class, constant targets.
+    """
+    if targets is None:
+        raise DataError(
+            "a supervised model requires y to be passed, but the target y is None; for data without labels use PPCA"
+        )
+    targets = as_array(targets)
+    if targets.ndim not in (1, 2) or len(targets) != samples:
+        raise DataError(f"y has shape {targets.shape}; the data have {samples} samples, so y needs {samples} rows")
+    targets = _without_minus_rows(_masked(targets, mask, samples), kind)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    chosen = _kind_of(targets) if kind == "auto" else kind
+    if chosen == "class":
+        return _encode_classes(targets, samples)
+    return _encode_outputs(targets, samples, chosen, holes)
+
+
+def as_array(targets: Any, what: str = "y") -> npt.NDArray[Any]:
+    """Targets in whatever holds them as an array, masked ones missing; lists that mix text and None must not become
+    text.
+
+    Raises DataError for what is none.
+    """
+    many = "give a label or a number for each sample, or as many numbers for each"
+    if isinstance(targets, str | bytes | Mapping) or not (
+        hasattr(targets, "__array__") or isinstance(targets, Iterable)
+    ):
+        raise DataError(f"{what} is of type {type(targets).__name__}; {many}")
+    try:
+        found = _to_numpy(targets, what)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} is no array ({error}); {many}") from error
+    if found.ndim not in (1, 2) or (found.ndim == 2 and not found.shape[1]):
+        raise DataError(f"{what} has shape {found.shape}; {many}")
+    return found
+
+
+def _to_numpy(targets: Any, what: str) -> npt.NDArray[Any]:
+    if hasattr(targets, "__dask_graph__"):
+        if sp.issparse(meta := getattr(targets, "_meta", None)):  # what Dask puts together must fit before
+            targets = targets.map_blocks(plain_numbers, what, dtype=targets.dtype, meta=meta)
+        targets = targets.compute()
+    if sp.issparse(targets):
+        return np.asarray(plain_numbers(targets, what).toarray())
+    if getattr(targets, "ndim", None) is not None:
+        return without_mask(targets)
+    if hasattr(targets, "to_numpy"):  # frames and columns that have no dimensions, as those of polars
+        return np.asarray(targets.to_numpy())
+    if hasattr(targets, "__array__"):
+        return without_mask(targets)
+    values = [None if value is np.ma.masked else value for value in targets]
+    mixed = any(issubclass(kind, str) or kind is type(None) for kind in set(map(type, values)))
+    return np.array(values, dtype=object) if mixed else without_mask(values)
+
+
+def _masked(targets: npt.NDArray[Any], mask: Any, samples: int) -> npt.NDArray[Any]:
+    if mask is None:
+        return targets
+    keep = refuse_mask(mask, "labelled")
+    if keep.shape != (samples,) or keep.dtype != bool:
+        raise DataError(f"labelled has shape {keep.shape} and dtype {keep.dtype}; expected {samples} booleans")
+    hidden = targets.astype(object) if targets.dtype.kind not in "f" else targets.copy()
+    hidden[~keep] = np.nan if hidden.dtype.kind == "f" else None
+    return hidden
+
+
+def _without_minus_rows(targets: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """A 0/1 matrix whose unlabelled rows are −1 throughout, the convention of class labels, with those rows missing."""
+    floats = targets.dtype.kind == "f" and kind == "auto"
+    if targets.ndim != 2 or targets.shape[1] == 1 or kind not in ("auto", "multilabel") or floats:
+        return targets
+    numbers = _numbers(targets, "y")
+    hidden = (numbers == -1).all(axis=1)
+    seen = numbers[~hidden]
+    if not hidden.any() or not np.isin(seen[np.isfinite(seen)], (0, 1)).all():
+        return targets
+    return _masked(targets, ~hidden, len(targets))
+
+
+def _is_missing(value: Any) -> bool:
+    return _is_nothing(type(value)) or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+
+
+def _is_nothing(kind: type) -> bool:
+    """Whether all values of a type stand for a missing one: None, and what pandas has for it."""
+    return kind is type(None) or kind.__name__ in ("NAType", "NaTType")
+
+
+def _distinct(values: npt.NDArray[Any]) -> tuple[list[Any], npt.NDArray[np.intp]]:
+    """The distinct values in the order of their first rows, and which of them each row has (n,).
+
+    What Python must look at it then looks at once for each value, and not for each row.
+    """
+    numbers: defaultdict[Any, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    try:
+        which = np.fromiter(map(numbers.__getitem__, values.tolist()), dtype=np.intp, count=len(values))
+    except TypeError as error:
+        raise DataError(f"y has values that can be no labels ({error}); use numbers or texts") from error
+    return list(numbers), which
+
+
+def _classes_of(seen: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The distinct labels in ascending order, and the number of each row's label among them."""
+    if seen.dtype.kind not in "OSU":
+        return np.unique(seen, return_inverse=True)
+    distinct, which = _distinct(seen)
+    labels = np.empty(len(distinct), dtype=seen.dtype)
+    labels[:] = distinct
+    classes, place = np.unique(labels, return_inverse=True)
+    return classes, place[which]
+
+
+def _kind_of(targets: npt.NDArray[Any]) -> str:
+    if targets.ndim == 2:
+        numbers = _numbers(targets, "y")
+        seen = numbers[np.isfinite(numbers)]
+        return "multilabel" if targets.dtype.kind != "f" and np.isin(seen, (0, 1)).all() else "regression"
+    if targets.dtype.kind in "USbiu":
+        return "class"
+    if targets.dtype.kind != "f":
+        kinds = {kind for kind in set(map(type, targets.tolist())) if not _is_nothing(kind)}
+        if any(issubclass(kind, np.floating) and not issubclass(kind, float) for kind in kinds):
+            kinds = {type(value) for value in targets.tolist() if not _is_missing(value)}
+        if all(issubclass(kind, int) for kind in kinds) or not all(_is_number(kind) for kind in kinds):
+            return "class"
+    numbers = _numbers(targets, "y")
+    seen = numbers[~np.isnan(numbers)]
+    return "class" if np.isfinite(seen).all() and (seen == np.floor(seen)).all() else "regression"
+
+
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, (int, float)) and kind is not bool
+
+
+def _numbers(targets: npt.NDArray[Any], what: str) -> Array:
+    """Numbers with NaN for what is missing."""
+    if targets.dtype == object:
+        flat = targets.ravel().tolist()
+        if not all(issubclass(kind, (int, float, np.number)) for kind in set(map(type, flat))):
+            targets = np.array([np.nan if _is_missing(v) else v for v in flat], dtype=object).reshape(targets.shape)
+    try:
+        return targets.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{what} must be numbers for this target type: {error}") from error
+
+
+def _matrix(targets: Any, samples: int) -> Array:
+    values = _numbers(as_array(targets), "y")
+    values = values[:, None] if values.ndim == 1 else values
+    if len(values) != samples:
+        raise DataError(f"y has {len(values)} rows; the data have {samples} samples")
+    return values
+
+
+def _labels(targets: Any, samples: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Class labels and which rows have one: None, NaN and −1 are no labels."""
+    values = as_array(targets)
+    if values.ndim != 1 or len(values) != samples:
+        raise DataError(f"class labels have shape {values.shape}; expected {samples} of them")
+    if values.dtype.kind in "USb":
+        return values, np.ones(len(values), dtype=bool)
+    if values.dtype.kind == "f":
+        present = np.isfinite(values) & (values != -1)
+        whole = np.where(present, values, 0)
+        values = whole.astype(np.int64) if (whole == np.floor(whole)).all() else values
+        return values, present
+    if values.dtype.kind in "iu":
+        return values, values != -1
+    distinct, which = _distinct(values)
+    labels = [not _is_missing(v) and not (isinstance(v, (int, float)) and v == -1) for v in distinct]
+    return values, np.array(labels, dtype=bool)[which]
+
+
+def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
+    if targets.ndim != 1:
+        raise DataError(f"class labels have shape {targets.shape}; expected one label per sample")
+    values, present = _labels(targets, samples)
+    if not present.any():
+        raise DataError("no row of y is labelled (all are None, NaN or -1); label some samples, or use PPCA")
+    seen = values[present]
+    try:
+        classes, inverse = _classes_of(seen)
+    except TypeError as error:
+        raise DataError(
+            f"the class labels mix types that cannot be ordered ({error}); use labels of one type"
+        ) from error
+    classes = _of_one_kind(classes)
+    counts = np.bincount(inverse)
+    if len(classes) < 2:
+        only = classes.tolist()[0]
+        raise DataError(f"all {len(seen)} labelled rows have the class {only!r}; a supervised model needs two or more")
+    if present.all() and (counts == 1).all():
+        raise DataError(
+            f"all {len(classes)} rows have classes of their own; for continuous y pass target_type='regression'"
+        )
+    codes = np.full(samples, -1, dtype=np.min_scalar_type(-len(classes)))
+    codes[present] = inverse
+    require_room(len(classes), len(classes), "the covariance of the classes", TOO_MANY)
+    share = counts / counts.sum()
+    rotation = _rotation(np.diag(share) - np.outer(share, share))
+    encoding = TargetEncoding("class", share, rotation, classes, classes)
+    return EncodedTargets(encoding, CodedTargets(codes, encoding.table()), counts)
+
+
+def _of_one_kind(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Labels of which what stood for no label has made objects, as an array of their own kind."""
+    values = classes.tolist()
+    if classes.dtype == object and any(all(isinstance(c, kind) for c in values) for kind in (str, bool, int, float)):
+        return np.array(values)
+    return classes
+
+
+def _encode_outputs(targets: npt.NDArray[Any], samples: int, kind: str, holes: bool) -> EncodedTargets:
+    values = _matrix(targets, samples)
+    if holes and (np.isnan(values).any(axis=1) & ~np.isnan(values).all(axis=1)).any():
+        return _encode_with_holes(values, kind)
+    present = _whole_rows(values)
+    if not present.any():
+        raise DataError("no row of y is labelled (all are NaN); label some samples, or use PPCA")
+    seen = values[present]
+    if kind == "multilabel" and not np.isin(seen, (0.0, 1.0)).all():
+        raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+    require_room(seen.shape[1], seen.shape[1], "the covariance of the outputs of y", TOO_MANY)
+    centre = seen.mean(axis=0)
+    moved = seen - centre
+    covariance = moved.T @ moved / len(moved)
+    if not np.trace(covariance) > 0.0:
+        raise DataError(f"all {len(seen)} labelled rows have the same targets; there is nothing to learn from them")
+    rotation = _rotation(covariance)
+    names = np.arange(values.shape[1])
+    encoding = TargetEncoding(kind, centre, rotation, names, None)
+    rows = np.ascontiguousarray((values - centre) @ rotation)
+    return EncodedTargets(encoding, ArrayTargets(rows))
+
+
+def _encode_with_holes(values: Array, kind: str) -> EncodedTargets:
+    """Outputs of which some are missing in some rows: centred by what is there, on all L columns, as a rotation would
+    mix what is there with what is not."""
+    _finite(values)
+    seen = ~np.isnan(values)
+    if kind == "multilabel" and not np.isin(values[seen], (0.0, 1.0)).all():
+        raise DataError("multi-label targets must be 0 or 1; use target_type='regression' for other numbers")
+    centre = np.where(seen, values, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    moved = values - centre
+    constant = np.flatnonzero(~(np.nan_to_num(moved) != 0.0).any(axis=0))
+    if len(constant):
+        raise DataError(
+            f"output {int(constant[0])} of y has one value, or none, in all rows; take it out, nothing is to be learnt"
+        )
+    encoding = TargetEncoding(kind, centre, np.eye(values.shape[1]), np.arange(values.shape[1]), None)
+    return EncodedTargets(encoding, ArrayTargets(np.ascontiguousarray(moved)))
+
+
+def _whole_rows(values: Array) -> npt.NDArray[np.bool_]:
+    """Which rows have targets; DataError where a row has only some of them, or an infinite one."""
+    missing = np.isnan(values)
+    partly = missing.any(axis=1) & ~missing.all(axis=1)
+    if partly.any():
+        row = int(np.flatnonzero(partly)[0])
+        column = int(np.flatnonzero(missing[row])[0])
+        raise DataError(
+            f"row {row}: output {column} of y is missing but others are present; fill it, or leave the whole "
+            "row unlabelled"
+        )
+    _finite(values)
+    return np.asarray(~missing[:, 0])
+
+
+def _finite(values: Array) -> None:
+    infinite = np.isinf(values).any(axis=1)
+    if infinite.any():
+        row = int(np.flatnonzero(infinite)[0])
+        raise DataError(f"row {row}: y is infinite; targets must be finite, or NaN for unlabelled rows")
+
+
+def _rotation(covariance: Array) -> Array:
+    """An orthonormal basis (L, L') of the directions in which the targets vary; the identity where all do."""
+    values, vectors = la.eigh(covariance)
+    keep = values > RANK_TOLERANCE * values[-1]
+    if keep.all():
+        return np.eye(len(values))
+    basis = vectors[:, keep][:, ::-1]
+    # In one memory order, so that a loaded model multiplies in the same order and has the same bits.
+    return np.ascontiguousarray(basis * column_signs(basis))
