@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from dlatent.models.ppca import PPCA as PPCA
     from dlatent.models.relational import RelationalPPCA as RelationalPPCA
     from dlatent.models.relational import RelationalSupervisedPPCA as RelationalSupervisedPPCA
-    from dlatent.models.saved import NotFittedError as NotFittedError
     from dlatent.models.saved import load as load
+    from dlatent.models.scikit import NotFittedError as NotFittedError
     from dlatent.models.supervised import SupervisedPPCA as SupervisedPPCA
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ _MODULES = {
     "ProgressBar": "models.callbacks",
     "show_progress": "models.callbacks",
     "select_n_components": "models.choice",
-    "NotFittedError": "models.saved",
+    "NotFittedError": "models.scikit",
     "load": "models.saved",
     "JointViews": "models.joint_views",
     "self_correspondence": "models.correspondence_lle",

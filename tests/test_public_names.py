@@ -11,7 +11,7 @@ import pytest
 
 import dlatent
 from dlatent.models import MODELS
-from dlatent.models.saved import Estimator
+from dlatent.models.scikit import Estimator
 
 
 def told_to_type_checkers() -> dict[str, str]:

@@ -179,7 +179,7 @@ def facts(model: Any) -> Row:
         "gamma": getattr(model, "gamma_", None),
         "trace_error": float(getattr(model, "trace_error_", 0.0)),
         "passes": model.n_passes_,
-        "solver": model._fitted.plan.solver,
+        "solver": model.plan_["solver"],
         "noise_variance": float(model.noise_variance_),
     }
 

@@ -104,9 +104,9 @@ def fit(folder: Path, scale: float) -> Row:
     with local_cluster(2, "2GiB", folder) as client:
         model, row = fitted(PPCA(COMPONENTS, missing="unstored", prior="ml"), hide_cells(source, hiding), client=client)
         known = Parameters(truth.loadings, truth.mean, np.array([NOISE]))
-        errors = {}
-        for name, parameters in (("model", model._parameters), ("truth", known)):
-            request = HeldOutRequest(parameters, model._specification, hiding)
+        fitted_model, errors = model._fitted().model, {}
+        for name, parameters in (("model", fitted_model.parameters), ("truth", known)):
+            request = HeldOutRequest(parameters, fitted_model.specification, hiding)
             with connect(source, client=client, cache_bytes=0) as engine:
                 found = engine.run(Pass(block_held_out, request, name="held out"))
             errors[f"rmse_{name}"] = float(np.sqrt(found.squared_error / found.cells))

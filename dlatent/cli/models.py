@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli.arguments import add
@@ -12,10 +13,24 @@ from dlatent.cli.inputs import STORE, add_graph, add_labels, add_views
 from dlatent.cli.status import UsageError
 from dlatent.models import MODELS as ALL
 from dlatent.models import Model
-from dlatent.models.hyperparameters import Allowed, declared
 
 if TYPE_CHECKING:
     from dlatent import PPCA
+    from dlatent.models.hyperparameters import Allowed
+
+
+class LazyParser(argparse.ArgumentParser):
+    """A parser that gets some of its options when it parses: those of a model need the class, which needs NumPy."""
+
+    complete: Callable[[], None] | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, with all options."""
+        if self.complete is not None:
+            self.complete()
+            self.complete = None
+        return super().parse_known_args(args, namespace)
+
 
 MODELS = {model.command: model for model in ALL if model.command}
 """The models that the commands know, by their words for them."""
@@ -30,13 +45,14 @@ def add_models(
 ) -> list[argparse.ArgumentParser]:
     """One parser for each model (or those of one table of samples), with its options; `components` reads numbers of
     components, where they are several, and `cluster` adds the options of where to compute."""
-    kinds, made = parser.add_subparsers(metavar="MODEL", required=True, dest="model"), []
+    kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model", parser_class=LazyParser)
+    made: list[argparse.ArgumentParser] = []
     for name, model in MODELS.items():
         if views or not model.views:
             words = model.words
             kind = kinds.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
             _add_inputs(kind, model)
-            _add_hyperparameters(kind, model, components)
+            kind.complete = partial(_add_hyperparameters, kind, model, components)
             cluster(kind)
             add(kind, "json")
             made.append(kind)
@@ -58,6 +74,8 @@ def _add_inputs(parser: argparse.ArgumentParser, model: Model) -> None:
 def _add_hyperparameters(
     parser: argparse.ArgumentParser, model: Model, components: Callable[[str], Any] | None
 ) -> None:
+    from dlatent.models.declared import declared
+
     for field, about in declared(model.hyperparameters()):
         if about.option is None:
             continue
@@ -93,6 +111,8 @@ def model_of(arguments: argparse.Namespace) -> PPCA:
 
     Errors: UsageError for options that would be ignored.
     """
+    from dlatent.models.declared import declared
+
     model = MODELS[arguments.model]
     given = {field.name: getattr(arguments, field.name, None) for field, _ in declared(model.hyperparameters())}
     if given.get("start") is not None and arguments.solver != "em":

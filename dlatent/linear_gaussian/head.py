@@ -156,6 +156,11 @@ def block_labelled(block: Block, request: RowsRequest) -> LabelledRows | None:
     return LabelledRows(scores, targets[some], total, sums)
 
 
+def part_of(labelled: int, width: int, *, summed: bool) -> float:
+    """The part of so many labelled rows, with so many scores and targets each, that is learned from as rows."""
+    return (FEW_NUMBERS if summed else MOST_NUMBERS) / (labelled * width)
+
+
 class JointRowsRequest(NamedTuple):
     """The model, of which the last view are the targets, how samples are arranged, and as in `RowsRequest`."""
 

@@ -34,18 +34,19 @@ class Model(NamedTuple):
         return getattr(import_module(f"dlatent.models.{self.module}"), self.name)
 
     def hyperparameters(self) -> Any:
-        """The class of its hyperparameters, which is imported alone."""
+        """What declares its hyperparameters."""
+        if not self.declared:
+            return self.load()
         return getattr(import_module("dlatent.models.hyperparameters"), f"{self.declared}Hyperparameters")
 
 
 MODELS = (
-    Model("PPCA", "ppca", "ppca", "probabilistic PCA", "PPCA"),
+    Model("PPCA", "ppca", "ppca", "probabilistic PCA"),
     Model(
         "SupervisedPPCA",
         "supervised",
         "supervised",
         "supervised PPCA; semi-supervised where some rows have no label",
-        "Supervised",
         labels=True,
     ),
     Model(
@@ -53,7 +54,6 @@ MODELS = (
         "factor_analysis",
         "fa",
         "factor analysis, with a noise variance for each feature",
-        "FactorAnalysis",
     ),
     Model(
         "RelationalPPCA",
@@ -112,3 +112,5 @@ MODELS = (
     Model("LocallyLinearEmbedding", "local_linear"),
     Model("CorrespondenceLLE", "correspondence_lle"),
 )
+
+PUBLIC = {model.name for model in MODELS}

@@ -13,7 +13,6 @@ from dlatent.arrays import AxisLabels
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
-from dlatent.models.base import LatentVariableModel
 from dlatent.models.docstrings import described
 from dlatent.models.graph_ppca import GraphPPCA
 from dlatent.models.inputs import Annotated, TargetsLike
@@ -21,7 +20,7 @@ from dlatent.models.labelled import plain_rows
 from dlatent.stores.annotated import annotated_matrix, is_annotated
 from dlatent.stores.open import open as open_source
 
-Model = TypeVar("Model", bound=LatentVariableModel)
+Model = TypeVar("Model", bound=Any)
 
 
 @described

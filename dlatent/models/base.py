@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -23,27 +23,13 @@ from dlatent.errors import (
     ConvergenceWarning,
     DataError,
     DataWarning,
-    DlatentError,
     MisfitWarning,
     NoiseFloorWarning,
     PrecisionWarning,
     number_of,
 )
-from dlatent.fitting.diagnostics import lost_digits, require_sound
-from dlatent.fitting.outcome import Options, Outcome
-from dlatent.fitting.plan import Plan, Problem
-from dlatent.fitting.planner import chosen_route, make_plan
-from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
-from dlatent.linear_gaussian.head import Head
-from dlatent.linear_gaussian.missing_entries.entries import block_observed_mean
-from dlatent.linear_gaussian.moments import Moments, block_column_sums, block_mean, count_empty_rows, representable
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.models.callbacks import Callback, Listeners, require_callbacks
-from dlatent.models.checkpoints import checkpointed
-from dlatent.models.facts import Facts, component_facts, noise_facts, total_variance
-from dlatent.models.features import KnownFeatures, feature_names, outside, require_order
-from dlatent.models.grid import (
+from dlatent.fitted.facts import Facts, component_facts, noise_facts, total_variance
+from dlatent.fitted.grid import (
     cells_named,
     feature_words,
     grid_attributes,
@@ -51,7 +37,22 @@ from dlatent.models.grid import (
     restored_grid,
     spread_all,
 )
-from dlatent.models.history import history_dataset, history_variables, restored_passes
+from dlatent.fitted.history import history_dataset, history_variables, restored_passes
+from dlatent.fitted.room import FACTORS, require_room
+from dlatent.fitted.summary import INITIAL_MEAN
+from dlatent.fitted.targets import EncodedTargets
+from dlatent.fitting.diagnostics import lost_digits, require_sound
+from dlatent.fitting.outcome import Options, Outcome
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import chosen_route, make_plan
+from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
+from dlatent.linear_gaussian.head import Head
+from dlatent.linear_gaussian.moments import Moments, count_empty_rows
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.models.callbacks import Callback, Listeners, require_callbacks
+from dlatent.models.checkpoints import checkpointed
+from dlatent.models.features import KnownFeatures, feature_names, outside, require_order
 from dlatent.models.hyperparameters import LatentVariableHyperparameters
 from dlatent.models.inputs import PathLike, ScoresLike, Seed
 from dlatent.models.labelled import unwrap
@@ -62,24 +63,17 @@ from dlatent.models.restored import (
     restored_specification,
     uncertainty_variables,
 )
-from dlatent.models.saved import Estimator, require_room
-from dlatent.models.targets import EncodedTargets
+from dlatent.models.saved import Estimator
+from dlatent.models.task import initial_mean, sound_algebra
 from dlatent.order import group_count, task_count
-from dlatent.passes import Pass, Run
+from dlatent.passes import Run
 from dlatent.stores.places import read_places, require_apart
 
-NOT_FINITE = "array must not contain infs or NaNs"
-"""What scipy says of them, in a plain ValueError."""
 ONLY_DENSE = (
     "missing='nan' is for dense data, and the {data} is sparse; with missing='unstored' the stored entries are the "
     "observed ones, with 'raise' what is not stored is zero"
 )
 ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
-FACTORS = (
-    "use the loadings W (features × components) and the noise variances Ψ of the model instead: C v = W (Wᵀ v) + Ψ v, "
-    "and rows of C are W[some] @ W.T"
-)
-"""What says the same as a large covariance."""
 BYTES_PER_ENTRY = 12
 CHOICES = ("solver", "max_rank", "columns_at_once", "column_blocks")
 """What of a plan decides which passes a fit makes."""
@@ -618,43 +612,3 @@ def remarks(zero_rows: int, encoded: EncodedTargets | None) -> Iterator[str]:
             f"data: {len(lone)} of {len(counts)} classes have one labelled row, for example {lone[0]!r}; nothing tells "
             "their noise, so merge or unlabel them, or pass target_type='regression' if y are numbers"
         )
-
-
-@contextmanager
-def sound_algebra() -> Iterator[None]:
-    """Turns the last word of LAPACK into one that says what to do."""
-    try:
-        yield
-    except DlatentError:
-        raise
-    except ValueError as error:
-        if not isinstance(error, np.linalg.LinAlgError) and str(error) != NOT_FINITE:
-            raise
-        raise DataError(
-            f"the fit's linear algebra has no result in double precision ({error}): some numbers are too large, too "
-            "small or too nearly dependent beside others; bring features and targets to like scales, take out features "
-            "that repeat others, ask for fewer components, or raise noise_floor"
-        ) from error
-
-
-INITIAL_MEAN = "initial mean"
-
-
-def initial_mean(session: Session, *, observed: bool = False) -> Array:
-    """A shift near the mean (docs/models/solvers): the mean of the first block of dense data, of the `observed` entries
-    where some are missing; of sparse data that of the features that are far from zero, and zero for the others."""
-    source = session.source
-    if observed:
-        return session.run_block(Pass(block_observed_mean, None, cached=False, name=INITIAL_MEAN), 0)
-    if source.sparse:
-        return far_shift(session, (0,), None)
-    mean = session.run_block(Pass(block_mean, None, cached=False, name=INITIAL_MEAN), 0)
-    return representable(mean, source.dtype, sparse=False)
-
-
-def far_shift(session: Session, blocks: Iterable[int], request: Any) -> Array:
-    """The mean of sparse features that are far from zero, 0 for the others (D,): of all rows, where some of the blocks
-    show such features, else zero."""
-    made = Pass(block_column_sums, request, cached=False, name=INITIAL_MEAN)
-    shown = any(session.run_block(made, block).far.any() for block in blocks)
-    return session.run(made).far if shown else np.zeros(session.source.shape[1])

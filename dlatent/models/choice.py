@@ -28,6 +28,7 @@ from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import Criterion
 from dlatent.models.inputs import Data, GraphLike, TargetsLike
 from dlatent.models.joint_views import JointViews
+from dlatent.models.model import Model
 
 SCORES = {
     "held_out": "held_out_log_likelihood",
@@ -41,7 +42,7 @@ SCORES = {
 
 @described
 def select_n_components(
-    model: LatentVariableModel,
+    model: LatentVariableModel | Model,
     X: Data | JointViews,
     candidates: Sequence[int],
     y: TargetsLike = None,

@@ -15,6 +15,7 @@ from sklearn.utils import get_tags
 from dlatent.arrays import DataSource, Graph, Integers
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError, DataWarning, NoiseFloorWarning, PrecisionWarning
+from dlatent.fitted.targets import as_array, check_dropped_rows
 from dlatent.linear_gaussian.dimension import bic, leaving_noise, log_evidence, noise_eigenvalues
 from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
 from dlatent.models.inputs import GraphLike
@@ -22,8 +23,7 @@ from dlatent.models.joint_views import JointViews
 from dlatent.models.labelled import plain_rows
 from dlatent.models.map_rows import open_input
 from dlatent.models.ppca import PPCA
-from dlatent.models.supervised import SupervisedPPCA
-from dlatent.models.targets import as_array, check_dropped_rows
+from dlatent.models.row_methods import encoded
 from dlatent.models.view_results import ViewResults
 from dlatent.passes import Pass
 from dlatent.stores.graph import open_graph
@@ -117,8 +117,8 @@ def by_cells(given: Trial, numbers: list[int], hiding: Hiding) -> list[Line]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # rows that hiding has emptied
             fitted = visible.fitted(k, missing=missing, solver="auto", **prior)
-        targets = fitted._encode_new(given.data, given.targets) if isinstance(fitted, SupervisedPPCA) else None
-        request = HeldOutRequest(fitted._parameters, fitted._specification, hiding)
+        targets = encoded(fitted, given.data, given.targets)
+        request = HeldOutRequest(fitted._model.parameters, fitted._model.specification, hiding)
         with connect(given.data, targets=targets, client=given.client, cache_bytes=0) as session:
             found = session.run(Pass(block_held_out, request, name="held out"))
         if not found.cells:
@@ -175,7 +175,7 @@ def by_criterion(given: Trial, numbers: list[int], criterion: str) -> list[Line]
 
 def has_spectrum(model: Any) -> bool:
     """Whether the eigenvalues of the covariance are all that the maximum depends on."""
-    return isinstance(model, PPCA) and model._shared and model.missing == "raise"
+    return isinstance(model, PPCA) and model.missing == "raise"
 
 
 def by_spectrum(given: Trial, numbers: list[int], criterion: str, seed: int) -> list[Line]:

@@ -15,6 +15,7 @@ from dlatent.arrays import Array, AxisLabels
 from dlatent.engine.connect import Where
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
+from dlatent.fitted.targets import as_array
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.classes import ClassRule
@@ -24,15 +25,14 @@ from dlatent.linear_gaussian.joint import PartsFunction
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.linear_gaussian.views import Parts
-from dlatent.models.available import available_if
 from dlatent.models.base import Given
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import ViewSupervisedHyperparameters
 from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, TargetsLike, Views
 from dlatent.models.labelled import plain_rows
+from dlatent.models.scikit import available_if
 from dlatent.models.target_heads import TargetModel, may_have_classes
-from dlatent.models.targets import as_array
 from dlatent.models.view_results import JointSamples, only_view
 from dlatent.models.views import CorrespondenceModel
 from dlatent.passes import Pass

@@ -59,14 +59,14 @@ def described(function: F) -> F:
     return function
 
 
-def name_methods(cls: Any) -> None:
+def name_methods(cls: Any, *, constructor: bool = True) -> None:
     """Give a public class its constructor and its inherited methods under its own name: Python names a function in the
     errors of a wrong call, and a user knows `PPCA.fit`, not the base that has it."""
     for name in dir(cls):
         method = getattr_static(cls, name)
         conditional = hasattr(method, "fn")  # scikit-learn's available_if
         function = unwrap(method.fn if conditional else method) if conditional or isfunction(method) else None
-        public = name == "__init__" or not name.startswith("_")
+        public = (name == "__init__" and constructor) or not name.startswith("_")
         if not isfunction(function) or not public or not function.__module__.startswith("dlatent."):
             continue
         own = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
@@ -197,10 +197,22 @@ METHODS = {
         Where the result is not what it seems; the text says what to do.
     """),
     **dict.fromkeys(
-        ("transform", "posterior", "score_samples", "score", "predict", "predict_proba", "decision_function"),
+        (
+            "transform",
+            "posterior",
+            "score_samples",
+            "score",
+            "predict",
+            "predict_proba",
+            "decision_function",
+            "impute",
+            "impute_variance",
+        ),
         parsed("""
     Parameters
     ----------
+    y : array of shape (n_samples,) or (n_samples, n_targets), optional
+        Targets as in `fit`, of models that have some.  Of samples without, and without `y`, the features alone count.
     views : mapping from names to data
         One view of the model, or several with `correspondence` or `on` as in `fit`.
     """),

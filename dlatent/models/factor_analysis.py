@@ -11,24 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, Features
+from dlatent.arrays import Array
 from dlatent.engine.connect import Where
-from dlatent.engine.records import PassRecord
 from dlatent.errors import DataError
-from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.task import Task
-from dlatent.linear_gaussian import expectation
-from dlatent.linear_gaussian.complete import ModelFunction
-from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
-from dlatent.linear_gaussian.missing_entries import incomplete
+from dlatent.fitted.grid import spread_all
+from dlatent.fitted.linear import Fit, LinearGaussian
 from dlatent.linear_gaussian.missing_entries.prior import turned
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import Rotated, oblimin, promax, quartimax, varimax
-from dlatent.linear_gaussian.specification import Specification
-from dlatent.models.base import Fitted, Given
-from dlatent.models.hyperparameters import FactorAnalysisHyperparameters, Rotation
-from dlatent.models.inputs import Data, PathLike, Rows
-from dlatent.models.ppca import PPCA
+from dlatent.models import fit_methods, row_methods
+from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
+from dlatent.models.docstrings import described
+from dlatent.models.hyperparameters import PRIOR, FactorSolver, LinearSolver, Missing, Prior, Rotation
+from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight
+from dlatent.models.model import LinearModel
+from dlatent.models.ppca import check_warm_start
+from dlatent.models.row_methods import RowsRun
+from dlatent.models.table import table_fields, table_task, weighted
+from dlatent.models.task import Known, Task
 
 METHODS: dict[str, Callable[..., Rotated]] = {
     "varimax": varimax,
@@ -37,29 +37,51 @@ METHODS: dict[str, Callable[..., Rotated]] = {
     "oblimin": oblimin,
 }
 OBLIQUE = ("promax", "oblimin")
+COMPONENTS = replace(
+    SHARED["n_components"],
+    text="K, the number of factors; less than the number of samples, and at most that of features.",
+)
+MAX_ITER = replace(
+    SHARED["max_iter"],
+    text='Most passes of "accelerated_em" (by default 300), or EM iterations with `solver="em"` (by default 2,000).',
+)
+NOISE_FLOOR = replace(
+    SHARED["noise_floor"],
+    text="Smallest noise variance of a feature, as a fraction of its variance; what is less than rounding counts as "
+    "that.",
+)
+SOLVER = choice(
+    FactorSolver,
+    'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, D² numbers; the best maximum of '
+    'several starts) and "accelerated_em" (about twenty passes, D·K² numbers; the way of data with missing entries); '
+    '"em" is textbook EM.',
+)
+PRIOR_OF_FACTORS = Parameter(
+    PRIOR,
+    '{"auto", "ml", "ard"} or float',
+    "With missing entries: prior of the loadings in units of the features' standard deviations, as in PPCA; the "
+    'means have none.  "auto" is "ard" there, and "ml", maximum likelihood, for complete data.',
+)
+WARM_START = replace(
+    SHARED["warm_start"],
+    text='With missing entries: go on from the parameters of the last fit, or of the saved model.  With `prior="ml"` '
+    "the maximum is then the one near these, and not the best of several.",
+)
+ROTATION = choice(
+    Rotation,
+    "Turns the fitted loadings Λ to simple structure, and the scores with them; the first two are orthogonal, the "
+    "others oblique: factors correlate.  With f ~ N(0, Φ) the distribution of the features, N(μ, ΛΦΛᵀ + Ψ), is the "
+    "same.  By default loadings are the canonical ones.",
+    none=True,
+)
 
 
-def bartlett_rows(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
-    """Bartlett's scores (n, K) of complete rows (n, D)."""
-    noise = specification.per_feature(parameters.noise_variance)
-    coefficients = bartlett_coefficients(parameters.loadings, noise)
-    about = expectation.Projection(coefficients, np.eye(len(coefficients)), 0.0)
-    return expectation.scores(x, about, parameters.mean)
+# The planner refuses the other solvers of PPCA, with the reason.
+SOLVER = replace(SOLVER, allowed=SHARED["solver"].allowed)
 
 
-def factor_rows(
-    x: Features,
-    y: Array | None,
-    parameters: Parameters,
-    specification: Specification,
-    scores: ModelFunction,
-    axes: Array,
-) -> Array:
-    """Scores (n, K) of factors f = Lz that correlate, from those of z, with the axes L (K, K)."""
-    return np.asarray(scores(x, y, parameters, specification) @ axes.T)
-
-
-class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
+@model
+class FactorAnalysis(LinearModel):
     r"""Factor analysis, fitted by maximum likelihood.
 
     .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \Psi),
@@ -68,26 +90,6 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
     Unlike PPCA it does not depend on the units of the features.  The loadings are found up to a rotation; the model
     keeps the canonical one, with WᵀΨ⁻¹W diagonal and decreasing, unless `rotation` asks for another.  Complete data
     with few features are fitted to rounding.
-
-    Attributes
-    ----------
-    components_ : ndarray of shape (n_components, n_features)
-        Wᵀ, or Λᵀ after a rotation, loadings in units of the features.
-    factor_correlation_ : ndarray of shape (n_components, n_components)
-        Φ, correlations of the factors; the identity but for oblique rotations.
-    noise_variance_ : ndarray of shape (n_features,)
-        ψ, in squared units of the features.
-    communalities_ : ndarray of shape (n_features,)
-        The part of each feature's variance that the factors explain, Σ_k w_jk²/(Σ_k w_jk² + ψ_j).
-    uniquenesses_ : ndarray of shape (n_features,)
-        The rest, 1 − `communalities_`.
-    explained_variance_ : ndarray of shape (n_components,)
-        Σ_j w_jk²/(variance of x_j): in how many features' worth of variance a factor is seen; of factors that correlate
-        Σ_j λ_jk (ΛΦ)_jk/(variance of x_j).
-    explained_variance_ratio_ : ndarray of shape (n_components,)
-        The same as parts of D.
-    at_floor_ : ndarray of bool of shape (n_features,)
-        Heywood cases: features whose noise variance is at its floor.
 
     References
     ----------
@@ -104,102 +106,49 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
     array([0.8, 0.2, 1. , 0.9])
     """
 
-    noise_variance_: Array  # type: ignore[assignment]
-    at_floor_: npt.NDArray[np.bool_]  # type: ignore[assignment]
-    factor_correlation_: Array
-    _pattern: Array
-    """The loadings Λ (D, K) of the factors; the model works with ΛL on factors of the prior covariance I."""
-    _shared = False
+    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
+    max_iter: int | None = parameter(MAX_ITER, default=None)
+    solver: LinearSolver = parameter(SOLVER, default="auto")
+    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
+    missing: Missing = parameter(default="raise")
+    prior: Prior | float = parameter(PRIOR_OF_FACTORS, default="auto")
+    rotation: Rotation | None = parameter(ROTATION, default=None)
+    warm_start: bool = parameter(WARM_START, default=False)
 
-    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
-        parameters = fitted.outcome.parameters
-        pattern, between = parameters.loadings, np.eye(parameters.loadings.shape[1])
-        if self.rotation is not None:
-            found = self._rotation(parameters, self.rotation)
-            pattern = pattern @ found.transformation
-            between = found.correlations if self.rotation in OBLIQUE else between
-            if parameters.loadings_covariance is not None:
-                turn = found.transformation @ np.linalg.cholesky(between)
-                parameters = turned(parameters, np.asarray(turn, dtype=np.float64))
-        outcome = replace(fitted.outcome, parameters=self._with_factors(parameters, pattern, between))
-        super()._keep(replace(fitted, outcome=outcome), task, given)
+    def _check(self) -> None:
+        super()._check()
+        check_warm_start(self.warm_start, self.missing)
+        if self.prior not in ("auto", "ml") and self.missing == "raise":
+            raise DataError(
+                f"prior={self.prior!r} of factor analysis is for data with missing entries: say missing='nan', which "
+                "takes complete data, too, or leave prior='ml'"
+            )
 
-    def _with_factors(self, parameters: Parameters, pattern: Array, between: Array) -> Parameters:
-        """The parameters on factors of the prior covariance I, W = ΛL, for loadings Λ on factors f = Lz with
-        correlations Φ = LLᵀ."""
-        self._pattern, self.factor_correlation_ = pattern, between
-        return parameters._replace(loadings=pattern @ self._axes if self._oblique else pattern)
+    def _task(
+        self,
+        X: Data,
+        *,
+        sample_weight: SampleWeight = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        before: Fit | None = None,
+        **given: Any,
+    ) -> Task:
+        start = self._fit if self.warm_start and hasattr(self, "_fit") else None
+        task = table_task(self, X, dim, weights, before=before, diagonal=True)
+        return weighted(
+            replace(task, fitted=partial(fitted_factors, rotation=self.rotation), start=start), sample_weight
+        )
 
-    @property
-    def _oblique(self) -> bool:
-        """Whether factors correlate."""
-        return not np.array_equal(self.factor_correlation_, np.eye(len(self.factor_correlation_)))
+    fit, plan, partial_fit = fit_methods.fit, fit_methods.plan, fit_methods.partial_fit
+    posterior, score_samples, score = row_methods.posterior, row_methods.score_samples, row_methods.score
+    bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
+    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample
+    components_, mean_ = row_methods.components_, row_methods.mean_
+    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
+    get_precision = row_methods.get_precision
 
-    @property
-    def _axes(self) -> Array:
-        """L (K, K), the factors as combinations f = Lz of independent ones."""
-        return np.asarray(np.linalg.cholesky(self.factor_correlation_))
-
-    @property
-    def _own_loadings(self) -> Array:
-        return self._pattern
-
-    def _publish_loadings(self, outcome: Outcome) -> None:
-        super()._publish_loadings(outcome)
-        self.components_ = self._pattern.T
-
-    def _parameter_variables(self) -> dict[str, Any]:
-        more = {"factor_correlation": self.factor_correlation_} if self._oblique else {}
-        return super()._parameter_variables() | more
-
-    def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
-        parameters = super()._restored_parameters(values)
-        pattern = parameters.loadings
-        return self._with_factors(parameters, pattern, values.get("factor_correlation", np.eye(pattern.shape[1])))
-
-    def _of_factors(self, scores: ModelFunction) -> ModelFunction:
-        """Scores of the factors from those of independent ones."""
-        return partial(factor_rows, scores=scores, axes=self._axes) if self._oblique else scores
-
-    def _scores(self, X: Data, targets: Array | None, **options: Any) -> Rows | str:
-        self._require_fitted()
-        return self._factor_scores(X, self._functions.scores, targets=targets, **options)
-
-    def _factor_scores(self, X: Data, scores: ModelFunction, **options: Any) -> Rows | str:
-        function = self._rows(self._of_factors(scores))
-        return self._mapped(X, function, "scores", "component", self.component_names_, **options)
-
-    def _posterior(self, X: Data, targets: Array | None, client: Where, **options: Any) -> xr.Dataset:
-        found = super()._posterior(X, targets, client, **options)
-        if not self._oblique:
-            return found
-        axes, covariance = self._axes, found["covariance"]
-        return found.assign(covariance=covariance.copy(data=axes @ covariance.values @ axes.T))
-
-    def _rotation(self, parameters: Parameters, method: str, **options: float) -> Rotated:
-        """A rotation of the loadings of standardised features, which weigh alike, whatever their units; factors that
-        are switched off stay where they are."""
-        spread = np.sqrt((parameters.loadings**2).sum(axis=1) + parameters.noise_variance)
-        standardised = parameters.loadings / spread[:, None]
-        on = standardised.any(axis=0)
-        turn, correlations = np.eye(len(on)), np.eye(len(on))
-        if on.any():
-            found = METHODS[method](standardised[:, on], **options)
-            turn[np.ix_(on, on)], correlations[np.ix_(on, on)] = found.transformation, found.correlations
-        return Rotated(standardised @ turn, correlations, turn)
-
-    def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
-        super()._publish(outcome, passes)
-        self.noise_variance_ = outcome.parameters.noise_variance
-        # Λ ∘ ΛΦ, of which a feature's sum is what all factors explain.
-        shares = self.components_ * (self.factor_correlation_ @ self.components_)
-        explained = shares.sum(axis=0)
-        self.communalities_: Array = explained / (explained + self.noise_variance_)
-        self.uniquenesses_: Array = 1.0 - self.communalities_
-        self.explained_variance_ = (shares / (explained + self.noise_variance_)).sum(axis=1)
-        self.explained_variance_ratio_ = self.explained_variance_ / self.n_features_in_
-        self.at_floor_ = np.array(outcome.at_floor)
-
+    @described
     def transform(
         self,
         X: Data,
@@ -237,13 +186,55 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         """
         if scores not in ("regression", "bartlett"):
             raise DataError(f"scores is {scores!r}; expected 'regression' or 'bartlett'")
-        if scores == "regression":
-            return super().transform(X, out=out, overwrite=overwrite, resume=resume, client=client)
-        self._require_fitted()
-        function = bartlett_rows if self._missing == "raise" else incomplete.bartlett
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        return self._factor_scores(X, function, **options)
+        rows = self._rows.scores if scores == "regression" else self._rows.bartlett
+        return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), rows)
 
+    @property
+    def noise_variance_(self) -> Array:
+        """ndarray of shape (n_features,): ψ, in squared units of the features."""
+        return self._model.noise.variance
+
+    @property
+    def at_floor_(self) -> npt.NDArray[np.bool_]:
+        """ndarray of bool of shape (n_features,): Heywood cases: features whose noise variance is at its floor."""
+        return np.asarray(self._model.noise.at_floor, dtype=bool)
+
+    @property
+    def factor_correlation_(self) -> Array:
+        """ndarray of shape (n_components, n_components): Φ, correlations of the factors; the identity but for oblique
+        rotations."""
+        fitted = self._model
+        return np.eye(len(fitted.component)) if fitted.factor_correlation is None else fitted.factor_correlation
+
+    @property
+    def _shares(self) -> Array:
+        """Λ ∘ ΛΦ (K, D), of which a feature's sum is what all factors explain."""
+        return np.asarray(self.components_ * (self.factor_correlation_ @ self.components_))
+
+    @property
+    def communalities_(self) -> Array:
+        """ndarray of shape (n_features,): The fraction of each feature's variance that the factors explain,
+        Σ_k w_jk²/(Σ_k w_jk² + ψ_j)."""
+        explained = self._shares.sum(axis=0)
+        return np.asarray(explained / (explained + self.noise_variance_))
+
+    @property
+    def uniquenesses_(self) -> Array:
+        """ndarray of shape (n_features,): The rest, 1 − `communalities_`."""
+        return 1.0 - self.communalities_
+
+    @property
+    def explained_variance_(self) -> Array:
+        """ndarray of shape (n_components,): Σ_j w_jk²/(variance of x_j): in how many features' worth of variance a
+        factor is seen; of factors that correlate Σ_j λ_jk (ΛΦ)_jk/(variance of x_j)."""
+        return np.asarray((self._shares / (self._shares.sum(axis=0) + self.noise_variance_)).sum(axis=1))
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """ndarray of shape (n_components,): The same as fractions of D."""
+        return np.asarray(self.explained_variance_ / self.n_features_in_)
+
+    @described
     def rotated(self, method: Rotation = "varimax", *, power: float = 4.0) -> xr.Dataset:
         r"""The same model with loadings of simple structure.
 
@@ -270,21 +261,55 @@ class FactorAnalysis(FactorAnalysisHyperparameters, PPCA):
         DataError
             For another method.
         """
-        fitted = self._require_fitted()
+        fitted = self._model
         if method not in METHODS:
             *first, last = map(repr, get_args(Rotation))
             raise DataError(f"method is {method!r}; expected {', '.join(first)} or {last}")
-        found = self._rotation(self._parameters, method, **({"power": power} if method == "promax" else {}))
-        turn = self._axes @ found.transformation
-        feature, square = fitted.labels.dims[1], ("component", "component_2")
-        coordinates = {} if fitted.labels.features is None else {feature: np.asarray(fitted.labels.features)}
+        turn = rotation(fitted.parameters, method, **({"power": power} if method == "promax" else {}))
+        axes = np.eye(len(fitted.component)) if fitted.axes is None else fitted.axes
+        transformation, known, square = axes @ turn.transformation, fitted.labels.known, ("component", "component_2")
+        coordinates = {} if known.features is None else {known.dims[1]: np.asarray(known.features)}
         dataset = xr.Dataset(
             {
-                "loadings": ((feature, "component"), self.components_.T @ turn),
-                "correlations": (square, found.correlations),
-                "transformation": (square, turn),
+                "loadings": ((known.dims[1], "component"), self.components_.T @ transformation),
+                "correlations": (square, turn.correlations),
+                "transformation": (square, transformation),
             },
-            coords={**coordinates, "component": self.component_names_},
+            coords={**coordinates, "component": fitted.component},
             attrs={"method": method},
         )
-        return self._over_dimensions(dataset)
+        return dataset if known.grid is None else spread_all(dataset, known.dims[1], known.grid)
+
+
+def fitted_factors(task: Task, known: Known, rotation: Rotation | None) -> LinearGaussian:
+    """The fitted model, its loadings turned to simple structure where a rotation is asked for."""
+    if rotation is None:
+        return LinearGaussian(**table_fields(task, known))
+    parameters, correlation = rotated(known.outcome.parameters, rotation)
+    outcome = replace(known.outcome, parameters=parameters)
+    return LinearGaussian(**table_fields(task, known._replace(outcome=outcome)), factor_correlation=correlation)
+
+
+def rotated(parameters: Parameters, method: str) -> tuple[Parameters, Array | None]:
+    """The loadings Λ of factors of simple structure, and their correlations where these are not the identity."""
+    turn = rotation(parameters, method)
+    loadings = parameters.loadings @ turn.transformation
+    between = turn.correlations if method in OBLIQUE else np.eye(loadings.shape[1])
+    if parameters.loadings_covariance is not None:
+        both = turn.transformation @ np.linalg.cholesky(between)
+        parameters = turned(parameters, np.asarray(both, dtype=np.float64))
+    correlated = not np.array_equal(between, np.eye(len(between)))
+    return parameters._replace(loadings=loadings), between if correlated else None
+
+
+def rotation(parameters: Parameters, method: str, **options: float) -> Rotated:
+    """A rotation of the loadings of standardised features, which weigh alike, whatever their units; factors that are
+    switched off stay where they are."""
+    spread = np.sqrt((parameters.loadings**2).sum(axis=1) + parameters.noise_variance)
+    standardised = parameters.loadings / spread[:, None]
+    on = standardised.any(axis=0)
+    turn, correlations = np.eye(len(on)), np.eye(len(on))
+    if on.any():
+        best = METHODS[method](standardised[:, on], **options)
+        turn[np.ix_(on, on)], correlations[np.ix_(on, on)] = best.transformation, best.correlations
+    return Rotated(standardised @ turn, correlations, turn)

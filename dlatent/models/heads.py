@@ -15,6 +15,7 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
+from dlatent.fitted.room import require_room
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.dimension import free_numbers
 from dlatent.linear_gaussian.missing_entries import incomplete
@@ -22,7 +23,6 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.models.callbacks import Callback
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.linear import LinearModel, RowModel
-from dlatent.models.saved import require_room
 
 
 class Fits(RowModel):

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from dlatent.arrays import Array, DataSource
 from dlatent.engine.session import Session
 from dlatent.errors import DataError, masked
+from dlatent.fitted.facts import Facts, component_facts
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.task import KernelFeatures, Task
 from dlatent.linear_gaussian.complete import log_likelihoods
@@ -24,7 +25,6 @@ from dlatent.linear_gaussian.kernel_map import KernelMap, KernelRows
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.models.base import Fitted, Given
-from dlatent.models.facts import Facts, component_facts
 from dlatent.models.heads import Fits, Scores, Transforms
 from dlatent.models.hyperparameters import KernelHyperparameters, KernelSupervisedHyperparameters
 from dlatent.models.linear import LinearModel

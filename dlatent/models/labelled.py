@@ -14,7 +14,7 @@ import xarray as xr
 
 from dlatent.arrays import AxisLabels, Grid
 from dlatent.errors import DataError, cause
-from dlatent.models.grid import (
+from dlatent.fitted.grid import (
     features_of,
     flattened,
     grid_of,

@@ -13,13 +13,13 @@ import xarray as xr
 from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
+from dlatent.fitted.grid import feature_axis, over_features
 from dlatent.fitting.evidence import with_evidence
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian import complete
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.models.base import Given, LatentVariableModel
-from dlatent.models.grid import feature_axis, over_features
 from dlatent.models.inputs import Data, Rows
 from dlatent.models.map_rows import map_rows, open_input
 

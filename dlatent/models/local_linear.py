@@ -17,23 +17,24 @@ from dlatent.engine.connect import Where, connect
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning
+from dlatent.fitted.grid import cells_named
+from dlatent.fitted.history import history_dataset, history_variables, restored_passes
+from dlatent.fitted.summary import INITIAL_MEAN
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.local_linear.neighbours import Neighbours
 from dlatent.local_linear.smallest import Eigenpairs
-from dlatent.models.base import INITIAL_MEAN, initial_mean, sound_algebra
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
 from dlatent.models.features import KnownFeatures, feature_names, outside
 from dlatent.models.fitted_views import FittedView, check_table, restored_views, view_variables
-from dlatent.models.grid import cells_named
-from dlatent.models.history import history_dataset, history_variables, restored_passes
 from dlatent.models.hyperparameters import LocalLinearHyperparameters
 from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import map_rows, open_input
 from dlatent.models.saved import Estimator
+from dlatent.models.task import initial_mean, sound_algebra
 from dlatent.order import groups
 from dlatent.stores.joint_rows import Table
 from dlatent.stores.places import read_places, require_apart

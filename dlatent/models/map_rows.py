@@ -21,12 +21,12 @@ from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
+from dlatent.fitted.grid import cells_named
 from dlatent.linear_gaussian.averaged_rows import averaged_rows, observed_rows
 from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.models.callbacks import shown
 from dlatent.models.checkpoints import rows_checkpoint
 from dlatent.models.features import KnownFeatures
-from dlatent.models.grid import cells_named
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows
 from dlatent.models.labelled import Unwrapped, sample_axis, unwrap, wrap_rows
 from dlatent.operators.sample_precision import SamplePrecision

@@ -16,6 +16,8 @@ from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError, StoreError
+from dlatent.fitted.facts import Facts, component_facts, noise_fact
+from dlatent.fitted.grid import feature_words
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian import mixture
@@ -23,8 +25,6 @@ from dlatent.linear_gaussian.dimension import free_numbers
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.models.base import Fitted, Given
-from dlatent.models.facts import Facts, component_facts, noise_fact
-from dlatent.models.grid import feature_words
 from dlatent.models.heads import Criteria, Fits
 from dlatent.models.hyperparameters import MixtureHyperparameters
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike

@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from dlatent.arrays import DataSource
+import xarray as xr
+
 from dlatent.errors import DataError
-from dlatent.fitting.outcome import Outcome
-from dlatent.linear_gaussian.specification import Specification
-from dlatent.models.base import Given
-from dlatent.models.heads import Criteria, Draws, Imputes, Reconstructs, Transforms
-from dlatent.models.hyperparameters import PPCAHyperparameters
-from dlatent.models.moment_heads import FitsPartly, FitsWeighted, ScoresWeighted
+from dlatent.fitted.linear import Fit
+from dlatent.models import fit_methods, row_methods
+from dlatent.models.declared import Parameter, model, parameter
+from dlatent.models.hyperparameters import COUNT, COUNT_OR_RULE, TRUTH, LinearSolver, Missing, Prior, Rule
+from dlatent.models.inputs import Data, SampleWeight
+from dlatent.models.model import LinearModel
+from dlatent.models.table import table_task, weighted
+from dlatent.models.task import Task
+
+COMPONENTS = Parameter(
+    COUNT_OR_RULE,
+    'int, float or {"mle", "bic"}',
+    "K, the number of latent variables, or how to choose it; less than the number of samples, and at most that of "
+    "features.  Of complete data it can be chosen from the eigenvalues of their covariance: a fraction of the variance "
+    'above 0 and below 1 takes the fewest components that explain more; with more samples than features "mle" takes '
+    'the largest evidence (Minka), "bic" the smallest criterion (as `bic`).',
+    option="components",
+    letter="k",
+    short="K",
+)
+ROW_EFFECTS = Parameter(
+    TRUTH,
+    "bool",
+    "With missing entries: give each row a level, a_i ~ N(0, τ²), that all its entries share, as raters are strict or "
+    "mild.  It is a further component, the last, of which the loadings of all features are τ.",
+    option=None,
+)
 
 
-class PPCA(
-    PPCAHyperparameters, FitsWeighted, FitsPartly, Transforms, ScoresWeighted, Criteria, Imputes, Reconstructs, Draws
-):
+def check_warm_start(warm_start: bool, missing: str) -> None:
+    """Refuse a start where none is looked for.  Errors: DataError."""
+    if warm_start and missing == "raise":
+        raise DataError(
+            "warm_start=True is for iterations over the data; of complete data the best maximum is found without a "
+            "start: leave warm_start=False, or say missing='nan'"
+        )
+
+
+@model
+class PPCA(LinearModel):
     r"""Probabilistic principal component analysis, fitted by maximum likelihood.
 
     .. math:: x = W z + \mu + \varepsilon, \qquad z \sim N(0, I_K), \quad \varepsilon \sim N(0, \sigma^2 I)
 
     Fitted to complete data it finds the subspace of PCA, and the noise beside it: so it also says how likely data are,
     how sure its scores are, and what missing entries were.
-
-    Attributes
-    ----------
-    row_effect_variance_ : float
-        τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its last score
-        times τ.
 
     See Also
     --------
@@ -62,29 +87,55 @@ class PPCA(
     False
     """
 
+    n_components: int | float | Rule = parameter(COMPONENTS, default=2, kw_only=False)
+    solver: LinearSolver = parameter(default="auto")
+    missing: Missing = parameter(default="raise")
+    prior: Prior | float = parameter(default="auto")
+    row_effects: bool = parameter(ROW_EFFECTS, default=False)
+    warm_start: bool = parameter(default=False)
+
+    def _check(self) -> None:
+        super()._check()
+        check_warm_start(self.warm_start, self.missing)
+        chosen = not COUNT.test(self.n_components)
+        if self.row_effects and self.missing == "raise":
+            raise DataError("row_effects=True is for data with missing entries: say missing='nan', or leave it False")
+        if self.prior not in ("auto", "ml") and chosen:
+            raise DataError(
+                f"n_components={self.n_components!r} and prior={self.prior!r} both choose how many components there "
+                "are; give the most that there may be, or leave prior='ml'"
+            )
+        if chosen and self.missing != "raise":
+            raise DataError(
+                f"n_components={self.n_components!r} is chosen from the covariance of complete data; with missing "
+                "entries compare numbers by select_n_components"
+            )
+
+    def _task(
+        self,
+        X: Data,
+        *,
+        sample_weight: SampleWeight = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        before: Fit | None = None,
+        **given: Any,
+    ) -> Task:
+        start = self._fit if self.warm_start and hasattr(self, "_fit") else None
+        task = table_task(self, X, dim, weights, before=before, row_effects=self.row_effects)
+        return weighted(replace(task, start=start), sample_weight)
+
     @property
     def row_effect_variance_(self) -> float:
-        """The variance of the levels of the rows."""
-        self._require_fitted()
+        """float: τ², the variance of the levels of the rows with `row_effects=True`, else 0; the level of a row is its
+        last score times τ."""
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
-    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
-        if self._missing != "raise":
-            return outcome
-        weights = given.source.weights
-        return self._with_prior(outcome, float(outcome.samples if weights is None else weights.sum()))
-
-    def _most_components(self, source: DataSource) -> int:
-        rows, features = source.shape
-        if self._rule is None:
-            return super()._most_components(source)
-        if isinstance(self._rule, str) and rows <= features:
-            raise DataError(
-                f"n_components={self._rule!r} is for more samples than features, and the {source.description} has "
-                f"{rows} × {features}; take a part of the variance such as 0.9, or compare numbers by "
-                "select_n_components"
-            )
-        return min(rows - 1, features)
-
-    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
-        return super()._more_of_problem(given, specification) | {"rule": self._rule}
+    fit, plan, partial_fit = fit_methods.fit, fit_methods.plan, fit_methods.partial_fit
+    transform, posterior = row_methods.transform, row_methods.posterior
+    score_samples, score = row_methods.score_samples, row_methods.score
+    bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
+    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample
+    components_, mean_ = row_methods.components_, row_methods.mean_
+    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
+    get_precision = row_methods.get_precision

@@ -12,6 +12,7 @@ import xarray as xr
 from dlatent.arrays import Array, AxisLabels
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
+from dlatent.fitted.targets import EncodedTargets
 from dlatent.fitting.graph_samples import graph_log_likelihood
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
@@ -29,7 +30,6 @@ from dlatent.models.target_heads import (
     ScoresWithTargets,
     TransformsWithTargets,
 )
-from dlatent.models.targets import EncodedTargets
 from dlatent.operators.graph_precision import EXACT_SAMPLES, Estimate
 
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.errors import StoreError
+from dlatent.fitted.history import restored_history
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.models.history import restored_history
 
 
 def noise_name(shared: bool, name: str) -> str:

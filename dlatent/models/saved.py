@@ -10,15 +10,16 @@ from typing import Any, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import NotFittedError as ScikitNotFittedError
 from sklearn.utils import estimator_html_repr
 
 from dlatent.engine.machine import memory
-from dlatent.errors import DlatentError, PlanError, StoreError, masked
-from dlatent.fitting.plan import html_table, size
-from dlatent.models import MODELS
+from dlatent.errors import DlatentError, StoreError, masked
+from dlatent.fitted import store
+from dlatent.fitted.room import SHARE
+from dlatent.fitting.plan import html_table
+from dlatent.models import MODELS, scikit
 from dlatent.models.docstrings import describe_class, name_methods
+from dlatent.models.scikit import NotFittedError
 from dlatent.stores.location import place_text, zarr_location
 from dlatent.stores.places import read_places, require_apart
 from dlatent.stores.results import load as load_stored
@@ -26,25 +27,9 @@ from dlatent.stores.results import save as save_stored
 from dlatent.stores.schema import check_values, named
 
 PUBLIC = {model.name for model in MODELS}
-PART = 0.5
-"""Part of the driver's memory that a model may fill while it is saved or loaded, and a matrix that is asked of it."""
 
 
-def require_room(rows: int, columns: int, what: str, instead: str) -> None:
-    """Refuse a matrix that would fill the memory before it is asked for. Errors: PlanError."""
-    nbytes, limit = 8 * rows * columns, memory()
-    if nbytes > PART * limit:
-        raise PlanError(
-            f"{what}, {rows:,} × {columns:,}, takes {size(nbytes)}, more than half of the {size(limit)} of memory "
-            f"here; {instead}"
-        )
-
-
-class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
-    """A fitted attribute or method was asked for before `fit`; scikit-learn's own is caught by its name, too."""
-
-
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Estimator(scikit.Estimator):
     """What all models share: they are saved as variables and attributes.
 
     A part of a model adds its own to what `super()` has in `_variables`, `_attributes` and `_restore`.
@@ -210,7 +195,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     True
     """
     place = place_text(path)
-    stored = load_stored(path, max_bytes=max_bytes, room=int(PART * memory()) if max_bytes is None else None)
+    stored = load_stored(path, max_bytes=max_bytes, room=int(SHARE * memory()) if max_bytes is None else None)
     kind = next((model for model in MODELS if model.name == stored.kind), None)
     if kind is None:
         known = ", ".join(model.name for model in MODELS)
@@ -218,6 +203,9 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Any:
     check_values(stored.variables, place)
     try:
         model = kind.load()(**stored.attributes["parameters"])
+        if not hasattr(model, "_restore"):
+            model._check()
+            return model._become(store.restored(path, dict(stored.variables), stored.attributes))
         model._check_hyperparameters()
         model._restore({name: v.values for name, v in stored.variables.items()}, dict(stored.attributes))
         model._place = read_places(zarr_location(path))[0]

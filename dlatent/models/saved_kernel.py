@@ -12,9 +12,9 @@ from dlatent.arrays import Features
 from dlatent.containers import check_parts
 from dlatent.engine.machine import memory
 from dlatent.errors import StoreError
+from dlatent.fitted.room import SHARE
 from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.kernel_passes import stacked
-from dlatent.models.saved import PART
 from dlatent.operators.kernels import NAMES, Kernel
 from dlatent.stores.memory import held
 
@@ -38,7 +38,7 @@ def map_variables(features: KernelMap, *, rows: bool) -> dict[str, Any]:
 
 def _rows(features: KernelMap) -> dict[str, Any]:
     size = sum(block.nbytes for block in features.rows)
-    if size > PART * memory():
+    if size > SHARE * memory():
         raise StoreError(
             f"the model compares new rows with {size / 2**30:.1f} GiB of training rows, which do not fit in memory to "
             "be saved; fit it with landmarks, or on a machine with more memory"

@@ -18,6 +18,8 @@ from dlatent.engine.lazy import is_dask
 from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
+from dlatent.fitted.facts import shortened
+from dlatent.fitted.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
@@ -25,8 +27,6 @@ from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.complete import ModelFunction
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.head import (
-    FEW_NUMBERS,
-    MOST_NUMBERS,
     ClassSpaces,
     Head,
     LabelledRows,
@@ -37,22 +37,21 @@ from dlatent.linear_gaussian.head import (
     joined,
     output_head,
     output_sums,
+    part_of,
 )
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.models.available import available_if
 from dlatent.models.base import Fitted, Given, LatentVariableModel
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
-from dlatent.models.facts import shortened
 from dlatent.models.heads import Imputing
 from dlatent.models.hyperparameters import TargetHyperparameters
 from dlatent.models.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.models.labelled import plain_rows
 from dlatent.models.linear import LinearModel
 from dlatent.models.map_rows import samples_of
-from dlatent.models.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
+from dlatent.models.scikit import available_if
 from dlatent.passes import Pass
 from dlatent.stores.places import read_places
 
@@ -169,12 +168,12 @@ class TargetModel(TargetHyperparameters, LatentVariableModel):
         encoding = given.targets.encoding
         if self.head == "likelihood":
             return None
-        numbers = outcome.view_samples[-1] * (outcome.specification.n_components + len(encoding.names))
+        width = outcome.specification.n_components + len(encoding.names)
         metric = feature_metric(outcome.parameters, outcome.specification)
         spaces = ClassSpaces(encoding.table(), metric) if encoding.kind == "class" else None
         sums = self._labelled_sums if spaces is None else spaces.sums
-        most = MOST_NUMBERS if sums is None else FEW_NUMBERS
-        made = self._labelled_pass(session, outcome, given, most / numbers, sums)
+        part = part_of(outcome.view_samples[-1], width, summed=sums is not None)
+        made = self._labelled_pass(session, outcome, given, part, sums)
         rows = session.run(replace(made, combine=joined, recorded=False, name="labelled rows"))
         assert rows is not None
         if spaces is not None:

@@ -13,6 +13,7 @@ import xarray as xr
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
 from dlatent.engine.connect import Where, connect
 from dlatent.errors import DataError
+from dlatent.fitted.grid import cells_named, feature_axis, over_features
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.linear_gaussian.joint import (
     JointRequest,
@@ -30,7 +31,6 @@ from dlatent.models.base import LatentVariableModel
 from dlatent.models.callbacks import shown
 from dlatent.models.correspondence_table import joined_rows, named, without_labels
 from dlatent.models.features import KnownFeatures, view_feature_names
-from dlatent.models.grid import cells_named, feature_axis, over_features
 from dlatent.models.inputs import (
     Data,
     Names,
@@ -231,7 +231,7 @@ class ViewResults(LatentVariableModel):
         array of shape (n_samples, n_components)
             As `transform`.
         """
-        self.fit(X, y, correspondence=correspondence, on=on, client=client)
+        cast(Any, self).fit(X, y, correspondence=correspondence, on=on, client=client)
         return cast(Rows, self.transform(X, correspondence=correspondence, on=on, client=client))
 
     def posterior(

@@ -14,6 +14,10 @@ from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import DataError
+from dlatent.fitted.facts import Facts, component_facts, total_variance
+from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, of_view, restored_grid
+from dlatent.fitted.summary import INITIAL_MEAN
+from dlatent.fitted.targets import EncodedTargets
 from dlatent.fitting.outcome import Outcome
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
@@ -21,15 +25,13 @@ from dlatent.linear_gaussian.joint import MeanRequest, block_view_means
 from dlatent.linear_gaussian.moments import count_empty_views, representable
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.views import Arrangement
-from dlatent.models.base import INITIAL_MEAN, Fitted, Given, far_shift
+from dlatent.models.base import Fitted, Given
 from dlatent.models.callbacks import Callback
 from dlatent.models.correspondence_table import joined_rows
-from dlatent.models.facts import Facts, component_facts, total_variance
 from dlatent.models.features import kind_of
-from dlatent.models.grid import feature_words, grid_attributes, grid_variables, of_view, restored_grid
 from dlatent.models.inputs import Names, Pairing, PathLike, TargetsLike, Views
 from dlatent.models.joint_views import pairing
-from dlatent.models.targets import EncodedTargets
+from dlatent.models.task import far_shift
 from dlatent.models.view_results import JointSamples, ViewResults, arrangement, opened
 from dlatent.passes import Pass
 from dlatent.stores.joint import JointSource, joint

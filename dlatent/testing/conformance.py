@@ -30,7 +30,8 @@ from sklearn.base import clone
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError, DlatentError, StoreError
-from dlatent.models.saved import NotFittedError, load
+from dlatent.models.saved import load
+from dlatent.models.scikit import NotFittedError
 
 TIGHT = 1e-6
 """Relative agreement of parameters: a maximum known to rounding is known to the root of rounding in its place."""

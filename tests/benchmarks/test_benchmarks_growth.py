@@ -51,7 +51,7 @@ def test_blocks_are_as_many_as_asked(tmp_path: Path, solver: str) -> None:
         assert len(source.blocks) == blocks
         assert not source.sparse
     model = model_of(problem).fit(source)
-    assert model._fitted.plan.solver == solver
+    assert model.plan_["solver"] == solver
 
 
 def test_exponents_are_those_of_powers() -> None:

@@ -261,10 +261,10 @@ def test_every_command_explains_itself(run, command: str) -> None:
 def test_defaults_in_the_help_are_those_of_the_estimator(run) -> None:
     said = " ".join(run("fit", "supervised", "--help").out.split())
     defaults = dlatent.SupervisedPPCA().get_params()
-    assert f"to stop at (default {defaults['tol']:g})" in said
-    assert f"drawn at random (default {defaults['random_state']})" in said
-    assert f"of the mean variance (default {defaults['noise_floor']:g})" in said
-    assert f"of the labels (default {defaults['target_noise_floor']:g})" in said
+    assert f"at which a fit stops (default {defaults['tol']:g})" in said
+    assert f"of the first directions (default {defaults['random_state']})" in said
+    assert f"counts as that (default {defaults['noise_floor']:g})" in said
+    assert f"of their mean variance (default {defaults['target_noise_floor']:g})" in said
     said = " ".join(run("fit", "relational", "--help").out.split())
     defaults = dlatent.RelationalPPCA().get_params()
     assert f"beside its neighbours (default {defaults['alpha']:g})" in said

@@ -87,7 +87,7 @@ def test_a_secret_is_nowhere_to_be_seen(run: Any, tmp_path: Path) -> None:
     source = open_data(f"{HOST}/x.zarr")
     model = dlatent.PPCA(2).fit(f"{HOST}/x.zarr")
     kernel = dlatent.KernelPPCA(2, kernel_store=f"{HOST}/k.zarr", solver="memory").fit(f"{HOST}/x.zarr")
-    seen += map(repr, (report, source, model, model.plan(f"{HOST}/x.zarr"), model.result_, model._fitted.plan))
+    seen += map(repr, (report, source, model, model.plan(f"{HOST}/x.zarr"), model.result_, model.plan_))
     seen += [str(model.plan(f"{HOST}/x.zarr")), repr(kernel), kernel._repr_html_()]
     for fitted, name in ((model, "m.zarr"), (kernel, "k.zarr")):
         fitted.save(tmp_path / name)

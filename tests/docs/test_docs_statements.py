@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 import dlatent
 from dlatent import DataError, KernelPPCA, PPCAMixture, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA
+from tests.fitted import encoding_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -203,7 +204,7 @@ def test_the_distributions_of_supervised_ppca_are_those_of_the_page(kind: str) -
     elif kind == "outputs that vary together":
         y = np.column_stack([y, y.sum(axis=1)])
     model = SupervisedPPCA(2, head="likelihood").fit(x, y)
-    w_x, w_y, v = model.components_.T, model.target_components_.T, model._encoding.rotation
+    w_x, w_y, v = model.components_.T, model.target_components_.T, encoding_of(model).rotation
     assert (v.shape[0] > v.shape[1]) == (kind != "outputs")
     noise_x, noise_y = model.noise_variance_, model.target_noise_variance_
 
@@ -228,6 +229,8 @@ def test_the_distributions_of_supervised_ppca_are_those_of_the_page(kind: str) -
     np.testing.assert_allclose(np.linalg.inv(m_x), model.posterior(x)["covariance"], atol=1e-10)
 
     # Given both: the pseudo-inverse, as outputs that vary together have no density in all directions.
-    both = np.hstack([x - model.mean_, model._encoding.decode(model._encoding.encode(y, 200)) - model.target_mean_])
+    both = np.hstack(
+        [x - model.mean_, encoding_of(model).decode(encoding_of(model).encode(y, 200)) - model.target_mean_]
+    )
     dense_z = both @ np.linalg.pinv(covariance, rcond=1e-10) @ w
     np.testing.assert_allclose(model.transform(x, y), dense_z, atol=1e-7)

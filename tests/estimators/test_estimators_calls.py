@@ -55,7 +55,7 @@ def calls_to(name: str, action: Callable[[], Any]) -> list[str]:
 def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, function: str, data: Any, most: int) -> None:
     model = PPCA(3, solver=solver, prior="ml", missing="nan" if solver == "accelerated_em" else "raise")
     chain = calls_to(function, lambda: model.fit(data, client="serial"))
-    assert chain[0] == "estimators/moment_heads.py:fit"
+    assert chain[0] == "models/fit_methods.py:fit"
     assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain
@@ -67,14 +67,14 @@ def test_few_calls_lie_between_a_fit_and_its_block_function(solver: Any, functio
 def test_few_calls_lie_between_a_fit_and_its_block_function_in_a_graph(solver: Any, function: str, most: int) -> None:
     path = sp.csr_array(sp.diags_array([np.ones(len(X) - 1)] * 2, offsets=[-1, 1]))
     chain = calls_to(function, lambda: RelationalPPCA(3, solver=solver).fit(X, graph=path, client="serial"))
-    assert chain[0] == "estimators/relational.py:fit"
+    assert chain[0] == "models/relational.py:fit"
     assert f"fitting/routes/{solver}.py:fit" in chain
     assert "engine/session.py:run" in chain
     assert len(chain) <= most, chain
 
 
 def sessions(monkeypatch: pytest.MonkeyPatch, module: str) -> list[Any]:
-    """The sessions that a module of `estimators` opens from now on."""
+    """The sessions that a module of `models` opens from now on."""
     opened: list[Any] = []
 
     def noted(*given: Any, **more: Any) -> Any:
@@ -106,7 +106,7 @@ def test_few_calls_lie_between_a_kernel_fit_and_its_block_function_in_one_sessio
     opened = sessions(monkeypatch, "base")
     chain = calls_to(function, lambda: KernelPPCA(3, **options, **place).fit(data, client="serial"))
     assert len(opened) == 1
-    assert chain[:2] == ["estimators/heads.py:fit", "estimators/base.py:_fit"]
+    assert chain[:2] == ["models/heads.py:fit", "models/base.py:_fit"]
     assert chain[2].startswith("fitting/routes/")
     assert len(chain) <= 12, chain
 

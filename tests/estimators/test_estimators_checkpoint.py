@@ -29,6 +29,7 @@ from dlatent import (
     SupervisedPPCA,
 )
 from dlatent.errors import DataError, StoreError
+from tests.fitted import variables_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 4)) @ RNG.normal(size=(4, 24)) + 0.3 * RNG.normal(size=(240, 24))
@@ -71,7 +72,7 @@ class Interrupted(Exception):
 
 def bits(model: Any) -> dict[str, bytes]:
     """All variables of a model but what its passes cost."""
-    found = model._variables(whole=True)
+    found = variables_of(model)
     return {
         name: np.asarray(values).tobytes()
         for name, values in found.items()

@@ -27,6 +27,7 @@ from dlatent import (
     SupervisedPPCA,
     load,
 )
+from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 
 IRIS, KINDS = load_iris(return_X_y=True)
@@ -61,8 +62,8 @@ MODELS = {
 
 def by_bayes(model, x, precision=1.0):
     """p(c | x) from the model's dense distribution of features and codes of classes."""
-    encoding, sizes = model._encoding, model._specification.sizes
-    dense = oracles.dense(model._parameters, sizes)
+    encoding, sizes = encoding_of(model), specification_of(model).sizes
+    dense = oracles.dense(parameters_of(model), sizes)
     joint = dense.observed._replace(covariance=dense.observed.covariance / precision)
     own, found = np.arange(sum(sizes)) >= sizes[0], []
     for code, share in zip(encoding.table(), encoding.centre, strict=True):
@@ -138,7 +139,7 @@ def test_views_that_a_sample_has_tell_its_class():
     assert one.shape == both.shape == (150, 2)
     np.testing.assert_allclose(both.sum(axis=1), 1.0, rtol=1e-12)
     # Two views with noises of their own are features that the oracle takes together.
-    encoding, dense = model._encoding, oracles.dense(model._parameters, model._specification.sizes)
+    encoding, dense = encoding_of(model), oracles.dense(parameters_of(model), specification_of(model).sizes)
     beside = [oracles.condition(dense.observed, np.arange(5) >= 4, code) for code in encoding.table()]
     each = [
         share * oracles.multivariate_normal(*own).pdf(IRIS) for share, own in zip(encoding.centre, beside, strict=True)

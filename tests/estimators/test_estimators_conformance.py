@@ -23,6 +23,7 @@ from dlatent import (
 )
 from dlatent.linear_gaussian.missing_entries.prior import Priors, divergence
 from dlatent.testing.conformance import Conformance, Preset, check_estimator
+from tests.fitted import encoded_of, parameters_of, specification_of
 from tests.graphs import power_law_graph
 from tests.oracles.mixture import MixturePreset, simulate_mixture
 from tests.oracles.views import ViewsPreset, some_views
@@ -92,19 +93,19 @@ class BoundPreset(Preset):
     """A model with priors of loadings and means: what is maximised is lower by how far these are from them."""
 
     def rows(self, model):
-        encoded = [] if self.targets is None else [model._encode_new(self.features, self.targets)]
+        encoded = [] if self.targets is None else [encoded_of(model, self.features, self.targets)]
         return np.hstack([self.features, *encoded])
 
     def log_likelihood(self, model):
-        rows, own = self.rows(model), model._parameters
-        counts, groups = np.isfinite(rows).sum(axis=0).astype(float), model._specification.group_slices
+        rows, own = self.rows(model), parameters_of(model)
+        counts, groups = np.isfinite(rows).sum(axis=0).astype(float), specification_of(model).group_slices
         spread = np.broadcast_to(own.loadings_covariance, (len(own.mean), own.loadings_covariance.shape[1]))
         priors = Priors(None if own.mean_variance is None else np.zeros(len(counts)))
         own = own._replace(loadings_covariance=spread)
         if len(groups) > 1:  # loadings are in units of the deviations of each noise group
             away = rows - np.nanmean(rows, axis=0)
             units = np.array([1.0 / np.sqrt(np.nanmean(away[:, at] ** 2)) for at in groups])
-            own = own.rescaled(model._specification.per_feature(units), units)
+            own = own.rescaled(specification_of(model).per_feature(units), units)
         return super().log_likelihood(model) - divergence(own, counts, priors)
 
 
@@ -112,14 +113,14 @@ class PriorAxesPreset(BoundPreset):
     """The same of models with several noise variances, along whose axes the precision of the prior is diagonal."""
 
     def diagonal(self, model):
-        own, k = model._parameters, model.n_components
+        own, k = parameters_of(model), model.n_components
         spread = np.zeros((len(own.mean), k, k))
         first, second = np.triu_indices(k)
         spread[:, first, second] = spread[:, second, first] = own.loadings_covariance
         away = self.rows(model) - np.nanmean(self.rows(model), axis=0)
-        units = np.array([np.nanmean(away[:, at] ** 2) for at in model._specification.group_slices])
+        units = np.array([np.nanmean(away[:, at] ** 2) for at in specification_of(model).group_slices])
         squares = spread + own.loadings[:, :, None] * own.loadings[:, None, :]
-        return np.linalg.inv((squares / model._specification.per_feature(units)[:, None, None]).mean(axis=0))
+        return np.linalg.inv((squares / specification_of(model).per_feature(units)[:, None, None]).mean(axis=0))
 
 
 class AveragedPreset(BoundPreset):

@@ -26,7 +26,7 @@ from dlatent import (
     select_n_components,
 )
 from dlatent.errors import DataError
-from dlatent.models.grid import features_of, flattened, grid_of, spread
+from dlatent.fitted.grid import features_of, flattened, grid_of, spread
 from dlatent.models.labelled import unwrap
 
 T, LAT, LON = 40, 5, 4

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits, load_iris
 
-import dlatent.models.target_heads as target_heads
 from dlatent import (
     CorrespondenceSupervisedPPCA,
     DataError,
@@ -19,6 +18,7 @@ from dlatent import (
 )
 from dlatent.linear_gaussian.head import ClassSpaces, LabelledRows, class_head, feature_metric, output_head
 from dlatent.linear_gaussian.softmax import FOLDS
+from tests.fitted import encoding_of, head_of, parameters_of, specification_of
 from tests.simulators import simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
@@ -50,7 +50,7 @@ def by_hand(model, scores, covariance, targets):
     """The head of a model of the public scores of all rows, of which some have encoded targets."""
     own = ~np.isnan(targets).all(axis=1)
     rows = LabelledRows(scores[own], targets[own], covariance[own].sum(axis=0))
-    metric, encoding = feature_metric(model._parameters, model._specification), model._encoding
+    metric, encoding = feature_metric(parameters_of(model), specification_of(model)), encoding_of(model)
     if encoding.kind == "class":
         spaces = ClassSpaces(encoding.table(), metric)
         return class_head(rows._replace(sums=spaces.sums(*rows[:2])), spaces, encoding.centre)
@@ -65,8 +65,8 @@ def test_the_head_is_that_of_the_scores_of_the_labelled_rows(name, targets):
     model.fit(x, y, **more)
     found = model.posterior(x)
     covariance = np.broadcast_to(found["covariance"].values, (150, 2, 2))
-    head = by_hand(model, np.asarray(found["scores"]), covariance, model._encoding.encode(y, 150))
-    for own, expected in zip(model._head[:3], head[:3], strict=True):
+    head = by_hand(model, np.asarray(found["scores"]), covariance, encoding_of(model).encode(y, 150))
+    for own, expected in zip(head_of(model)[:3], head[:3], strict=True):
         np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-9)
     outputs = head.outputs(np.asarray(model.transform(x)))
     if targets == "classes":
@@ -87,19 +87,19 @@ def test_views_that_a_labelled_row_has_count():
     model = CorrespondenceSupervisedPPCA(2).fit(views, y, correspondence=pairs)
     found = model.posterior(views, correspondence=pairs)
     covariance = found["covariance"].values[found["pattern_of"].values]
-    head = by_hand(model, found["scores"].values, covariance, model._encoding.encode(y, 180))
-    np.testing.assert_allclose(model._head.coefficients, head.coefficients, rtol=1e-6, atol=1e-9)
+    head = by_hand(model, found["scores"].values, covariance, encoding_of(model).encode(y, 180))
+    np.testing.assert_allclose(head_of(model).coefficients, head.coefficients, rtol=1e-6, atol=1e-9)
     probabilities = model.predict_proba(views, correspondence=pairs)
     np.testing.assert_allclose(np.log(probabilities), head.log_probabilities(found["scores"].values, None), rtol=1e-6)
 
 
 def test_the_head_does_not_depend_on_blocks_or_on_who_computes():
     heads = [
-        SupervisedPPCA(2, solver="covariance").fit(x, SOME, client=client)._head
+        head_of(SupervisedPPCA(2, solver="covariance").fit(x, SOME, client=client))
         for x in (da.from_array(IRIS, chunks=(40, 4)),)
         for client in ("serial", None)
     ]
-    whole = SupervisedPPCA(2, solver="covariance").fit(IRIS, SOME)._head
+    whole = head_of(SupervisedPPCA(2, solver="covariance").fit(IRIS, SOME))
     for one, other, all_of_it in zip(*(head[:3] for head in heads), whole[:3], strict=True):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_allclose(one, all_of_it, rtol=1e-7, atol=1e-12)
@@ -183,17 +183,17 @@ def test_of_more_rows_than_the_driver_takes_a_random_part_tells_as_much(monkeypa
     # Of normal classes, which are learned from sums over all rows; the other rule is learned from the part.
     monkeypatch.setattr("dlatent.linear_gaussian.head.FOLDS", len(y))
     whole = SupervisedPPCA(10).fit(DIGITS, y)
-    monkeypatch.setattr(target_heads, "FEW_NUMBERS", 100 * 20)
+    monkeypatch.setattr("dlatent.linear_gaussian.head.FEW_NUMBERS", 100 * 20)
     part, again = (SupervisedPPCA(10).fit(DIGITS, y) for _ in range(2))
-    np.testing.assert_array_equal(part._head.coefficients, again._head.coefficients)
-    assert not np.array_equal(part._head.coefficients, whole._head.coefficients)
+    np.testing.assert_array_equal(head_of(part).coefficients, head_of(again).coefficients)
+    assert not np.array_equal(head_of(part).coefficients, head_of(whole).coefficients)
     right = [np.mean(model.predict(DIGITS) == NUMBERS) for model in (whole, part)]
     assert right[1] > right[0] - 0.005
 
 
 def test_many_classes_of_few_rows_each_are_learned_from_all_rows(monkeypatch):
     """A part of the rows, which is all that the driver takes, has some of each class only."""
-    monkeypatch.setattr(target_heads, "FEW_NUMBERS", 100 * 210)
+    monkeypatch.setattr("dlatent.linear_gaussian.head.FEW_NUMBERS", 100 * 210)
     rng = np.random.default_rng(1)
     codes = np.arange(3000) % 200
     rows = rng.normal(size=(200, 30))[codes] * np.geomspace(1.0, 0.3, 30) + 0.4 * rng.normal(size=(3000, 30))
@@ -211,11 +211,11 @@ def test_rare_labels_are_learned_from_all_rows(monkeypatch):
     labels = np.column_stack([z[:, 0] > 0.0, z[:, 1] > 2.6]).astype(float)
     assert labels[:, 1].sum() < 30
     whole = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
-    monkeypatch.setattr(target_heads, "FEW_NUMBERS", 200 * 12)
+    monkeypatch.setattr("dlatent.linear_gaussian.head.FEW_NUMBERS", 200 * 12)
     part = SupervisedPPCA(10, target_type="multilabel").fit(rows, labels)
-    np.testing.assert_array_equal(part._head.coefficients, whole._head.coefficients)
-    np.testing.assert_allclose(part._head.noise, whole._head.noise, rtol=0.5)
-    assert not np.array_equal(part._head.noise, whole._head.noise)
+    np.testing.assert_array_equal(head_of(part).coefficients, head_of(whole).coefficients)
+    np.testing.assert_allclose(head_of(part).noise, head_of(whole).noise, rtol=0.5)
+    assert not np.array_equal(head_of(part).noise, head_of(whole).noise)
 
 
 def test_rows_without_anything_have_the_shares_of_the_classes_or_the_mean():

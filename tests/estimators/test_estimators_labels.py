@@ -22,6 +22,7 @@ from dlatent import (
     SupervisedPPCA,
     select_n_components,
 )
+from tests.fitted import view_samples_of
 
 COMPLETE = SupervisedPPCA(1).fit(X, CLASSES)
 SEMI = SupervisedPPCA(1).fit(X, np.where(LABELLED, CLASSES, -1))
@@ -144,7 +145,7 @@ def test_minus_one_is_a_number_for_regression():
     y = np.round(Y[:, 0])
     y[:5] = -1
     found = SupervisedPPCA(2, target_type="regression").fit(X, y)
-    assert found._fitted.outcome.view_samples == (N, N)
+    assert view_samples_of(found) == (N, N)
     assert found.predict(X).dtype == np.float64
 
 
@@ -165,7 +166,7 @@ def test_multilabel_targets():
     accuracy = (expected.predict(X) == labels).mean()
     assert accuracy > 0.7
     semi = SupervisedPPCA(1).fit(X, labels, labelled=LABELLED)
-    assert semi._fitted.outcome.view_samples == (N, LABELLED.sum())
+    assert view_samples_of(semi) == (N, LABELLED.sum())
 
 
 def test_predictions_are_better_than_the_most_frequent_class():

@@ -14,9 +14,8 @@ from sklearn.manifold import LocallyLinearEmbedding as Peer
 from sklearn.neighbors import NearestNeighbors
 
 import dlatent
-from dlatent import CorrespondenceLLE, LocallyLinearEmbedding, self_correspondence
+from dlatent import CorrespondenceLLE, LocallyLinearEmbedding, NotFittedError, self_correspondence
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning, PlanError, StoreError
-from dlatent.models.saved import NotFittedError
 
 
 def s_curve(rows=300, seed=0):

@@ -16,6 +16,7 @@ from sklearn.datasets import load_wine
 import dlatent
 from dlatent import PPCA, DataError, DataWarning, FactorAnalysis, SupervisedPPCA
 from dlatent.linear_gaussian.parameters import Parameters
+from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.simulators import simulate
 
@@ -79,7 +80,7 @@ def model(request):
 def test_the_maximum_has_no_gradient(model):
     noise = np.atleast_1d(model.noise_variance_)
     p = Parameters(model.components_.T, model.mean_, noise)
-    assert abs(oracles.score_vector(p, model._specification, X)).max() < 1e-6
+    assert abs(oracles.score_vector(p, specification_of(model), X)).max() < 1e-6
     assert model.log_likelihood_ == pytest.approx(oracles.log_densities(dense(model), X).sum(), rel=1e-12)
 
 
@@ -208,15 +209,15 @@ class TestSupervised:
     model = SupervisedPPCA(K, missing="nan", prior="ml", tol=1e-13, head="likelihood").fit(X, Y)
 
     def stacked(self):
-        p, centre = self.model._parameters, self.model._encoding.centre
+        p, centre = parameters_of(self.model), encoding_of(self.model).centre
         noise = np.repeat(p.noise_variance, (D, L))
         return oracles.DenseModel(p.loadings, p.mean, noise), np.hstack([X, Y - centre])
 
     @pytest.mark.slow
     def test_the_maximum_has_no_gradient(self):
         whole, rows = self.stacked()
-        specification = self.model._specification
-        assert abs(oracles.score_vector(self.model._parameters, specification, rows)).max() < 1e-6
+        specification = specification_of(self.model)
+        assert abs(oracles.score_vector(parameters_of(self.model), specification, rows)).max() < 1e-6
         expected = oracles.log_densities(whole, rows)
         np.testing.assert_allclose(self.model.score_samples(X, Y), expected, rtol=1e-8)
         assert self.model.log_likelihood_ == pytest.approx(expected.sum(), rel=1e-12)
@@ -237,7 +238,7 @@ class TestSupervised:
             alone = rows[i].copy()
             alone[D:] = np.nan
             ahead = oracles.missing_given(whole, alone)
-            np.testing.assert_allclose(means[i], ahead.mean[-L:] + self.model._encoding.centre, atol=1e-9)
+            np.testing.assert_allclose(means[i], ahead.mean[-L:] + encoding_of(self.model).centre, atol=1e-9)
             np.testing.assert_allclose(spread[i], np.diag(ahead.covariance)[-L:], atol=1e-9)
 
     def test_holes_in_targets_alone_are_refused_unless_asked_for(self):
@@ -330,7 +331,7 @@ class TestOddData:
         x = x[~np.isnan(x).all(axis=1)]
         model = PPCA(K, missing="nan", prior="ml", tol=1e-13).fit(x)
         p = Parameters(model.components_.T, model.mean_, np.atleast_1d(model.noise_variance_))
-        assert abs(oracles.score_vector(p, model._specification, x)).max() < 1e-5
+        assert abs(oracles.score_vector(p, specification_of(model), x)).max() < 1e-5
 
     def test_an_unbounded_likelihood_ends_at_the_floor_and_says_so(self):
         x = with_holes(DATA.features[:30], 0.8)

@@ -30,6 +30,7 @@ from dlatent.arrays import Block
 from dlatent.fitting.entry_starts import Units
 from dlatent.linear_gaussian.missing_entries import prior
 from dlatent.linear_gaussian.missing_entries.entries import EntryRequest, block_entries
+from tests.fitted import parameters_of, specification_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
 
@@ -89,7 +90,7 @@ def test_noise_alone_has_no_component(seed):
         return (each + norm.logpdf(means, m, np.sqrt(tau + noise / n))).sum()
 
     m = model.mean_.mean()
-    tau = np.mean((model.mean_ - m) ** 2 + model._parameters.mean_variance)
+    tau = np.mean((model.mean_ - m) ** 2 + parameters_of(model).mean_variance)
     assert model.log_likelihood_ == pytest.approx(log_likelihood(m, tau, model.noise_variance_), rel=1e-9)
     for factor in (0.999, 1.001):
         assert log_likelihood(m, tau, factor * model.noise_variance_) < model.log_likelihood_
@@ -111,7 +112,7 @@ def test_the_bound_never_falls_and_is_what_the_model_says(model):
     assert (np.diff(lines) >= -1e-10 * abs(lines).max()).all()
     assert lines[-1] == model.log_likelihood_
     counts = (~GONE).sum(axis=0).astype(float)
-    on = prior.turned(model._parameters, np.eye(6, 3))
+    on = prior.turned(parameters_of(model), np.eye(6, 3))
     bound = model.score_samples(X).sum() - prior.divergence(on, counts, prior.Priors(np.zeros(X.shape[1])))
     assert model.log_likelihood_ == pytest.approx(bound, rel=1e-10)
 
@@ -159,7 +160,7 @@ def test_units_and_places_change_nothing_else(model):
     moved = ard(6).fit(50.0 * X - 1e4)
     np.testing.assert_allclose(moved.components_, 50.0 * model.components_, rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(
-        moved._parameters.loadings_covariance, 2500 * model._parameters.loadings_covariance, rtol=1e-3, atol=1e-3
+        parameters_of(moved).loadings_covariance, 2500 * parameters_of(model).loadings_covariance, rtol=1e-3, atol=1e-3
     )
     expected = model.log_likelihood_ - (~GONE).sum() * np.log(50.0)
     assert moved.log_likelihood_ == pytest.approx(expected, rel=1e-8)
@@ -247,7 +248,7 @@ def test_a_fit_goes_on_where_the_last_one_ended(model):
     assert again.n_components_effective_ == 3
     # And likelihood from parameters that were uncertain.
     plain = again.set_params(prior="ml", n_components=6).fit(X)
-    assert plain._parameters.loadings_covariance is None
+    assert parameters_of(plain).loadings_covariance is None
 
 
 def test_held_out_cells_choose_between_priors():
@@ -306,7 +307,7 @@ def test_the_variance_by_evidence_is_the_best_of_those_given():
     """One component: that of the loadings as they are found has the highest bound, which is that by evidence."""
     x, _ = planted(1, n=80, d=15)
     model = PPCA(1, prior="ard").fit(x)
-    own = model._parameters
+    own = parameters_of(model)
     variance = (own.loadings**2).mean() + own.loadings_covariance[0, 0]
     bounds = [PPCA(1, prior=factor * variance).fit(x).log_likelihood_ for factor in (0.98, 1.0, 1.02)]
     assert bounds[1] == pytest.approx(model.log_likelihood_, rel=1e-9)
@@ -325,9 +326,9 @@ def test_the_bound_of_complete_data_is_the_best_for_any_noise_and_loadings():
     """No other noise variance, length or covariance of the loadings has a higher bound, by its definition."""
     x, _ = planted(2, n=60, d=12)
     model = PPCA(2, prior="ard").fit(x)
-    own, counts = model._parameters, np.full(12, 60.0)
+    own, counts = parameters_of(model), np.full(12, 60.0)
     own = own._replace(loadings_covariance=np.repeat(own.loadings_covariance, 12, axis=0))
-    specification, zero, one = model._specification, np.zeros(12), np.ones(12)
+    specification, zero, one = specification_of(model), np.zeros(12), np.ones(12)
 
     def bound(p):
         rows = block_entries(Block(0, 0, x), EntryRequest(p, specification, zero, one)).log_likelihood

@@ -15,6 +15,7 @@ from dlatent.linear_gaussian.missing_entries.prior import Priors, divergence, wi
 from dlatent.linear_gaussian.missing_entries.row_effects import maximise_levels, others, with_level
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
+from tests.fitted import parameters_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.DataWarning")
 N, D, LEVEL = 300, 12, 0.8
@@ -106,7 +107,7 @@ def test_levels_alone_switch_all_components_off():
     assert np.corrcoef(found, levels)[0, 1] > 0.95
     # The bound is known: that of levels and noise, less what the means are uncertain, and away from their prior.
     expected = log_likelihood(x, np.zeros((20, 0)), model.mean_, model.noise_variance_, model.row_effect_variance_**0.5)
-    unsure, n = model._parameters.mean_variance, (~np.isnan(x)).sum(axis=0)
+    unsure, n = parameters_of(model).mean_variance, (~np.isnan(x)).sum(axis=0)
     expected -= 0.5 * (n @ unsure / model.noise_variance_ + np.log((model.mean_.var() + unsure.mean()) / unsure).sum())
     assert model.log_likelihood_ == pytest.approx(expected, rel=1e-11)
 

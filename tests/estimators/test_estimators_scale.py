@@ -13,6 +13,7 @@ from test_estimators_conformance import OUTPUTS, PRESETS, X
 from dlatent import PPCA, CorrespondencePPCA, FactorAnalysis, LocallyLinearEmbedding, SupervisedPPCA
 from dlatent.errors import DlatentError
 from dlatent.models import base
+from tests.fitted import parameters_of
 from tests.simulators import hide
 
 SOME = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
@@ -154,7 +155,11 @@ def test_degenerate_data_end_in_a_finite_model_or_an_error_of_dlatent(kind, rows
         model = MAKERS[kind](rows)
     except DlatentError:
         return
-    numbers = [*np.ravel(model.log_likelihood_), *model._parameters.loadings.ravel(), *model._parameters.noise_variance]
+    numbers = [
+        *np.ravel(model.log_likelihood_),
+        *parameters_of(model).loadings.ravel(),
+        *parameters_of(model).noise_variance,
+    ]
     assert np.isfinite(numbers).all()
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dlatent.models.targets as module
+import dlatent.fitted.targets as module
 from dlatent import DataError
-from dlatent.models.targets import encode_targets
+from dlatent.fitted.targets import encode_targets
 
 NOTHING = [None, float("nan"), np.float64("nan"), np.float32("nan")]
 TEXTS = ["ant", "bee", "cow", "", np.str_("ant")]

@@ -11,6 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 
 from dlatent import PPCA, ConvergenceWarning, FactorAnalysis, NoiseFloorWarning, PrecisionWarning, SupervisedPPCA
+from tests.fitted import encoding_of
 from tests.routes import only_route
 from tests.simulators import documents, first_of_each, simulate
 
@@ -38,7 +39,7 @@ def test_few_labels_and_many_components_end_at_the_floor(solver):
     text = str(floors[0].message)
     assert "the noise variance of the targets is at its floor" in text
     assert "use fewer components" in text
-    indicators = np.eye(3)[labels[labels >= 0]] @ model._encoding.rotation
+    indicators = np.eye(3)[labels[labels >= 0]] @ encoding_of(model).rotation
     assert model.target_noise_variance_ == pytest.approx(1e-3 * indicators.var(axis=0).mean(), rel=1e-6)
 
 

@@ -15,8 +15,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent import ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
+from dlatent import Callback, ConvergenceWarning, DataWarning, NoiseFloorWarning, PlanError, PPCAMixture
 from dlatent.fitting.mixture import subset_rows
+from dlatent.fitting.plan import Plan
 from dlatent.fitting.planner import make_plan
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 from tests.oracles.mixture import mixture_log_densities, simulate_mixture
@@ -70,8 +71,9 @@ def test_acceleration_finds_what_em_does_in_fewer_passes(noise):
 def test_the_data_lie_in_blocks_of_which_starts_see_some_rows(noise):
     """More rows than the driver holds: the best start goes on over all of them."""
     data = simulate_mixture(9000, 6, own_noise=noise == "diagonal", random_state=3)
-    model = PPCAMixture(2, 3, noise=noise).fit(data.features)
-    assert subset_rows(model._fitted.plan.problem) == 4000
+    model, plans = PPCAMixture(2, 3, noise=noise), list[Plan]()
+    model.fit(data.features, callbacks=[Callback(on_plan=plans.append)])
+    assert subset_rows(plans[0].problem) == 4000
     assert (model.predict(data.features) == data.labels).mean() > 0.99
 
 
@@ -199,14 +201,15 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import scipy.sparse as sp
-from dlatent import PPCAMixture
+from dlatent import Callback, PPCAMixture
 
 warnings.simplefilter("ignore")
 data = {made[form]}
 Path("/proc/self/clear_refs").write_text("5")
-model = PPCAMixture(10, 8, max_iter=4, n_init=1, tol=1e-300, zero_rows="keep").fit(data)
+model, plans = PPCAMixture(10, 8, max_iter=4, n_init=1, tol=1e-300, zero_rows="keep"), []
+model.fit(data, callbacks=[Callback(on_plan=plans.append)])
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
+print(json.dumps([int(peak.split()[1]) * 1024, plans[0].worker_memory]))
 """
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     peak, planned = json.loads(found.stdout)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dlatent import PPCA, PlanError, RelationalPPCA, SupervisedPPCA
+from dlatent import PPCA, Callback, PlanError, RelationalPPCA, SupervisedPPCA
 from dlatent.fitting.costs import (
     EXPECTED_PASSES,
     EXPECTED_ROW_PASSES,
@@ -18,7 +18,7 @@ from dlatent.fitting.costs import (
     features_seconds,
     subspace_bound,
 )
-from dlatent.fitting.plan import Problem, size
+from dlatent.fitting.plan import Plan, Problem, size
 from dlatent.fitting.planner import make_plan
 from tests.simulators import documents
 
@@ -268,11 +268,12 @@ def test_the_seconds_of_a_plan_count_how_sparse_rows_grow_over_the_edges():
     assert seconds[1] - seconds[0] > two - one
 
 
-def test_the_plan_of_a_fit_is_kept():
+def test_the_plan_of_a_fit_is_told():
     x = documents(60, 30).features
-    model = PPCA(2).fit(x)
+    plans: list[Plan] = []
+    PPCA(2).fit(x, callbacks=[Callback(on_plan=plans.append)])
     fresh = PPCA(2).plan(x)
-    assert replace(model._fitted.plan, driver_limit=0, worker_limit=0, cache_bytes=0) == replace(
+    assert replace(plans[0], driver_limit=0, worker_limit=0, cache_bytes=0) == replace(
         fresh, driver_limit=0, worker_limit=0, cache_bytes=0
     )
 

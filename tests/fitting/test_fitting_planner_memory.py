@@ -190,15 +190,14 @@ class TestChunks:
         program = f"""
 import json
 from pathlib import Path
-from dlatent import PPCA
-from dlatent.models import linear
+from dlatent import PPCA, Callback
 from dlatent.stores.open import open
 
 source = open({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)
-linear.open_input = lambda data, **_: (source, None)
-model = PPCA(3, solver="covariance").fit("x", client="serial")
+plans = []
+PPCA(3, solver="covariance").fit(source, client="serial", callbacks=[Callback(on_plan=plans.append)])
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
+print(json.dumps([int(peak.split()[1]) * 1024, plans[0].worker_memory]))
 """
         found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
         peak, planned = json.loads(found.stdout)
@@ -212,12 +211,14 @@ def test_a_kernel_in_a_store_is_read_within_the_plan(tmp_path):
 import json
 from pathlib import Path
 import numpy as np
-from dlatent import KernelPPCA
+from dlatent import Callback, KernelPPCA
 
 rows = np.random.default_rng(0).normal(size=(6_000, 20))
-model = KernelPPCA(3, solver="stored", kernel_store={str(tmp_path / "k.zarr")!r}).fit(rows)
+plans = []
+model = KernelPPCA(3, solver="stored", kernel_store={str(tmp_path / "k.zarr")!r})
+model.fit(rows, callbacks=[Callback(on_plan=plans.append)])
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(json.dumps([int(peak.split()[1]) * 1024, model._fitted.plan.worker_memory]))
+print(json.dumps([int(peak.split()[1]) * 1024, plans[0].worker_memory]))
 """
     found = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True, text=True)
     peak, planned = json.loads(found.stdout)

@@ -13,6 +13,7 @@ from dlatent.linear_gaussian.moments import Moments, PatternMoments
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.linear_gaussian.spectral import complete, near_best
+from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 
 
@@ -103,7 +104,7 @@ def test_where_components_reach_a_views_features_the_search_is_short_and_ends_at
     # At a floor of rounding the covariances that the random starts invert would be singular.
     fitted = CorrespondencePPCA(k, noise_floor=1e-6).fit(views, correspondence=pairs, client="serial")
     assert steps[0] < 3000
-    floors = fitted._specification.floors
+    floors = specification_of(fitted).floors
     assert fitted.log_likelihood_ >= best_of_random_starts(rows, (4, 5), k, floors) - 1e-5
     assert fitted.converged_
 
@@ -119,8 +120,8 @@ def test_few_labels_end_at_the_best_of_random_starts(seed, labelled, outputs, k,
     y[labelled:] = np.nan
     fitted = SupervisedPPCA(k).fit(x, y, client="serial")
     assert steps[0] < 6000
-    rows = np.hstack([x, fitted._encoding.encode(y, 120)])
-    best = best_of_random_starts(rows, fitted._specification.sizes, k, fitted._specification.floors)
+    rows = np.hstack([x, encoding_of(fitted).encode(y, 120)])
+    best = best_of_random_starts(rows, specification_of(fitted).sizes, k, specification_of(fitted).floors)
     assert fitted.log_likelihood_ >= best - 1e-5
 
 
@@ -152,8 +153,8 @@ def test_a_start_that_leads_near_a_known_maximum_is_not_followed(monkeypatch):
     fitted = SupervisedPPCA(3).fit(x, y, client="serial")
     # One from all starts, and one from there at the end.
     assert tolerances.count(reduced_problem.TOLERANCE) == 2 < len(tolerances)
-    rows = np.hstack([x, fitted._encoding.encode(y, 150)])
-    best = best_of_random_starts(rows, (20, 1), 3, fitted._specification.floors, starts=6)
+    rows = np.hstack([x, encoding_of(fitted).encode(y, 150)])
+    best = best_of_random_starts(rows, (20, 1), 3, specification_of(fitted).floors, starts=6)
     assert fitted.log_likelihood_ >= best - 1e-5
 
 
@@ -173,8 +174,8 @@ def test_features_of_few_directions_are_searched_in_these(monkeypatch):
     with pytest.warns(NoiseFloorWarning):
         fitted = SupervisedPPCA(8, noise_floor=1e-6).fit(x, y, client="serial")
     assert widths == {(6, 2)}
-    rows = np.hstack([x, fitted._encoding.encode(y, 150)])
-    dense = oracles.log_densities(oracles.dense(fitted._parameters, (30, 2)), rows).sum()
+    rows = np.hstack([x, encoding_of(fitted).encode(y, 150)])
+    dense = oracles.log_densities(oracles.dense(parameters_of(fitted), (30, 2)), rows).sum()
     assert fitted.log_likelihood_ == pytest.approx(dense, rel=1e-9)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from law_cases import CASES, ROUTES, fit, numbers, texts
 
 from dlatent import PPCA, Callback, ConvergenceWarning, SupervisedPPCA
+from tests.fitted import fit_of
 from tests.simulators import documents
 
 FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -86,4 +87,4 @@ def test_the_independent_evaluation_agrees(solver):
     assert model.score_samples(x, labels).sum() == pytest.approx(model.log_likelihood_, rel=1e-9)
     if solver == "krylov":
         assert model.history_["pass_name"].values[-2:].tolist() == ["check", "labelled rows"]
-        assert model._fitted.outcome.checked_log_likelihood == pytest.approx(model.log_likelihood_, rel=1e-9)
+        assert fit_of(model).report.checked_log_likelihood == pytest.approx(model.log_likelihood_, rel=1e-9)

@@ -10,12 +10,12 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import scale
 
+from dlatent.fitted.targets import encode_targets
 from dlatent.linear_gaussian import complete
 from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.models.targets import encode_targets
 
 D, L, K, C = 4, 2, 3, 3
 RNG = np.random.default_rng(7)

@@ -8,6 +8,7 @@ import scipy.linalg as la
 from sklearn.decomposition import PCA
 
 from dlatent import PPCA
+from tests.fitted import parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.simulators import simulate
 
@@ -92,10 +93,10 @@ def test_transform_is_the_dense_conditional_mean(seed):
 def test_the_slope_at_a_ppca_is_zero(solver):
     data = simulate(40, (6,), 2, noise=(0.4,))
     fitted = PPCA(2, solver=solver, tol=1e-13).fit(data.features)
-    slope = oracles.score_vector(fitted._parameters, fitted._specification, data.features)
+    slope = oracles.score_vector(parameters_of(fitted), specification_of(fitted), data.features)
     assert abs(slope).max() < 1e-7
-    wrong = fitted._parameters._replace(mean=fitted._parameters.mean + 0.1)
-    assert abs(oracles.score_vector(wrong, fitted._specification, data.features)).max() > 1e-3
+    wrong = parameters_of(fitted)._replace(mean=parameters_of(fitted).mean + 0.1)
+    assert abs(oracles.score_vector(wrong, specification_of(fitted), data.features)).max() > 1e-3
 
 
 def test_the_simulated_truth_is_found():

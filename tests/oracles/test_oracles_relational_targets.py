@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from dlatent import RelationalSupervisedPPCA, SupervisedPPCA
+from tests.fitted import view_samples_of
 from tests.graphs import power_law_graph
 from tests.oracles.dense import numerical_gradient
 from tests.oracles.relational import precision_root
@@ -93,7 +94,7 @@ def test_the_likelihood_is_that_of_the_definition(alpha, gamma, labelled, kind):
     root, missing = precision_root(graph.toarray(), alpha, gamma), np.isnan(rows[:, 4])
     whole, rest = (np.log(np.linalg.svd(part, compute_uv=False)).sum() for part in (root, root[:, missing]))
     assert model.log_likelihood_ + 6 * whole - 2 * rest == pytest.approx(expected, rel=1e-9)
-    assert model._fitted.outcome.view_samples == (14, labelled)
+    assert view_samples_of(model) == (14, labelled)
 
 
 @pytest.mark.parametrize(("alpha", "gamma"), PRECISIONS)

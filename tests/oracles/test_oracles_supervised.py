@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlatent import SupervisedPPCA
+from tests.fitted import encoding_of, parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.routes import only_route
 from tests.simulators import Simulated, hide, simulate
@@ -58,11 +59,11 @@ def test_the_slope_at_the_maximum_is_zero(solver, share):
     data, labelled = semi(1, share)
     fitted = fit(data, labelled, solver=solver)
     assert fitted.at_floor_ == (False, False)
-    rows = rows_of(data, labelled) - np.concatenate([np.zeros(6), fitted._encoding.centre])
-    slope = oracles.score_vector(fitted._parameters, fitted._specification, rows)
+    rows = rows_of(data, labelled) - np.concatenate([np.zeros(6), encoding_of(fitted).centre])
+    slope = oracles.score_vector(parameters_of(fitted), specification_of(fitted), rows)
     assert abs(slope).max() < 2e-6
-    wrong = fitted._parameters._replace(mean=fitted._parameters.mean + 0.1)
-    assert abs(oracles.score_vector(wrong, fitted._specification, rows)).max() > 1e-3
+    wrong = parameters_of(fitted)._replace(mean=parameters_of(fitted).mean + 0.1)
+    assert abs(oracles.score_vector(wrong, specification_of(fitted), rows)).max() > 1e-3
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -157,11 +158,11 @@ def test_class_labels_are_the_model_of_their_rotated_indicators():
     classes = data.targets.argmax(axis=1)
     fitted = SupervisedPPCA(1, tol=1e-12).fit(data.features, classes)
     indicators = np.eye(3)[classes]
-    rotation, centre = fitted._encoding.rotation, indicators.mean(axis=0)
+    rotation, centre = encoding_of(fitted).rotation, indicators.mean(axis=0)
     assert rotation.shape == (3, 2)
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-12)
     rows = np.hstack([data.features, (indicators - centre) @ rotation])
-    model = oracles.dense(fitted._parameters, (6, 2))
+    model = oracles.dense(parameters_of(fitted), (6, 2))
     assert fitted.log_likelihood_ == pytest.approx(oracles.log_densities(model, rows).sum(), rel=1e-10)
     outputs = fitted.transform(data.features) @ fitted.target_components_ + fitted.target_mean_
     np.testing.assert_allclose(outputs.sum(axis=1), 1.0, atol=1e-10)

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from dlatent import CorrespondencePPCA, CorrespondenceSupervisedPPCA, SupervisedPPCA
+from tests.fitted import parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.oracles.views import some_views, split, stacked_rows, table_of
 from tests.routes import only_route
@@ -63,9 +64,9 @@ def test_log_likelihood_is_that_of_a_normal_distribution_for_each_pattern(fitted
 def test_the_slope_at_the_maximum_is_zero(fitted):
     model, _, _, _, rows = fitted
     centred = rows - np.concatenate([np.zeros(11), np.nanmean(rows[:, 11:], axis=0)])
-    assert abs(oracles.score_vector(model._parameters, model._specification, centred)).max() < 2e-6
-    wrong = model._parameters._replace(mean=model._parameters.mean + 0.1)
-    assert abs(oracles.score_vector(wrong, model._specification, centred)).max() > 1e-3
+    assert abs(oracles.score_vector(parameters_of(model), specification_of(model), centred)).max() < 2e-6
+    wrong = parameters_of(model)._replace(mean=parameters_of(model).mean + 0.1)
+    assert abs(oracles.score_vector(wrong, specification_of(model), centred)).max() > 1e-3
 
 
 def test_posteriors_are_dense_conditionals(fitted):

@@ -9,6 +9,7 @@ import pytest
 
 from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, FactorAnalysis
 from dlatent.errors import ConvergenceWarning
+from tests.fitted import parameters_of, specification_of
 from tests.oracles import dense as oracles
 from tests.oracles.views import some_views, split, stacked_rows, table_of
 from tests.routes import only_route
@@ -31,8 +32,8 @@ def case(seed=0, views=3, n=N, noise=(0.3, 0.5, 0.4)):
 
 
 def model_of(fitted):
-    p = fitted._parameters
-    return oracles.DenseModel(p.loadings, p.mean, fitted._specification.per_feature(p.noise_variance))
+    p = parameters_of(fitted)
+    return oracles.DenseModel(p.loadings, p.mean, specification_of(fitted).per_feature(p.noise_variance))
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=IDS)
@@ -52,10 +53,10 @@ def test_log_likelihood_is_that_of_the_dense_model(fitted):
 
 def test_the_slope_at_the_maximum_is_zero(fitted):
     model, _, _, rows = fitted
-    slope = oracles.score_vector(model._parameters, model._specification, rows)
+    slope = oracles.score_vector(parameters_of(model), specification_of(model), rows)
     assert abs(slope).max() < 2e-6
-    wrong = model._parameters._replace(mean=model._parameters.mean + 0.1)
-    assert abs(oracles.score_vector(wrong, model._specification, rows)).max() > 1e-3
+    wrong = parameters_of(model)._replace(mean=parameters_of(model).mean + 0.1)
+    assert abs(oracles.score_vector(wrong, specification_of(model), rows)).max() > 1e-3
 
 
 def test_posteriors_are_dense_conditionals(fitted):

@@ -21,9 +21,8 @@ from dlatent.arrays import Array, AxisLabels, Integers
 from dlatent.containers import plain_numbers, refuse_mask, without_mask
 from dlatent.engine.targets import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
+from dlatent.fitted.room import require_room
 from dlatent.linear_gaussian.canonical import column_signs
-from dlatent.models.hyperparameters import TargetType
-from dlatent.models.saved import require_room
 
 TOO_MANY = "merge classes or leave out outputs, or pass y of one column with target_type='regression'"
 """What to do about targets whose covariance fills the memory."""
@@ -142,7 +141,7 @@ def check_dropped_rows(targets: Any, samples: int, labels: AxisLabels) -> None:
 def encode_targets(
     targets: Any,
     samples: int,
-    kind: TargetType,
+    kind: str,
     *,
     mask: Any = None,
     holes: bool = False,

@@ -1,0 +1,1 @@
+"""What `fit` returns, `save` writes and `transform` reads: fitted models as values."""

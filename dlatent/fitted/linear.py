@@ -1,0 +1,361 @@
+"""What a fit of a linear-Gaussian model of one table returns: the model, and how its fit went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array, AxisLabels, Integers
+from dlatent.engine.records import PassRecord
+from dlatent.errors import StoreError
+from dlatent.fitted.facts import Facts, component_facts, noise_fact
+from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, restored_grid
+from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Turned
+from dlatent.fitted.stored import Values, fact, part, stored, table
+from dlatent.fitted.targets import TargetEncoding
+from dlatent.fitting.outcome import Iteration, Outcome
+from dlatent.linear_gaussian.classes import ClassRule
+from dlatent.linear_gaussian.head import Head
+from dlatent.linear_gaussian.moments import Moments
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.stores.schema import Variable
+
+Kind = Literal["convergence", "floor", "precision", "data", "misfit"]
+
+
+@dataclass(frozen=True, eq=False)
+class Notice:
+    """What a user should know of a fit that went on all the same."""
+
+    kind: Kind
+    text: str
+
+    @classmethod
+    def of(cls, advice: str) -> Notice:
+        """A notice of a solver, whose text begins with its kind."""
+        kind, _, text = advice.partition(": ")
+        return cls(kind, text)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The names of the features as the data of the fit had them; a grid has coordinates of its users' names."""
+
+    known: AxisLabels
+
+    def variables(self) -> dict[str, Variable]:
+        """The names, and the arrays of the grid."""
+        features, grid = self.known.features, self.known.grid
+        names = {} if features is None else {"feature": Variable(("feature",), np.asarray(features))}
+        return names | (grid_variables(grid) if grid else {})
+
+    def facts(self) -> dict[str, Any]:
+        """The dimensions, and what else a grid is."""
+        return {"dims": self.known.dims, "grid": grid_attributes(self.known.grid) if self.known.grid else None}
+
+    @classmethod
+    def restored(cls, values: Values, saved: Values) -> Labels:
+        """The labels that were kept as these.  Errors: StoreError."""
+        dims = saved["dims"]
+        if len(dims) != 2 or not all(isinstance(name, str) for name in dims):
+            raise StoreError(f"the attribute 'dims' is {dims!r}, which no fit leaves")
+        grid = restored_grid(values, saved["grid"]) if saved["grid"] else None
+        return cls(AxisLabels((dims[0], dims[1]), None, values.get("feature"), grid=grid))
+
+
+@dataclass(frozen=True, eq=False)
+class SharedNoise:
+    """A noise variance for each view."""
+
+    variance: Array = stored("view", name="noise_variance")
+    floor: Array = stored("view", name="noise_floor")
+    at_floor: Array = stored("view", name="at_floor")
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureNoise:
+    """A noise variance for each feature."""
+
+    variance: Array = stored("feature", name="feature_noise_variance")
+    floor: Array = stored("feature", name="feature_noise_floor")
+    at_floor: Array = stored("feature", name="feature_at_floor")
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedHead:
+    """What predicts targets from scores, where it was estimated after the fit."""
+
+    coefficients: Array = stored("component", "target", name="head_coefficients")
+    offset: Array = stored("target", name="head_offset")
+    noise_variance: Array | None = stored("target", name="head_noise_variance")
+    lengths: Array | None = stored("component", "component_2", name="head_lengths")
+
+    @classmethod
+    def of(cls, head: Head, *, classes: bool) -> EstimatedHead:
+        """The head, whose noise variances classes do not have."""
+        return cls(head.coefficients, head.offsets, None if classes else head.noise, head.lengths)
+
+    @property
+    def head(self) -> Head:
+        """The head as the mathematics has it."""
+        noise = np.zeros(0) if self.noise_variance is None else self.noise_variance
+        return Head(self.coefficients, self.offset, noise, self.lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The last view: targets on their rank, how they are encoded, and what predicts them."""
+
+    kind: str = fact()
+    rank_loadings: Array = stored("target_rank", "component")
+    rank_mean: Array = stored("target_rank")
+    centre: Array = stored("target", name="target_centre")
+    rotation: Array = stored("target", "target_rank", name="target_rotation")
+    names: npt.NDArray[Any] = stored("target", name="target")
+    loadings: Array = stored("target", "component", name="target_loadings")
+    mean: Array = stored("target", name="target_mean")
+    rank_loadings_covariance: Array | None = stored("target_rank", "component_pair", default=None)
+    head: EstimatedHead | None = part(default=None)
+
+    @classmethod
+    def of(cls, encoding: TargetEncoding, parameters: Parameters, view: slice) -> Targets:
+        """The targets of a fit, which are a view of the stacked features."""
+        loadings, mean, names = parameters.loadings[view], parameters.mean[view], np.asarray(encoding.names)
+        return cls(
+            encoding.kind,
+            loadings,
+            mean,
+            encoding.centre,
+            encoding.rotation,
+            names.astype(str) if names.dtype == object else names,
+            encoding.rotation @ loadings,
+            encoding.decode(mean),
+            parameters.covariance_of(view),
+        )
+
+    @property
+    def classes(self) -> bool:
+        """Whether the targets are classes."""
+        return self.kind == "class"
+
+    @cached_property
+    def encoding(self) -> TargetEncoding:
+        """How targets are encoded."""
+        return TargetEncoding(self.kind, self.centre, self.rotation, self.names, self.names if self.classes else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """How a fit went; `log_likelihood` is None of what has no likelihood."""
+
+    log_likelihood: float | None = fact()
+    checked_log_likelihood: float | None = fact()
+    converged: bool = fact()
+    iterations: int = fact()
+    samples: int = fact()
+    plan: dict[str, Any] = fact()
+    notices: tuple[tuple[str, str], ...] = fact()
+    history: tuple[Iteration, ...] = table(Iteration, "iteration")
+    passes: tuple[PassRecord, ...] = table(PassRecord, "pass")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What a fit has found; each family of models has its own."""
+
+    def summary(self, samples: int) -> Facts:
+        """What was found from so many samples, as JSON values; lists of facts are tables."""
+        raise NotImplementedError
+
+    def start(self, report: Report) -> Outcome:
+        """What iterations over like data go on from."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearGaussian(FittedModel):
+    """x = Wz + μ + ε, with targets y = W_y z + μ_y + ε_y where there are some.
+
+    With a `factor_correlation` LLᵀ the loadings are those of factors f = Lz that correlate.
+    """
+
+    loadings: Array = stored("feature", "component")
+    mean: Array = stored("feature")
+    noise: SharedNoise | FeatureNoise = part()
+    views: npt.NDArray[np.str_] = stored("view", name="view")
+    component: Integers = stored("component")
+    view_samples: Integers = stored("view")
+    total_variance: Array = stored("view")
+    patterns: tuple[tuple[int, ...], ...] = fact()
+    missing: bool = fact()
+    row_effects: bool = fact()
+    labels: Labels = part()
+    loadings_covariance: Array | None = stored("feature", "component_pair", default=None)
+    common_loadings_covariance: Array | None = stored("component_pair", default=None)
+    mean_variance: Array | None = stored("feature", default=None)
+    factor_correlation: Array | None = stored("component", "component_2", default=None)
+    targets: Targets | None = part(default=None)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together.  Errors: StoreError."""
+        _check_specification(self.specification)
+        spread, (features, k) = self.loadings_covariance, self.loadings.shape
+        if self.common_loadings_covariance is not None:
+            spread = self.common_loadings_covariance[None]
+        if spread is not None and (spread.shape[1] != k * (k + 1) // 2 or len(spread) not in (1, features)):
+            raise StoreError(f"covariances of the loadings have shape {spread.shape}, and these {self.loadings.shape}")
+
+    @property
+    def axes(self) -> Array | None:
+        """L (K, K), factors that correlate as combinations f = Lz of independent ones."""
+        return None if self.factor_correlation is None else np.asarray(np.linalg.cholesky(self.factor_correlation))
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """Those of all views, stacked, on independent factors."""
+        spread, targets, noise = self.loadings_covariance, self.targets, self.noise.variance
+        if self.common_loadings_covariance is not None:
+            spread = self.common_loadings_covariance[None]
+        loadings = self.loadings if self.axes is None else self.loadings @ self.axes
+        if targets is None:
+            return Parameters(loadings, self.mean, noise, spread, self.mean_variance)
+        if targets.rank_loadings_covariance is not None and self.loadings_covariance is not None:
+            spread = np.vstack([self.loadings_covariance, targets.rank_loadings_covariance])
+        stacked = np.vstack([loadings, targets.rank_loadings]), np.concatenate([self.mean, targets.rank_mean])
+        return Parameters(*stacked, noise, spread)
+
+    @property
+    def view_sizes(self) -> tuple[int, ...]:
+        """Numbers of features of the views that are no targets."""
+        return (len(self.mean),)
+
+    @cached_property
+    def specification(self) -> Specification:
+        """The views with their floors, and the patterns."""
+        shared, floor = isinstance(self.noise, SharedNoise), self.noise.floor
+        sizes = self.view_sizes + (() if self.targets is None else (len(self.targets.rank_mean),))
+        cuts = np.cumsum(sizes)[:-1].tolist()
+        floors = floor.tolist() if shared else [tuple(each.tolist()) for each in np.split(floor, cuts)]
+        views = zip(self.views.tolist(), sizes, floors, strict=True)
+        made = tuple(View(name, size, least, shared=shared) for name, size, least in views)
+        return Specification(made, self.patterns, self.loadings.shape[1], self.row_effects)
+
+    @cached_property
+    def rows(self) -> Any:
+        """What the model says of single rows."""
+        return (MissingEntries if self.missing else Complete)(self.parameters, self.specification)
+
+    @property
+    def features(self) -> slice:
+        """Those of all stacked features that are no targets."""
+        return slice(0, sum(self.view_sizes))
+
+    @property
+    def dimension(self) -> int:
+        """The number of features that share the noise."""
+        return len(self.mean)
+
+    @property
+    def row_precision(self) -> float:
+        """The precision of a row by itself, by which covariances are divided."""
+        return 1.0
+
+    def summary(self, samples: int) -> Facts:
+        """The noise of each view, where features have their own its mean; and each component, with the features of the
+        largest loadings."""
+        noise, views = self.noise, zip(self.specification.views, self.specification.noise_slices, strict=True)
+        lines = [
+            noise_fact(view.name, noise.variance[at], noise.at_floor[at], int(seen), shared=view.shared)
+            for (view, at), seen in zip(views, self.view_samples, strict=True)
+        ]
+        total = float(self.total_variance[0]) * self.dimension
+        components = component_facts(self.loadings, self.feature_words(), total)
+        targets = {} if self.targets is None else {"targets": self.targets.names}
+        return {"features": len(self.mean), "noise": lines, "components": components} | targets
+
+    def feature_words(self) -> Any:
+        """What to call each of the features."""
+        return feature_words(self.labels.known, len(self.mean))
+
+    def predictor(self) -> ClassRule | Head:
+        """What tells targets from rows: classes apart, or the means of other targets."""
+        targets = self.targets
+        assert targets is not None
+        if targets.head is not None:
+            return targets.head.head
+        if not targets.classes:
+            return self.output_head()
+        table, noise = targets.encoding.table(), float(self.noise.variance[-1])
+        rank = targets.rank_loadings, targets.rank_mean
+        return ClassRule.of(table, targets.centre, *rank, noise, self.row_precision)
+
+    def output_head(self) -> Head:
+        """What predicts the means of outputs, those of classes as indicators."""
+        targets = self.targets
+        assert targets is not None
+        if targets.head is not None and not targets.classes:
+            return targets.head.head
+        noise = float(self.noise.variance[-1]) * (targets.rotation**2).sum(axis=1) / self.row_precision
+        return Head.of_view(targets.loadings, targets.mean, noise)
+
+    def start(self, report: Report) -> Outcome:
+        """What iterations over like data go on from."""
+        assert report.log_likelihood is not None
+        return Outcome(
+            self.parameters,
+            self.specification,
+            report.log_likelihood,
+            report.history,
+            report.converged,
+            report.iterations,
+            tuple(self.noise.at_floor.tolist()),
+            report.samples,
+            tuple(self.view_samples.tolist()),
+            tuple(self.total_variance.tolist()),
+        )
+
+    def of_factors(self, rows: RowFunction) -> RowFunction:
+        """Scores of the factors, from those of independent ones."""
+        return rows if self.axes is None else Turned(rows, self.axes)
+
+
+def _check_specification(specification: Specification) -> None:
+    """Refuse views and patterns that no model has.  Errors: StoreError."""
+    if min(specification.sizes, default=0) < 1:
+        raise StoreError(f"the views have {specification.sizes} features")
+    if specification.n_components < 1:
+        raise StoreError("the model has no component")
+    known = set(range(len(specification.views)))
+    for pattern in specification.patterns:
+        if not pattern or not set(pattern) <= known or list(pattern) != sorted(set(pattern)):
+            raise StoreError(
+                f"a pattern names the views {pattern}; there are {len(known)}, each at most once, in order"
+            )
+    named = {view for pattern in specification.patterns for view in pattern}
+    if len(set(specification.patterns)) != len(specification.patterns) or named != known:
+        raise StoreError(f"the patterns {specification.patterns} name one twice, or leave a view out")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The model and the report of its fit, which are kept, and what is not.
+
+    Parameters
+    ----------
+    moments : of all rows, where more rows may be added.
+    places : where the data of the fit are read from, as far as that is known.
+    checkpoint : the identity of the checkpoint of the fit, where there was one.
+    place : where the model was loaded from.
+    """
+
+    model: FittedModel = part()
+    report: Report = part()
+    moments: Moments | None = field(default=None, repr=False)
+    places: tuple[str, ...] = ()
+    checkpoint: str | None = None
+    place: str | None = None

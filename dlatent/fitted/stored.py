@@ -1,0 +1,167 @@
+"""Values that are kept: a dataclass says of each field what it is, and `save`, `load` and `result_` follow from that.
+
+A field is an array over named dimensions (`stored`), a JSON value (`fact`), a table with a line for each of several
+small values (`table`), or another such dataclass (`part`).  Fields without a description are not kept.  A part may have
+a codec of its own: `variables`, `facts` and the class method `restored`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from dlatent.errors import StoreError
+from dlatent.stores.schema import Variable
+
+T = TypeVar("T")
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a field is.
+
+    Parameters
+    ----------
+    dims : the dimensions of an array; of a table the one that its lines lie along.
+    name : in a store; by default that of the field.
+    row : the dataclass of a line, of a table.
+    """
+
+    dims: tuple[str, ...] = ()
+    name: str = ""
+    row: Any = None
+
+
+def _described(about: About, default: Any) -> Any:
+    return field(metadata={"about": about}, default=default)
+
+
+def stored(*dims: str, name: str = "", default: Any = MISSING) -> Any:
+    """An array over these dimensions."""
+    return _described(About(dims, name), default)
+
+
+def fact(default: Any = MISSING) -> Any:
+    """A value that JSON holds."""
+    return _described(About(), default)
+
+
+def part(default: Any = MISSING) -> Any:
+    """A value of several fields."""
+    return _described(About(), default)
+
+
+def table(row: type, dim: str, default: Any = MISSING) -> Any:
+    """Lines, each a value of the dataclass `row`, whose columns are variables over `dim`."""
+    return _described(About((dim,), row=row), default)
+
+
+def kept(value: Any) -> Iterator[tuple[str, About, Any]]:
+    """The fields of a value, or of a class, that are kept: their names, what they are, and what they hold."""
+    for one in fields(value):
+        if "about" in one.metadata:
+            yield one.name, one.metadata["about"], getattr(value, one.name, None)
+
+
+def columns(about: About) -> list[str]:
+    """The columns of a table that are kept; a column of the name of the dimension numbers the lines."""
+    return [one.name for one in fields(about.row) if one.name != about.dims[0]]
+
+
+def variables(value: Any) -> dict[str, Variable]:
+    """All arrays of a value by their names in a store, without those that it does not have."""
+    arrays: dict[str, Variable] = {}
+    for name, about, content in kept(value):
+        if hasattr(content, "variables"):
+            arrays |= content.variables()
+        elif is_dataclass(content):
+            arrays |= variables(content)
+        elif about.row is not None:
+            for column in columns(about) if content else ():
+                cells = np.array([getattr(line, column) for line in content])
+                arrays[f"{about.dims[0]}_{column}"] = Variable(about.dims, cells)
+        elif about.dims and content is not None:
+            arrays[about.name or name] = Variable(about.dims, np.asarray(content))
+    return arrays
+
+
+def facts(value: Any) -> dict[str, Any]:
+    """All JSON values of a value by the names of their fields, and those of its parts."""
+    values: dict[str, Any] = {"type": type(value).__name__}
+    for name, about, content in kept(value):
+        if hasattr(content, "facts"):
+            values[name] = content.facts()
+        elif is_dataclass(content):
+            values[name] = facts(content)
+        elif not about.dims:
+            values[name] = content
+    return values
+
+
+def restored(cls: type[T], values: Values, saved: Values) -> T:
+    """The value of a class that was kept as these variables and facts.
+
+    Errors: StoreError that names what is missing or cannot be.
+    """
+    hints, arguments = get_type_hints(cls), dict[str, Any]()
+    for name, about, _ in kept(cls):
+        kinds = _alternatives(hints[name])
+        parts = {each.__name__: each for kind in kinds if is_dataclass(kind) for each in (kind, *_subclasses(kind))}
+        if about.row is not None:
+            arguments[name] = _lines(values, about)
+        elif about.dims:
+            arguments[name] = _array(values, about.name or name, about, optional=NoneType in kinds)
+        elif parts and saved[name] is not None:
+            kind: Any = parts[saved[name]["type"]] if "type" in saved[name] else next(iter(parts.values()))
+            codec = getattr(kind, "restored", None)
+            arguments[name] = codec(values, saved[name]) if codec else restored(kind, values, saved[name])
+        else:
+            arguments[name] = _fact(name, saved[name], kinds)
+    return cls(**arguments)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _subclasses(kind: Any) -> Iterator[Any]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _subclasses(each)
+
+
+def _lines(values: Values, about: About) -> tuple[Any, ...]:
+    names = [f"{about.dims[0]}_{column}" for column in columns(about)]
+    if names[0] not in values:
+        return ()
+    numbered = len(names) < len(fields(about.row))
+    lines = zip(*(values[name].tolist() for name in names), strict=True)
+    return tuple(about.row(*((at,) if numbered else ()), *line) for at, line in enumerate(lines, 1))
+
+
+def _array(values: Values, name: str, about: About, *, optional: bool) -> Any:
+    if name not in values and optional:
+        return None
+    if name not in values:
+        raise StoreError(f"{name!r} is missing")
+    return values[name]
+
+
+def _fact(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """A JSON value of a type that the field may have, lists as tuples."""
+    plain = tuple(get_origin(kind) or kind for kind in kinds)
+    if Any not in plain:
+        number = isinstance(value, int) and not isinstance(value, bool) and float in plain
+        wanted = tuple(list if kind is tuple else kind for kind in plain)
+        if not number and (type(value) not in wanted or (int in plain and type(value) is int and value < 0)):
+            raise StoreError(f"the attribute {name!r} is {value!r}, which no fit leaves")
+    return _tuples(value)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

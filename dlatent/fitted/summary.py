@@ -1,0 +1,60 @@
+"""What a fitted model is and how its fit went: as JSON values, and in words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dlatent.fitted.facts import Facts, shortened
+from dlatent.fitted.linear import Fit
+
+INITIAL_MEAN = "initial mean"
+"""The name of the pass that is not counted as one."""
+
+
+def passes_of(fit: Fit) -> int:
+    """Passes over the data, the initial mean of their first block not counted."""
+    return sum(record.name != INITIAL_MEAN for record in fit.report.passes)
+
+
+def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
+    """A model of some kind with these hyperparameters, as JSON values; lists of facts are tables."""
+    report = fit.report
+    course = {
+        "log_likelihood": report.log_likelihood,
+        "converged": report.converged,
+        "iterations": report.iterations,
+        "solver": report.plan["solver"],
+        "passes": passes_of(fit),
+        "bytes_read": sum(record.bytes_read for record in report.passes),
+        "seconds": float(sum(record.seconds for record in report.passes)),
+    }
+    about = fit.model.summary(report.samples)
+    features = about.pop("features")
+    warnings = {"warnings": [text for _, text in report.notices]}
+    return {"kind": kind, "parameters": parameters, "samples": report.samples, "features": features} | (
+        course | about | warnings
+    )
+
+
+def words(facts: Facts) -> dict[str, str]:
+    """The summary, but for the tables, in words by name."""
+    reading = f"{facts['bytes_read'] / 1e6:,.1f} MB read, {facts['seconds']:.1f} s"
+    lines = {
+        "data": f"{facts['samples']:,} samples × {facts['features']:,} features",
+        "log-likelihood": f"{facts['log_likelihood']:.10g} nats",
+        "converged": "yes" if facts["converged"] else "NO",
+        "passes": f"{facts['passes']} over the data by {facts['solver']}, {reading}",
+    }
+    for name, tell in TOLD.items():
+        lines |= tell(facts, lines) if name in facts else {}
+    return lines
+
+
+def _labels(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
+    names = facts["targets"]
+    return {"labels": f"{len(names)}: {shortened(names)}"}
+
+
+TOLD: dict[str, Callable[[Facts, dict[str, str]], dict[str, str]]] = {"targets": _labels}
+"""What is told of the facts that some models have; it sees the lines before it."""

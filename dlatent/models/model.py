@@ -1,0 +1,257 @@
+"""What every estimator is: hyperparameters, a fitted value, and scikit-learn's manners around them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from sklearn.utils import estimator_html_repr
+
+from dlatent.arrays import Array, Integers
+from dlatent.fitted import store
+from dlatent.fitted.history import history_dataset
+from dlatent.fitted.linear import Fit, LinearGaussian
+from dlatent.fitted.rows import MissingEntries
+from dlatent.fitted.summary import passes_of, summary, words
+from dlatent.fitting.plan import html_table
+from dlatent.models import PUBLIC
+from dlatent.models.declared import declared, model, parameter
+from dlatent.models.docstrings import described, name_methods
+from dlatent.models.features import KnownFeatures, feature_names
+from dlatent.models.hyperparameters import ZeroRows
+from dlatent.models.inputs import Data, PathLike, Seed
+from dlatent.models.scikit import Estimator, NotFittedError
+from dlatent.models.table import ONLY_DENSE
+from dlatent.models.task import Task
+
+ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {data} is sparse; make it dense before"
+
+
+@model
+class Model(Estimator, ABC):
+    """A model with a likelihood."""
+
+    n_components: int | float | str = parameter(default=2, kw_only=False)
+    tol: float = parameter(default=1e-9)
+    max_iter: int | None = parameter(default=None)
+    random_state: Seed = parameter(default=0)
+    solver: str = parameter(default="auto")
+    noise_floor: float = parameter(default=0.0)
+    zero_rows: ZeroRows = parameter(default="keep")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if cls.__name__ in PUBLIC:
+            name_methods(cls, constructor=False)  # before scikit-learn's own `__init_subclass__` wraps them
+        super().__init_subclass__(**options)
+
+    @abstractmethod
+    def _task(self, X: Data, **given: Any) -> Task:
+        """What is to be fitted: what a user gives to `fit`, and the hyperparameters.  Errors: DataError."""
+
+    @property
+    def _missing(self) -> str:
+        """How entries may be missing; "raise" in models that take none."""
+        return getattr(self, "missing", "raise")
+
+    @property
+    def _prior(self) -> str | float:
+        """The prior of the loadings, by what may be missing where that is left open; "ml" in models that have none."""
+        prior: str | float = getattr(self, "prior", "ml")
+        return prior if prior != "auto" else "ml" if self._missing == "raise" else "ard"
+
+    def _check(self) -> None:
+        """Refuse hyperparameters that make no sense, or none together.  Errors: DataError."""
+        for one, about in declared(self):
+            about.allowed.require(one.name, getattr(self, one.name))
+
+    def _become(self, fit: Fit) -> Self:
+        """Take a fit, one's own or a saved one."""
+        self._fit = fit
+        return self
+
+    def _fitted(self) -> Fit:
+        """The fit.  Errors: NotFittedError."""
+        if not hasattr(self, "_fit"):
+            name = type(self).__name__
+            raise NotFittedError(
+                f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
+            )
+        return self._fit
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn's tools whether there is a fit."""
+        return hasattr(self, "_fit")
+
+    @described
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
+        """Save the fitted model, with the training rows that it needs, as a Zarr store; whole or not at all.
+
+        Parameters
+        ----------
+        path : path or URL
+            Where the store will be.
+        overwrite : bool, default False
+            Replace a store that is there.
+
+        Raises
+        ------
+        StoreError
+            Where the path is taken and `overwrite` is False, or is that of what the model was fitted to.
+        NotFittedError
+            Before `fit`.
+        """
+        store.save(path, type(self).__name__, self.get_params(), self._fitted(), overwrite=overwrite)
+
+    @property
+    def result_(self) -> xr.Dataset:
+        """xarray.Dataset: The fitted model as arrays with named dimensions and the coordinates of the data:
+        :doc:`/reference_variables`."""
+        return store.result(type(self).__name__, self._fitted())
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """xarray.Dataset: A line for each iteration and for each pass."""
+        report = self._fitted().report
+        return history_dataset(report.history, report.passes)
+
+    @property
+    def log_likelihood_(self) -> float:
+        """float: Of all samples, in nats."""
+        likelihood = self._fitted().report.log_likelihood
+        assert likelihood is not None
+        return likelihood
+
+    @property
+    def converged_(self) -> bool:
+        """bool: Whether the tolerance was met."""
+        return self._fitted().report.converged
+
+    @property
+    def n_iter_(self) -> int:
+        """int: Iterations of the loop, as in `history_`."""
+        return self._fitted().report.iterations
+
+    @property
+    def n_samples_(self) -> int:
+        """int: Number of samples, N."""
+        return self._fitted().report.samples
+
+    @property
+    def n_passes_(self) -> int:
+        """int: Passes over the data, the initial mean of their first block not counted."""
+        return passes_of(self._fitted())
+
+    @property
+    def plan_(self) -> dict[str, Any]:
+        """dict: What was planned: solver, reason, passes, bytes and memory."""
+        return self._fitted().report.plan
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn's tools which data a model takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse, tags.input_tags.allow_nan = self._missing != "nan", self._missing == "nan"
+        return tags
+
+    def _facts(self) -> dict[str, Any]:
+        """What the fitted model is and how its fit went, as JSON values; lists of facts are tables."""
+        return summary(type(self).__name__, self.get_params(), self._fitted())
+
+    def _words(self) -> dict[str, str]:
+        """The same, but for the tables, in words by name."""
+        return words(self._facts())
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
+        lines = self._words().items() if hasattr(self, "_fit") else ()
+        return str(estimator_html_repr(self)) + (html_table(lines) if lines else "")
+
+
+@model
+class LinearModel(Model):
+    """A model x = Wz + μ + ε of one table of samples × features."""
+
+    @property
+    def _model(self) -> LinearGaussian:
+        """The fitted model."""
+        found = self._fitted().model
+        assert isinstance(found, LinearGaussian)
+        return found
+
+    @property
+    def _rows(self) -> Any:
+        """What the fitted model says of single rows; `missing` that is set after a fit to complete data counts."""
+        fitted = self._model
+        if self._missing == "raise" or fitted.missing:
+            return fitted.rows
+        return MissingEntries(fitted.parameters, fitted.specification)
+
+    def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
+        """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
+        fit, known = self._fitted(), self._model.labels.known
+        dense = ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else ""
+        return KnownFeatures(
+            type(self).__name__,
+            self.n_features_in_,
+            known.features,
+            holes=self._rows.holes if holes is None else holes,
+            advice=", or fit around NaN with missing='nan'" if hasattr(self, "missing") else "",
+            dense=dense,
+            grid=known.grid,
+            place=fit.place,
+        )
+
+    @property
+    def n_components_(self) -> int:
+        """int: K, given or chosen."""
+        fitted = self._model
+        return len(fitted.component) - int(fitted.row_effects)
+
+    @property
+    def component_names_(self) -> Integers:
+        """ndarray of shape (n_components,): Labels of the latent variables, from 0."""
+        return self._model.component
+
+    @property
+    def n_components_effective_(self) -> int:
+        """int: How many components are not zero: with `prior="ard"` those that the data support."""
+        return int(self._model.loadings[:, : self.n_components_].any(axis=0).sum())
+
+    @property
+    def noise_variance_(self) -> Any:
+        """float: σ², in squared units of the features."""
+        return float(self._model.noise.variance[0])
+
+    @property
+    def at_floor_(self) -> Any:
+        """tuple of bool: Whether the noise variance is at its floor; that of targets, where there are some, is the
+        second."""
+        return tuple(self._model.noise.at_floor.tolist())
+
+    @property
+    def explained_variance_(self) -> Array:
+        """ndarray of shape (n_components,): Variance along each component, noise included."""
+        return np.asarray((self._model.loadings**2).sum(axis=0) + self.noise_variance_)
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """ndarray of shape (n_components,): The same as fractions of the total variance of the features."""
+        fitted = self._model
+        return np.asarray(self.explained_variance_ / (fitted.total_variance[0] * fitted.dimension))
+
+    @property
+    def n_features_in_(self) -> int:
+        """int: Number of features, D."""
+        return len(self._model.mean)
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
+        texts."""
+        return feature_names(self, self._model.labels.known.features)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self._model.component)

@@ -1,0 +1,458 @@
+"""What a fitted model of one table says of rows, each method once; a model takes those that it has."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from dlatent.arrays import Array, DataSource
+from dlatent.containers import refuse_mask
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
+from dlatent.fitted.grid import feature_axis, over_features
+from dlatent.fitted.room import FACTORS, require_room
+from dlatent.fitted.rows import RowFunction, function
+from dlatent.linear_gaussian.dimension import free_numbers
+from dlatent.models.docstrings import described
+from dlatent.models.features import KnownFeatures, require_order
+from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, ScoresLike, Seed, TargetsLike
+from dlatent.models.labelled import plain_rows, unwrap
+from dlatent.models.map_rows import map_rows, samples_of
+from dlatent.models.model import LinearModel, Model
+from dlatent.models.table import sample_weights
+
+
+class RowsRun(NamedTuple):
+    """How a method that has a result for each row is run."""
+
+    out: PathLike | None = None
+    overwrite: bool = False
+    resume: bool = False
+    client: Where = None
+
+
+def mapped(
+    model: LinearModel, X: Data, rows: RowFunction, name: str, columns: str = "", names: Any = None, *,
+    run: RowsRun, targets: Array | None = None, holes: bool | None = None, **axis: Any,
+) -> Rows | str:  # fmt: skip
+    """A function of rows over data, in the kind of the data, or into the store `out`."""
+    known = model._known_features(holes=holes)
+    return map_rows(X, rows, known, columns=columns, names=names, name=name, targets=targets, **run._asdict(), **axis)
+
+
+def over(source: DataSource, rows: RowFunction, client: Where) -> Array:
+    """A function of rows with one number each, over a source (N,)."""
+    features = KnownFeatures("", source.shape[1], source.labels.features)
+    return np.asarray(map_rows(source, rows, features, columns="", names=None, name="rows", client=client))
+
+
+def encoded(model: LinearModel, X: Data, y: TargetsLike) -> Array | None:
+    """Encoded targets (N, L') of new rows; None without any.
+
+    Errors: NotFittedError; DataError for targets of another kind, and of models without targets.
+    """
+    fitted = model._model
+    if y is None:
+        return None
+    if fitted.targets is None:
+        raise DataError(f"{type(model).__name__} has no targets; leave out y, or fit SupervisedPPCA")
+    rows, labels = samples_of(X, fitted.labels.known.grid)
+    return fitted.targets.encoding.encode(plain_rows(y, labels), rows, holes=model._rows.holes)
+
+
+@described
+def transform(
+    self: LinearModel,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    out: PathLike | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    client: Where = None,
+) -> Rows | str:
+    r"""Scores: the mean of the latent variables of each sample, given its features and, where present, its targets.
+
+    .. math:: E[z \mid x] = M^{-1} W^\top \Psi^{-1} (x - \mu), \qquad M = I + W^\top \Psi^{-1} W
+
+    with the noise Ψ, which is σ²I in all models but factor analysis; with targets as in SPPCA (7), (8) and (12),
+    corrected.
+
+    Returns
+    -------
+    array of shape (n_samples, n_components), or str
+        In the kind of the input (numpy, lazy Dask, xarray with dims (sample, component)), or the path `out`.
+
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        For other features or another order of them, for labels that the model does not know, and naming row and column
+        of NaN or infinity (of a lazy result when it is computed).
+
+    Warns
+    -----
+    UserWarning
+        Where the order of the features cannot be checked.
+    """
+    return scored(self, X, encoded(self, X, y), RowsRun(out, overwrite, resume, client))
+
+
+def scored(
+    model: LinearModel, X: Data, targets: Array | None, run: RowsRun, rows: Any = None, **graph: Any
+) -> Rows | str:
+    """Scores of the factors, by `rows` or as posterior means."""
+    fitted = model._model
+    scores = fitted.of_factors(function(model._rows.scores if rows is None else rows))
+    names = fitted.component
+    return mapped(model, X, scores, "scores", "component", names, run=run, targets=targets, **graph)
+
+
+@described
+def posterior(self: LinearModel, X: Data, y: TargetsLike = None, *, client: Where = None) -> xr.Dataset:
+    r"""The distribution of the latent variables of each sample, given its features and, where present, its targets.
+
+    .. math:: z \mid x \sim N\left(M^{-1} W^\top \Psi^{-1} (x - \mu),\; M^{-1}\right), \qquad
+        M = I + W^\top \Psi^{-1} W
+
+    Returns
+    -------
+    xarray.Dataset
+        `scores` (sample, component) and `covariance` (component, component_2), shared by all samples.  With `y` there
+        are two covariances (pattern, component, component_2), pattern 0 for samples with targets, and `pattern_of`
+        (sample) tells which is whose.  Where entries may be missing each sample has its own (sample, component,
+        component_2).
+
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        As in `transform`.
+    """
+    return posteriors(self, X, encoded(self, X, y), RowsRun(client=client))
+
+
+def posteriors(model: LinearModel, X: Data, targets: Array | None, run: RowsRun, **graph: Any) -> xr.Dataset:
+    """Scores and posterior covariances of the factors."""
+    fitted, rows = model._model, model._rows
+    scores, axes = labelled_scores(scored(model, X, targets, run, **graph)), fitted.axes
+    patterns: tuple[tuple[int, ...], ...] = ((0,),) if targets is None else ((0, 1), (0,))
+    shared = [rows.shared_covariance(pattern) for pattern in patterns]
+    if shared[0] is None:
+        k = len(fitted.component)
+        each = mapped(
+            model, X, function(rows.covariances), "covariance", "entry", np.arange(k**2), run=run, targets=targets,
+            **graph,
+        )  # fmt: skip
+        covariances = np.asarray(each).reshape(len(scores), k, k)
+        square: tuple[Any, ...] = (scores.dims[0], "component", "component_2")
+        return xr.Dataset({"scores": scores, "covariance": (square, turned(covariances, axes))})
+    pattern = np.zeros(len(scores)) if targets is None else np.isnan(targets[:, 0])
+    return posterior_dataset(scores, turned(np.stack(shared), axes), pattern.astype(np.int64))
+
+
+def turned(covariances: Array, axes: Array | None) -> Array:
+    """Covariances of the factors f = Lz, from those of z, with the axes L (None: the factors are z)."""
+    return covariances if axes is None else np.asarray(axes @ covariances @ axes.T)
+
+
+def labelled_scores(scores: Any) -> xr.DataArray:
+    """Scores as a DataArray."""
+    if isinstance(scores, xr.DataArray):
+        return scores
+    return xr.DataArray(scores, dims=("sample", "component"), coords={"component": np.arange(scores.shape[1])})
+
+
+def posterior_dataset(scores: Any, covariances: Array, pattern: npt.NDArray[np.int64]) -> xr.Dataset:
+    """Scores and posterior covariances as a Dataset; samples of one pattern share a covariance."""
+    scores, square = labelled_scores(scores), ("component", "component_2")
+    if len(covariances) == 1:
+        return xr.Dataset({"scores": scores, "covariance": (square, covariances[0])})
+    return xr.Dataset(
+        {"scores": scores, "covariance": (("pattern", *square), covariances), "pattern_of": (scores.dims[0], pattern)}
+    )
+
+
+@described
+def score_samples(self: LinearModel, X: Data, y: TargetsLike = None, *, client: Where = None) -> Rows:
+    r"""Log-likelihood of each sample, in O(DK) each: log p(x), and log p(x, y) where targets are given.
+
+    .. math:: \log p(x) = -\frac{1}{2} \left[ D \,\log\, 2\pi + \log |C| + (x - \mu)^\top C^{-1} (x - \mu) \right]
+
+    Returns
+    -------
+    array of shape (n_samples,)
+        In nats, targets on their rank, in the kind of the input.
+
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        As in `transform`.
+    """
+    targets = encoded(self, X, y)
+    density = function(self._rows.log_density)
+    return cast(Rows, mapped(self, X, density, "log_likelihood", run=RowsRun(client=client), targets=targets))
+
+
+@described
+def score(
+    self: LinearModel, X: Data, y: TargetsLike = None, *, sample_weight: SampleWeight = None, client: Where = None
+) -> float:
+    """Mean log-likelihood per sample, in nats (as scikit-learn's PCA.score); of models with targets not the accuracy of
+    `predict`.
+
+    Returns
+    -------
+    float
+        The mean of `score_samples`, with weights Σ w_i log p(x_i)/Σ w_i.
+    """
+    targets = y if self._model.targets is not None else None
+    each, numbers = np.asarray(score_samples(self, X, targets, client=client)), None
+    if sample_weight is not None:
+        numbers = sample_weights(sample_weight, *samples_of(X, self._model.labels.known.grid))
+    return float(np.average(each, weights=numbers))
+
+
+@described
+def bic(self: Any, X: Data, *, client: Where = None) -> float:
+    """Bayesian information criterion: the lower, the better.
+
+    Returns
+    -------
+    float
+        −2 log p(X) + `n_parameters_` · log N.
+    """
+    each = np.asarray(self.score_samples(X, client=client))
+    return float(-2.0 * each.sum() + self.n_parameters_ * np.log(len(each)))
+
+
+@described
+def aic(self: Any, X: Data, *, client: Where = None) -> float:
+    """Akaike's information criterion: the lower, the better.
+
+    Returns
+    -------
+    float
+        −2 log p(X) + 2 `n_parameters_`.
+    """
+    return float(-2.0 * np.asarray(self.score_samples(X, client=client)).sum() + 2.0 * self.n_parameters_)
+
+
+@property  # type: ignore[misc]
+def n_parameters_(self: LinearModel) -> int:
+    """int: Free numbers of the model, rotations of the loadings not counted: DK − K(K − 1)/2 + D, and those of the
+    noise; for `bic` and `aic`."""
+    parameters = self._model.parameters
+    features, components = parameters.loadings.shape
+    return free_numbers(features, components, len(parameters.noise_variance))
+
+
+def filled(
+    model: LinearModel, X: Data, targets: Array | None, rows: RowFunction, name: str, power: int, run: RowsRun,
+    **graph: Any,
+) -> Rows | str:  # fmt: skip
+    """A function of rows with a column for each feature, in units of the features to some power."""
+    axis = feature_axis(model._model.labels.known, model.n_features_in_)
+    if model._missing == "unstored":
+        raise DataError(
+            "the rows of sparse data are too many to be filled in whole; transform them, and take from "
+            "inverse_transform of a few scores what is wanted"
+        )
+    return mapped(model, X, rows, name, run=run, targets=targets, holes=True, power=power, **axis, **graph)
+
+
+@described
+def impute(
+    self: LinearModel,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    out: PathLike | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    client: Where = None,
+) -> Rows | str:
+    r"""The data with each missing entry (NaN) replaced by its mean given the observed ones, and the targets if given.
+
+    .. math:: x_j \mid x_o \sim N\left(\mu_j + w_j^\top E[z \mid x_o],\;
+        w_j^\top \,\operatorname{Cov}[z \mid x_o] w_j + \psi_j\right)
+
+    with x_j a missing entry, x_o the observed ones of its row, and w_j the loadings of feature j.
+
+    Returns
+    -------
+    array of shape (n_samples, n_features), or str
+        In the kind of the input, or the path `out`.
+
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        For other features, infinite values, or sparse data.
+    """
+    targets, run = encoded(self, X, y), RowsRun(out, overwrite, resume, client)
+    return filled(self, X, targets, function(self._rows.imputed), "imputed", 1, run)
+
+
+@described
+def impute_variance(
+    self: LinearModel,
+    X: Data,
+    y: TargetsLike = None,
+    *,
+    out: PathLike | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    client: Where = None,
+) -> Rows | str:
+    """The variance of each missing entry given the observed ones, and the targets if given, noise included.
+
+    Returns
+    -------
+    array of shape (n_samples, n_features), or str
+        0 where an entry was observed; in the kind of the input, or the path `out`.
+
+    Raises
+    ------
+    NotFittedError, DataError
+        As in `impute`.
+    """
+    targets, run = encoded(self, X, y), RowsRun(out, overwrite, resume, client)
+    return filled(self, X, targets, function(self._rows.imputed_variance), "imputed_variance", 2, run)
+
+
+@described
+def sample(self: LinearModel, n_samples: int = 1, *, random_state: Seed = None) -> Any:
+    """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε; of models with targets these, too.
+
+    Returns
+    -------
+    samples : array of shape (n_samples, n_features)
+        In units of the features; a DataArray over the dimensions of the features where the fit had several of them.
+    targets : ndarray of shape (n_samples, n_targets)
+        Of models with targets only, in units of the targets.
+    """
+    fitted = self._model
+    both = drawn(fitted, n_samples, random_state)
+    features = over_features(both[:, fitted.features], fitted.labels.known)
+    if fitted.targets is None:
+        return features
+    return features, fitted.targets.encoding.decode(both[:, fitted.specification.slices[-1]])
+
+
+def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:
+    """Samples of all stacked features, whose covariance is divided by the precision of a row."""
+    rng, p = np.random.default_rng(random_state), fitted.parameters
+    z = rng.standard_normal((n_samples, p.loadings.shape[1]))
+    noise = np.sqrt(fitted.specification.per_feature(p.noise_variance))
+    rows = np.asarray(z @ p.loadings.T + p.mean + rng.standard_normal((n_samples, len(p.mean))) * noise)
+    precision = fitted.row_precision
+    return rows if precision == 1.0 else np.asarray(p.mean + (rows - p.mean) / np.sqrt(precision))
+
+
+# What leads back from latent variables to features.
+
+
+@property  # type: ignore[misc]
+def components_(self: LinearModel) -> Array:
+    """ndarray of shape (n_components, n_features): Wᵀ, loadings in units of the features; rows in decreasing order of
+    explained variance."""
+    return self._model.loadings.T
+
+
+@property  # type: ignore[misc]
+def mean_(self: LinearModel) -> Array:
+    """ndarray of shape (n_features,): μ, in units of the features."""
+    return self._model.mean
+
+
+@described
+def inverse_transform(self: LinearModel, Z: ScoresLike) -> npt.NDArray[Any] | xr.DataArray:
+    """What the model expects of the features for given latent variables, E[x|z] = Wz + μ.
+
+    Returns
+    -------
+    array of shape (n_samples, n_features)
+        In units of the features.  A DataArray over the dimensions of the features where the fit had several of them,
+        and where it had a DataArray and `Z` is one.
+
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        For another number of components, or for their labels in another order.
+    """
+    fitted, scores = self._model, latent(self, Z, self._model.component)
+    return over_features(np.asarray(scores @ fitted.loadings.T + fitted.mean), fitted.labels.known, Z)
+
+
+def latent(model: Model, Z: ScoresLike, component: Any) -> npt.NDArray[Any]:
+    """Latent variables (n, K) that a user gives, in the order of the components.
+
+    Errors: DataError for another number of components, or for labels in another order.
+    """
+    given = unwrap(Z)
+    scores = refuse_mask(given.data, "Z")
+    if scores.ndim != 2 or scores.shape[1] != len(component):
+        raise DataError(f"the scores have shape {scores.shape}; expected samples × {len(component)} components")
+    if given.labels is not None:
+        for names in (component, model.get_feature_names_out()):
+            require_order(names, given.labels.features, "the labels of the components")
+    return scores
+
+
+@described
+def get_covariance(self: LinearModel) -> Array:
+    """The model's covariance of the features, C = WWᵀ + Ψ.
+
+    Returns
+    -------
+    ndarray of shape (n_features, n_features)
+        In squared units of the features.
+    """
+    return covariance_of(self._model, self._model.features)
+
+
+def covariance_of(fitted: Any, features: slice, other: slice | None = None) -> Array:
+    """The model's covariance of some of the stacked features, or that between them and others."""
+    loadings = fitted.parameters.loadings
+    left, right = loadings[features], loadings[features if other is None else other]
+    require_room(len(left), len(right), "the covariance of the features", FACTORS)
+    covariance = np.asarray(left @ right.T)
+    if other is None or other == features:
+        noise = fitted.specification.per_feature(fitted.parameters.noise_variance)[features]
+        covariance.flat[:: len(left) + 1] += noise
+    return covariance
+
+
+@described
+def get_precision(self: LinearModel) -> Array:
+    r"""The inverse of `get_covariance`, with the noise Ψ, σ²I or diag ψ.
+
+    .. math:: C^{-1} = \Psi^{-1} - \Psi^{-1} W (I + W^\top \Psi^{-1} W)^{-1} W^\top \Psi^{-1}
+
+    Returns
+    -------
+    ndarray of shape (n_features, n_features)
+        In units of the features to the power of −2.
+    """
+    fitted = self._model
+    loadings = fitted.parameters.loadings[fitted.features]
+    instead = "use its formula in the documentation instead, whose factors are features × components"
+    require_room(len(loadings), len(loadings), "the precision of the features", instead)
+    noise = fitted.specification.per_feature(fitted.parameters.noise_variance)[fitted.features]
+    white = loadings / np.sqrt(noise)[:, None]
+    factor = np.linalg.cholesky(np.eye(white.shape[1]) + white.T @ white)
+    explained = np.linalg.solve(factor, (white / np.sqrt(noise)[:, None]).T)
+    precision = np.asarray(-explained.T @ explained)
+    precision.flat[:: len(noise) + 1] += 1.0 / noise
+    return precision

@@ -1,0 +1,197 @@
+"""The task of a model of one table, and the fitted model that comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dlatent.arrays import Array, AxisLabels, DataSource
+from dlatent.containers import refuse_mask
+from dlatent.errors import DataError
+from dlatent.fitted.linear import FeatureNoise, Fit, Labels, LinearGaussian, SharedNoise, Targets
+from dlatent.fitted.targets import EncodedTargets, check_dropped_rows, encode_targets
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.models.hyperparameters import COUNT
+from dlatent.models.inputs import Data, Mask, SampleWeight, TargetsLike
+from dlatent.models.labelled import plain_rows
+from dlatent.models.map_rows import open_input
+from dlatent.models.task import Known, Task
+from dlatent.stores.places import read_places
+
+ONLY_DENSE = (
+    "missing='nan' is for dense data, and the {data} is sparse; with missing='unstored' the stored entries are the "
+    "observed ones, with 'raise' what is not stored is zero"
+)
+
+
+def table_task(
+    model: Any,
+    X: Data,
+    dim: str | None = None,
+    weights: xr.DataArray | None = None,
+    *,
+    before: Fit | None = None,
+    diagonal: bool = False,
+    row_effects: bool = False,
+) -> Task:
+    """The task of a model of one table, without targets.
+
+    Parameters: `before`, a fit to whose rows these are added; `diagonal`, whether each feature has a noise variance of
+    its own; `row_effects`, whether each sample has a level.
+    Errors: DataError for hyperparameters or data that the model cannot be fitted to.
+    """
+    model._check()
+    if before is None:
+        source, _ = open_input(X, dim=dim, weights=weights)
+        rows = source.shape[0]
+    else:
+        known = model._known_features()
+        source, _ = open_input(X, known=known.grid)
+        known.check(source.shape, source.labels.features)
+        rows = source.shape[0] + before.report.samples
+    check_missing(source, model._missing)
+    rule = None if COUNT.test(model.n_components) else model.n_components
+    components = _most_components(model.n_components, rule, rows, source)
+    views = (View("features", source.shape[1], shared=not diagonal),)
+    return Task(
+        source,
+        Specification(views, ((0,),), components + int(row_effects), row_effects),
+        fitted_table,
+        model.tol,
+        model.max_iter,
+        model.random_state,
+        model.noise_floor,
+        model.zero_rows,
+        model.solver,
+        model._missing,
+        model._prior,
+        rule,
+    )
+
+
+def _most_components(asked: Any, rule: Any, rows: int, source: DataSource) -> int:
+    """K, or as many components as there may be where a rule chooses them.  Errors: DataError."""
+    features = source.shape[1]
+    if rows < 2:
+        raise DataError(f"the {source.description} has {rows} sample; a fit needs at least 2")
+    if isinstance(rule, str) and rows <= features:
+        raise DataError(
+            f"n_components={rule!r} is for more samples than features, and the {source.description} has "
+            f"{rows} × {features}; take a part of the variance such as 0.9, or compare numbers by select_n_components"
+        )
+    most = min(rows - 1, features)
+    if rule is None and asked > most:
+        raise DataError(
+            f"n_components is {asked}, but data of {rows} samples × {features} features allow at most {most}; ask for "
+            "fewer components"
+        )
+    return most if rule is not None else int(asked)
+
+
+def check_missing(source: DataSource, missing: str) -> None:
+    """Refuse a way to say what is missing that is for data of the other kind.  Errors: DataError."""
+    if missing == "nan" and source.sparse:
+        raise DataError(ONLY_DENSE.format(data=source.description))
+    if missing == "unstored" and not source.sparse:
+        raise DataError(
+            f"missing='unstored' is for sparse data, and the {source.description} is dense; mark its missing entries "
+            "with NaN and say missing='nan'"
+        )
+
+
+def weighted(task: Task, sample_weight: SampleWeight) -> Task:
+    """The task with weights of its samples.  Errors: DataError."""
+    if sample_weight is None:
+        return task
+    if task.missing != "raise":
+        raise DataError(
+            "sample_weight is for complete data; with missing entries repeat rows, or leave out those of weight 0"
+        )
+    source = task.source
+    numbers = sample_weights(sample_weight, source.shape[0], source.labels)
+    return replace(task, source=replace(source, weights=numbers))
+
+
+def sample_weights(values: SampleWeight, samples: int, labels: AxisLabels) -> Array:
+    """The weights of so many samples (N,), whose data have these labels.
+
+    Errors: DataError, with the row of a weight that is none.
+    """
+    rows = plain_rows(values, labels, "weights")
+    try:
+        numbers = np.asarray(refuse_mask(rows, "sample_weight"), dtype=np.float64)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample_weight is no array of numbers: {error}; give one for each sample") from error
+    if numbers.shape != (samples,):
+        raise DataError(f"sample_weight has shape {numbers.shape}; expected a weight for each of the {samples} samples")
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0.0)))
+    if len(bad):
+        raise DataError(
+            f"sample_weight of row {bad[0]} is {numbers[bad[0]]} ({len(bad)} such weights in all); expected finite "
+            "numbers of at least 0"
+        )
+    if not numbers.any():
+        raise DataError("sample_weight is zero for all samples; give at least one a weight above 0")
+    return numbers
+
+
+def with_targets(task: Task, y: TargetsLike, labelled: Mask, model: Any) -> Task:
+    """The task with targets for its samples, as a second view.  Errors: DataError."""
+    source, places = task.source, read_places(y, labelled)  # before xarray has loaded them
+    targets = encoded_targets(y, labelled, source, model.target_type, holes=task.missing != "raise")
+    views = (*task.specification.views, View("targets", targets.encoding.rank))
+    patterns = ((0, 1),) if targets.complete else ((0, 1), (0,))
+    return replace(
+        task,
+        specification=replace(task.specification, views=views, patterns=patterns),
+        targets=targets,
+        target_noise_floor=model.target_noise_floor,
+        head=model.head,
+        beside=places,
+    )
+
+
+def encoded_targets(y: TargetsLike, labelled: Mask, source: DataSource, kind: str, *, holes: bool) -> EncodedTargets:
+    """The targets of all samples of a source."""
+    labels, samples = source.labels, source.shape[0]
+    values, mask = plain_rows(y, labels), plain_rows(labelled, labels, "truth values")
+    check_dropped_rows(values, samples, labels)
+    return encode_targets(values, samples, kind, mask=mask, holes=holes)
+
+
+def fitted_table(task: Task, known: Known) -> LinearGaussian:
+    """The fitted model of one table."""
+    return LinearGaussian(**table_fields(task, known))
+
+
+def table_fields(task: Task, known: Known) -> dict[str, Any]:
+    """The fields of a fitted model of one table, by name."""
+    outcome = known.outcome
+    parameters, specification = outcome.parameters, outcome.specification
+    features = slice(0, specification.sizes[0])
+    spread, shared = parameters.covariance_of(features), specification.views[0].shared
+    common = spread is not None and len(spread) == 1
+    noise = parameters.noise_variance, specification.floors, np.array(outcome.at_floor)
+    targets = task.targets
+    return {
+        "loadings": parameters.loadings[features],
+        "mean": parameters.mean[features],
+        "noise": SharedNoise(*noise) if shared else FeatureNoise(*noise),
+        "views": np.array([view.name for view in specification.views]),
+        "component": np.arange(specification.n_components),
+        "view_samples": np.array(outcome.view_samples),
+        "total_variance": np.array(outcome.total_variance),
+        "patterns": specification.patterns,
+        "missing": task.missing != "raise",
+        "row_effects": specification.row_effects,
+        "labels": Labels(task.source.labels),
+        "loadings_covariance": None if common else spread,
+        "common_loadings_covariance": spread[0] if spread is not None and common else None,
+        "mean_variance": parameters.mean_variance,
+        "targets": None if targets is None else Targets.of(targets.encoding, parameters, specification.slices[-1]),
+    }
