@@ -34,7 +34,7 @@ ONLY_DENSE_FILLED = "entries that are NaN in dense data are filled in, and the {
 class Model(Estimator, ABC):
     """A model with a likelihood."""
 
-    n_components: int | float | str = parameter(default=2, kw_only=False)
+    n_components: int = parameter(default=2, kw_only=False)
     tol: float = parameter(default=1e-9)
     max_iter: int | None = parameter(default=None)
     random_state: Seed = parameter(default=0)

@@ -87,7 +87,7 @@ class PPCA(LinearModel):
     False
     """
 
-    n_components: int | float | Rule = parameter(COMPONENTS, default=2, kw_only=False)
+    n_components: int | float | Rule = parameter(COMPONENTS, default=2, kw_only=False)  # type: ignore[assignment]
     solver: LinearSolver = parameter(default="auto")
     missing: Missing = parameter(default="raise")
     prior: Prior | float = parameter(default="auto")
