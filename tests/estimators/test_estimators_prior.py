@@ -363,8 +363,8 @@ def test_it_is_the_default_where_entries_are_missing(model):
     default = PPCA(6, missing="nan").fit(X)
     np.testing.assert_array_equal(default.components_, model.components_)
     assert PPCA(3).fit(COMPLETE).log_likelihood_ == PPCA(3, prior="ml").fit(COMPLETE).log_likelihood_
-    assert FactorAnalysis(1, missing="nan", tol=1e-3).fit(X)._parameters.loadings_covariance is not None
-    assert FactorAnalysis(1).fit(COMPLETE)._parameters.loadings_covariance is None
+    assert parameters_of(FactorAnalysis(1, missing="nan", tol=1e-3).fit(X)).loadings_covariance is not None
+    assert parameters_of(FactorAnalysis(1).fit(COMPLETE)).loadings_covariance is None
 
 
 def test_factor_analysis_has_it_in_any_units_and_after_rotations():
