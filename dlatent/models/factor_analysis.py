@@ -190,12 +190,12 @@ class FactorAnalysis(LinearModel):
         return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), rows)
 
     @property
-    def noise_variance_(self) -> Array:
+    def noise_variance_(self) -> Array:  # type: ignore[override]
         """ndarray of shape (n_features,): ψ, in squared units of the features."""
         return self._model.noise.variance
 
     @property
-    def at_floor_(self) -> npt.NDArray[np.bool_]:
+    def at_floor_(self) -> npt.NDArray[np.bool_]:  # type: ignore[override]
         """ndarray of bool of shape (n_features,): Heywood cases: features whose noise variance is at its floor."""
         return np.asarray(self._model.noise.at_floor, dtype=bool)
 

@@ -220,12 +220,12 @@ class LinearModel(Model):
         return int(self._model.loadings[:, : self.n_components_].any(axis=0).sum())
 
     @property
-    def noise_variance_(self) -> Any:
+    def noise_variance_(self) -> float:
         """float: σ², in squared units of the features."""
         return float(self._model.noise.variance[0])
 
     @property
-    def at_floor_(self) -> Any:
+    def at_floor_(self) -> tuple[bool, ...]:
         """tuple of bool: Whether the noise variance is at its floor; that of targets, where there are some, is the
         second."""
         return tuple(self._model.noise.at_floor.tolist())

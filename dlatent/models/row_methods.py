@@ -330,22 +330,18 @@ def impute_variance(
 
 
 @described
-def sample(self: LinearModel, n_samples: int = 1, *, random_state: Seed = None) -> Any:
-    """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε; of models with targets these, too.
+def sample(
+    self: LinearModel, n_samples: int = 1, *, random_state: Seed = None
+) -> npt.NDArray[np.float64] | xr.DataArray:
+    """Draw samples from the model: z ~ N(0, I), x = Wz + μ + ε.
 
     Returns
     -------
-    samples : array of shape (n_samples, n_features)
+    array of shape (n_samples, n_features)
         In units of the features; a DataArray over the dimensions of the features where the fit had several of them.
-    targets : ndarray of shape (n_samples, n_targets)
-        Of models with targets only, in units of the targets.
     """
     fitted = self._model
-    both = drawn(fitted, n_samples, random_state)
-    features = over_features(both[:, fitted.features], fitted.labels.known)
-    if fitted.targets is None:
-        return features
-    return features, fitted.targets.encoding.decode(both[:, fitted.specification.slices[-1]])
+    return over_features(drawn(fitted, n_samples, random_state), fitted.labels.known)
 
 
 def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:

@@ -91,7 +91,7 @@ class SupervisedPPCA(LinearModel):
     fit, plan = target_methods.fit, target_methods.plan
     transform, posterior = row_methods.transform, row_methods.posterior
     score_samples, score = row_methods.score_samples, row_methods.score
-    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample
+    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, target_methods.sample
     predict, predict_proba = target_methods.predict, target_methods.predict_proba
     decision_function = target_methods.decision_function
     predictive_variance = target_methods.predictive_variance

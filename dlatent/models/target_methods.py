@@ -14,15 +14,16 @@ from sklearn.utils import ClassifierTags
 from dlatent.arrays import Array, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
+from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Targets
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
-from dlatent.models.inputs import Data, Mask, PathLike, Rows, TargetsLike
+from dlatent.models.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.models.model import LinearModel, Model
-from dlatent.models.row_methods import RowsRun, mapped
+from dlatent.models.row_methods import RowsRun, drawn, mapped
 from dlatent.models.scikit import available_if
 from dlatent.models.task import FitRun
 
@@ -317,3 +318,22 @@ def output_variance(fitted: Any, pattern: tuple[int, ...]) -> Array:
     about = pattern_projection(fitted.parameters, fitted.specification, pattern)
     variance: Array = fitted.output_head().variance(about.covariance / fitted.row_precision)
     return variance
+
+
+@described
+def sample(
+    self: LinearModel, n_samples: int = 1, *, random_state: Seed = None
+) -> tuple[npt.NDArray[np.float64] | xr.DataArray, npt.NDArray[np.float64]]:
+    """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
+
+    Returns
+    -------
+    samples : array of shape (n_samples, n_features)
+        In units of the features.
+    targets : ndarray of shape (n_samples, n_targets)
+        In units of the targets.
+    """
+    fitted, targets = self._model, targets_of(self)
+    both = drawn(fitted, n_samples, random_state)
+    features = over_features(both[:, fitted.features], fitted.labels.known)
+    return features, targets.encoding.decode(both[:, fitted.specification.slices[-1]])
