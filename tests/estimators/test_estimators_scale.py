@@ -12,7 +12,7 @@ from test_estimators_conformance import OUTPUTS, PRESETS, X
 
 from dlatent import PPCA, CorrespondencePPCA, FactorAnalysis, LocallyLinearEmbedding, SupervisedPPCA
 from dlatent.errors import DlatentError
-from dlatent.models import base
+from dlatent.models import task
 from tests.fitted import parameters_of
 from tests.simulators import hide
 
@@ -163,7 +163,7 @@ def test_degenerate_data_end_in_a_finite_model_or_an_error_of_dlatent(kind, rows
     assert np.isfinite(numbers).all()
 
 
-@pytest.mark.parametrize("error", [np.linalg.LinAlgError("4-th leading minor"), ValueError(base.NOT_FINITE)])
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("4-th leading minor"), ValueError(task.NOT_FINITE)])
 @pytest.mark.parametrize("make", [partial(PPCA, 2), partial(LocallyLinearEmbedding, n_components=2)])
 def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
     def fail(*args, **options):
@@ -176,5 +176,5 @@ def test_errors_of_lapack_come_with_advice(make, error, monkeypatch):
 
 
 def test_other_errors_pass():
-    with pytest.raises(ValueError, match="mine"), base.sound_algebra():
+    with pytest.raises(ValueError, match="mine"), task.sound_algebra():
         raise ValueError("mine")
