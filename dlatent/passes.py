@@ -174,3 +174,32 @@ __all__ = [
     "pair_pass",
     "tile_pass",
 ]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What an executor has, or what a plan may use of it.
+
+    Parameters
+    ----------
+    kind : "serial", "threads" of this process, or "cluster".
+    workers, threads : worker processes, and threads of each.
+    worker_memory : bytes of a worker process, None where they are not known.
+    cache_bytes : bytes of blocks that each keeps between passes.
+    driver_memory : bytes of the driver's process.
+    bandwidth, price : bytes that a worker gets in a second, and what one costs for an hour, where these are known.
+    """
+
+    kind: str
+    workers: int
+    threads: int
+    worker_memory: int | None
+    cache_bytes: int
+    driver_memory: int
+    bandwidth: float | None = None
+    price: float | None = None
+
+    @property
+    def total_threads(self) -> int:
+        """Block functions that can run at one time."""
+        return self.workers * self.threads

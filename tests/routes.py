@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from dlatent.fitting import planner
+from dlatent.fitting.plan import Plan, Problem
 from dlatent.fitting.routes import ROUTES
+from dlatent.passes import Resources
 
 
 @contextmanager
 def only_route(name: str) -> Iterator[None]:
     """The planner knows the route of this name and no other."""
-    (route,) = (route for route in ROUTES if route.name == name)
-    with mock.patch("dlatent.fitting.planner.ROUTES", (route,)):
+    with mock.patch("dlatent.models.base.ROUTES", {name: ROUTES[name]}):
         yield
+
+
+def make_plan(problem: Problem, machine: Resources, solver: str = "auto") -> Plan:
+    """The plan for a problem, by all routes."""
+    return planner.make_plan(problem, machine, ROUTES, solver)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dlatent.cli import show
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.emit:
         print(_component(arguments, plan), end="")
     elif arguments.json:
-        show.as_json(asdict(plan))
+        show.as_json(plan.figures())
     else:
         print(plan)
     return OK

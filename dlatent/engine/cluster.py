@@ -38,17 +38,16 @@ from dlatent.engine.failures import (
     workers_of,
 )
 from dlatent.engine.held import hold, shell
-from dlatent.engine.machine import cache_share, granted, worker_state
+from dlatent.engine.machine import cache_share, granted, memory, worker_state
 from dlatent.engine.message import LIGHT, Message
 from dlatent.engine.nested import aside
 from dlatent.engine.part import Bundle, Sealed, Work, ended, halt, keys_of, owned, parts_of, sealed, unsealed, weight
 from dlatent.engine.placement import place
-from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
 from dlatent.engine.task_graph import ANYWHERE, Layout, TaskGraph
 from dlatent.engine.versions import check_workers
 from dlatent.order import FAN_IN
-from dlatent.passes import Alone, Pairs, Tiles
+from dlatent.passes import Alone, Pairs, Resources, Tiles
 
 Future: TypeAlias = Any
 """A `distributed.Future`, whose methods have no types."""
@@ -346,7 +345,7 @@ def _resources(client: Any, cache_bytes: int | None) -> Resources:
         limits.append(granted() // near)
     limit = min(limits, default=None)
     cap = cache_share(limit) if cache_bytes is None else cache_bytes
-    return Resources("cluster", len(threads), max(threads.values()), limit, cap)
+    return Resources("cluster", len(threads), max(threads.values()), limit, cap, memory())
 
 
 @contextmanager

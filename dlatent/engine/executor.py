@@ -7,8 +7,8 @@ from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 from dlatent.engine.part import Part, Share, Work
-from dlatent.engine.records import Resources
 from dlatent.engine.task_graph import Layout, TaskGraph
+from dlatent.passes import Resources
 
 OnProgress: TypeAlias = Callable[[int, int], None]
 """Called with the steps done and all steps, perhaps from another thread."""

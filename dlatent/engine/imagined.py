@@ -8,10 +8,10 @@ from dask.utils import parse_bytes
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.engine.in_process import InProcess
-from dlatent.engine.machine import cache_share
+from dlatent.engine.machine import cache_share, memory
 from dlatent.engine.placement import place
-from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets
+from dlatent.passes import Resources
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Workers:
             Where a value is not above 0, or a text is no size.
         """
         limit = int(parse_bytes(self.memory))
-        driver = None if self.driver_memory is None else int(parse_bytes(self.driver_memory))
+        driver = memory() if self.driver_memory is None else int(parse_bytes(self.driver_memory))
         bandwidth = None if self.bandwidth is None else float(parse_bytes(self.bandwidth))
         values = {
             "number": self.number,

@@ -18,10 +18,10 @@ from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, chosen
 from dlatent.engine.machine import before_pause, cache_share, memory, processors
 from dlatent.engine.nested import own_worker
 from dlatent.engine.part import Work, ended, halt, keys_of, parts_of
-from dlatent.engine.records import Resources
 from dlatent.engine.targets import Targets, as_rows
 from dlatent.engine.task_graph import Ref
 from dlatent.interrupts import interrupt
+from dlatent.passes import Resources
 
 HERE = "here"
 """The home of all groups."""
@@ -39,7 +39,7 @@ class InProcess:
     ) -> None:
         limit, threads = memory(), 1 if serial else processors()
         cap = cache_share(limit) if cache_bytes is None else cache_bytes
-        self.resources = Resources("serial" if serial else "threads", 1, threads, limit, cap)
+        self.resources = Resources("serial" if serial else "threads", 1, threads, limit, cap, limit)
         self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
         # A task costs next to nothing here: none takes several groups.
         self.layout = layout_of(self.parts, self.homes(), {HERE: threads})

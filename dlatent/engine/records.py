@@ -1,10 +1,8 @@
-"""What a pass cost, and what an executor has."""
+"""What a pass cost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-
-from dlatent.engine.machine import memory
 
 
 @dataclass(frozen=True)
@@ -51,28 +49,3 @@ class PassCost:
         one, two = self.record, other.record
         sums = (getattr(one, field.name) + getattr(two, field.name) for field in fields(one)[1:])
         return PassCost(PassRecord(one.name, *sums), self.counted + other.counted)
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What an executor has: worker processes, threads per worker, memory and cache bytes per worker process; of workers
-    that are not there yet also the memory of the driver, the bytes that each gets in a second, and its price."""
-
-    kind: str
-    workers: int
-    threads: int
-    worker_memory: int | None
-    cache_bytes: int
-    driver: int | None = None
-    bandwidth: float | None = None
-    price: float | None = None
-
-    @property
-    def driver_memory(self) -> int:
-        """Bytes of memory that the driver's process may use."""
-        return self.driver or memory()
-
-    @property
-    def total_threads(self) -> int:
-        """Block functions that can run at one time."""
-        return self.workers * self.threads

@@ -19,11 +19,11 @@ from dlatent.arrays import Block, DataSource, Graph
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
 from dlatent.engine.part import Share, Tally, Work, owned
-from dlatent.engine.records import PassCost, PassRecord, Resources
+from dlatent.engine.records import PassCost, PassRecord
 from dlatent.engine.task_graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.errors import EngineError
 from dlatent.order import FAN_IN, reduce_tree
-from dlatent.passes import Alone, Edges, Pass, Tiles
+from dlatent.passes import Alone, Edges, Pass, Resources, Tiles
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array
 from dlatent.errors import PlanError
-from dlatent.fitting.costs import BASE_MEMORY, shares_driver
-from dlatent.fitting.plan import Machine, html_page, size, till_pause
+from dlatent.fitting.costs import BASE_MEMORY
+from dlatent.fitting.plan import html_page, size, till_pause
 from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
 from dlatent.local_linear.embedding import coordinates
 from dlatent.local_linear.inverses import SLOW
@@ -30,7 +30,7 @@ from dlatent.local_linear.neighbours import (
 from dlatent.local_linear.selection import MOST_PENDING
 from dlatent.local_linear.smallest import LOOSE, Eigenpairs, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
-from dlatent.passes import Pass, Run, pair_pass
+from dlatent.passes import Pass, Resources, Run, pair_pass
 
 P = TypeVar("P")
 V = TypeVar("V")
@@ -130,12 +130,12 @@ def make_local_plan(
     )
 
 
-def require_room(plan: LocalPlan, machine: Machine) -> None:
+def require_room(plan: LocalPlan, machine: Resources) -> None:
     """Refuse what does not fit into the memory of the workers or of the driver.
 
     Errors: PlanError.
     """
-    shared = shares_driver(machine)
+    shared = machine.kind != "cluster"
     driver = BASE_MEMORY + plan.driver_memory + shared * plan.worker_memory
     needed = (
         ("driver", driver, machine.driver_memory, ""),

@@ -153,7 +153,7 @@ def _best_start(
         return mixture_sums(rows, MixtureRequest(mixture, shift))
 
     found = list[tuple[int, float, int, Mixture]]()
-    for _ in range(task.starts):
+    for _ in range(task.problem.starts):
         start = _from_centres(rows, task.problem.mixtures, shift, specification, unit, rng)
         em = _MixtureEM(visit, specification, unit, options, None)
         point, value, _ = em.accelerated(start, SUBSET_STEPS, SUBSET_TOLERANCE)

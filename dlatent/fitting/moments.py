@@ -13,7 +13,7 @@ from dlatent.fitting.costs import FULL_EIGEN
 from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.factors import by_factors
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
-from dlatent.fitting.subspace import Products, SubspaceFit, extra_directions, search
+from dlatent.fitting.subspace import Products, SubspaceFit, fresh_directions, search
 from dlatent.fitting.textbook import group_variances
 from dlatent.linear_gaussian.dimension import chosen_components
 from dlatent.linear_gaussian.moments import (
@@ -62,7 +62,7 @@ def by_moments(
     tight = replace(options, tolerance=min(options.tolerance, 1e-13), max_iterations=300)
     products = gram_products(middle, specification)
     # Starts in a subspace may miss what starts in all of the features find; where these are few, nothing is saved.
-    few = NARROW * (specification.n_components + extra_directions(specification.n_components))
+    few = NARROW * fresh_directions(specification.n_components)
     whole = small and (len(growing) > 1 or specification.sizes[0] <= few)
     state, converged = search(products, specification, middle.shift, tight, report, growing=growing, whole=whole)
     return finished(state, state.space.lifted(state.solution), options, converged, moments)

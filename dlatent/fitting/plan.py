@@ -2,61 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from html import escape
-from typing import Protocol
+from typing import Any
 
 from dlatent.errors import number_of
+from dlatent.passes import Resources
 
 KEPT = ("solver", "reason", "passes", "bytes_per_pass", "bytes_total", "worker_memory", "driver_memory", "machine")
 """What a fitted model keeps of its plan."""
+COMPARED = ("solver", "passes", "work", "solving", "cache_bytes", "worker_memory", "driver_memory")
+"""What is shown of the plans that were not chosen."""
 DURATIONS = ("reading", "computing", "moving", "solving")
 """What the time of a fit goes to."""
-
-
-class Machine(Protocol):
-    """what the planner needs to know of an executor (see engine.records.Resources)."""
-
-    @property
-    def workers(self) -> int:
-        """Worker processes."""
-        ...
-
-    @property
-    def threads(self) -> int:
-        """Threads per worker."""
-        ...
-
-    @property
-    def worker_memory(self) -> int | None:
-        """Bytes that a plan may fill of a worker process; of one of Dask those before it is paused."""
-        ...
-
-    @property
-    def driver_memory(self) -> int | None:
-        """Bytes that the driver may use."""
-        ...
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of blocks that a worker keeps."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """ "serial", "threads" or "cluster"."""
-        ...
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes that a worker gets in a second, where that is known."""
-        ...
-
-    @property
-    def price(self) -> float | None:
-        """What a worker costs for an hour, where that is known."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -189,82 +149,9 @@ class Problem:
     passes_after: int = 0
 
     @property
-    def product_hops(self) -> int:
-        """How far rows go on the way to ΔR."""
-        return self.hops if self.given_precision else 2 * self.hops
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Features, targets included, of each pattern."""
-        if self.views:
-            return tuple(sum(self.views[view] for view in pattern) for pattern in self.present)
-        return (self.features + self.targets,) * self.patterns
-
-    @property
-    def spans(self) -> tuple[int, ...]:
-        """Views of each pattern that are seen through a subspace."""
-        return tuple(len(pattern) for pattern in self.present) if self.views else (1,) * self.patterns
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One way to fit, and what it would cost.
-
-    Parameters
-    ----------
-    name : str
-        The solver.
-    passes : int
-        Passes that are expected.
-    seconds : float
-        Seconds of which only ratios matter.
-    cache_bytes : int
-        Bytes of blocks that a worker keeps between passes.
-    worker_memory : int
-        Projected peak of a worker process in bytes.
-    driver_memory : int
-        Projected peak of the driver in bytes.
-    columns_at_once : int
-        Columns that a neighbour sum can carry; 0 without a graph.
-    column_blocks : int
-        In how many blocks of columns the features themselves are summed over neighbours, 0 where they need not.
-    neighbour_bytes : int
-        Bytes that travel between workers in a pass with neighbour sums.
-    max_rank : int
-        Widest subspace that the driver holds, 0 where the solver needs none.
-    reads : int
-        How often the data are read; 0: once, or in every pass where they do not stay in memory.
-    edge_reads : int
-        How often the edges of a graph are read, where they do not stay in memory.
-    tasks : int
-        Tasks of a pass; 0: of one in which blocks do not meet.
-    paired : bool
-        Whether every pass is one over pairs of blocks.
-    moved : int
-        Bytes that go to each worker and come back from it in a pass.
-    gathered : int
-        Bytes that the driver gets of all workers together in the fit.
-    solving : float
-        Seconds of iterations on the driver that no choice hangs on, as nobody knows their number.
-    """
-
-    name: str
-    passes: int
-    seconds: float
-    cache_bytes: int
-    worker_memory: int
-    driver_memory: int
-    columns_at_once: int = 0
-    column_blocks: int = 0
-    neighbour_bytes: int = 0
-    max_rank: int = 0
-    reads: int = 0
-    edge_reads: int = 0
-    tasks: int = 0
-    paired: bool = False
-    moved: int = 0
-    gathered: int = 0
-    solving: float = 0.0
+    def graph_bytes(self) -> int:
+        """Bytes of the edges as workers keep them: a weight and two places for each entry."""
+        return 16 * (self.graph_entries or 0)
 
 
 @dataclass(frozen=True)
@@ -315,78 +202,142 @@ class Duration:
 
 @dataclass(frozen=True)
 class Plan:
-    """The chosen route, why, and what it will cost; `str(plan)` is the page that users see.
+    """What a fit by one solver does and costs, and why the planner chose it; `str(plan)` is the page that users see.
 
     Parameters
     ----------
     solver : str
-        "covariance", "krylov", "accelerated_em" or "gram"; of kernel models "memory", "recomputed", "stored" or
-        "landmarks".
-    reason : str
-        Why this one.
-    passes : int
-        Passes that are expected, or with solver="em" the most.
-    bytes_per_pass : int
-        Bytes of the blocks that a pass goes through.
-    bytes_total : int
-        Bytes that the fit will read from their source.
-    tasks_per_pass : int
-        One for each group of blocks and one for each join of groups.
-    cached : bool
-        Whether all blocks stay in memory between passes.
-    cache_bytes : int
-        Bytes of blocks that a worker keeps between passes.
+        "covariance", "krylov", "accelerated_em", "gram" or "mixture"; of kernel models "memory", "recomputed", "stored"
+        or "landmarks".
+    problem : Problem
+        The shape of the fit.
+    resources : Resources
+        What may be used of the workers and the driver.
     worker_memory : int
         Projected peak of a worker process in bytes, cache included.
     driver_memory : int
         Projected peak of the driver in bytes.
-    worker_limit : int or None
-        Bytes that the plan may fill of a worker, None where unknown: of one of Dask those before it is paused, less
-        what its process holds already.
-    driver_limit : int or None
-        Bytes that the driver may use, None where unknown.
+    cache_bytes : int
+        Bytes of blocks that a worker keeps between passes.
+    cached : bool
+        Whether all blocks stay in memory between passes.
     max_rank : int
         Widest subspace that the driver will hold.
-    problem : Problem
-        The shape of the fit.
-    machine : str
-        The engine in words.
-    alternatives : tuple[Cost, ...]
-        All routes, the chosen one among them.
+    tasks_per_pass : int
+        One for each group of blocks and one for each join of groups, or one for each pair that meets.
+    passes : int
+        Passes that are expected, or with solver="em" the most.
+    work : float
+        Seconds by which solvers are compared; only their ratios matter.
+    solving : float
+        Seconds of iterations on the driver that no choice hangs on, as nobody knows their number.
     columns_at_once : int
         Columns that one neighbour sum carries; 0 without a graph.
     column_blocks : int
         In how many parts the features themselves are summed over neighbours, for the total variance.
     neighbour_bytes : int
         Bytes that travel between workers in a pass with neighbour sums.
-    duration : Duration or None
-        About how long it takes; None where the bandwidth of the workers is not known.
+    reads : int
+        How often the data are read; 0: once, or in every pass where they do not stay in memory.
+    edge_reads : int
+        How often the edges of a graph are read, where they do not stay in memory.
+    moved : int
+        Bytes that go to each worker and come back from it in a pass.
+    gathered : int
+        Bytes that the driver gets of all workers together in the fit.
+    reason : str
+        Why this solver.
+    alternatives : tuple[Plan, ...]
+        The plans of all solvers that can serve, the chosen one among them.
     """
 
     solver: str
-    reason: str
-    passes: int
-    bytes_per_pass: int
-    bytes_total: int
-    tasks_per_pass: int
-    cached: bool
-    cache_bytes: int
+    problem: Problem
+    resources: Resources
     worker_memory: int
     driver_memory: int
-    worker_limit: int | None
-    driver_limit: int | None
+    cache_bytes: int
+    cached: bool
     max_rank: int
-    problem: Problem
-    machine: str
-    alternatives: tuple[Cost, ...] = ()
+    tasks_per_pass: int
+    passes: int = 0
+    work: float = 0.0
+    solving: float = 0.0
     columns_at_once: int = 0
     column_blocks: int = 0
     neighbour_bytes: int = 0
-    duration: Duration | None = None
+    reads: int = 0
+    edge_reads: int = 0
+    moved: int = 0
+    gathered: int = 0
+    reason: str = ""
+    alternatives: tuple[Plan, ...] = ()
 
-    def summary(self) -> dict[str, str | int]:
+    @property
+    def bytes_per_pass(self) -> int:
+        """Bytes of the blocks that a pass goes through."""
+        return self.problem.nbytes
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes that the fit will read from their source; edges that the cache keeps are not read again."""
+        p, kept = self.problem, self.cache_bytes * self.resources.workers
+        blocks = 0 if p.in_memory else p.nbytes
+        reads = self.reads or (1 if self.cached else self.passes)
+        return blocks * reads + (0 if blocks + p.graph_bytes <= kept else p.graph_bytes * self.edge_reads)
+
+    @property
+    def worker_limit(self) -> int | None:
+        """Bytes that the plan may fill of a worker, None where unknown: of one of Dask those before it is paused, less
+        what its process holds already."""
+        return self.resources.worker_memory
+
+    @property
+    def driver_limit(self) -> int:
+        """Bytes that the driver may use."""
+        return self.resources.driver_memory
+
+    @property
+    def machine(self) -> str:
+        """The engine in words."""
+        r = self.resources
+        return f"{r.kind}, {number_of(r.workers, 'worker')} × {number_of(r.threads, 'thread')}"
+
+    @property
+    def seconds(self) -> float:
+        """A guess at how long the fit takes, for what should not be shown of short ones."""
+        return self.work + self.solving
+
+    @property
+    def duration(self) -> Duration | None:
+        """About how long it takes; None where the bandwidth of the workers is not known.
+
+        Parameters go from worker to worker, so that twice as many have them after each step; sums meet in a tree, of
+        which each node gets three.  Workers read while they compute.
+        """
+        r = self.resources
+        if r.bandwidth is None:
+            return None
+        all_workers, steps = r.bandwidth * r.workers, math.ceil(math.log2(r.workers))
+        moving = self.passes * (1.5 * steps * self.moved / r.bandwidth + self.neighbour_bytes / all_workers)
+        moving += self.gathered / r.bandwidth
+        reading = self.bytes_total / all_workers
+        seconds = max(reading, self.work) + moving + self.solving
+        hours = r.workers * seconds / 3600
+        return Duration(reading, self.work, moving, self.solving, seconds, hours, r.price and r.price * hours)
+
+    def summary(self) -> dict[str, Any]:
         """What a fitted model keeps of it, loaded or not; the planner may change without regard to saved models."""
         return {name: getattr(self, name) for name in KEPT}
+
+    def figures(self) -> dict[str, Any]:
+        """All that it says, as plain values by name, those of its alternatives without their problem."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)} | self.summary()
+        del own["resources"]
+        own |= {"worker_limit": self.worker_limit, "driver_limit": self.driver_limit}
+        others = [{name: getattr(one, name) for name in COMPARED} for one in self.alternatives]
+        duration = None if self.duration is None else asdict(self.duration)
+        return own | {"problem": asdict(self.problem), "alternatives": others, "duration": duration}
 
     def __str__(self) -> str:
         p = self.problem
@@ -410,11 +361,6 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return html_page(str(self))
-
-    @property
-    def seconds(self) -> float:
-        """A guess at how long the fit takes, for what should not be shown of short ones."""
-        return next((cost.seconds + cost.solving for cost in self.alternatives if cost.name == self.solver), 0.0)
 
     def _neighbours(self) -> list[str]:
         p = self.problem

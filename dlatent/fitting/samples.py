@@ -15,7 +15,7 @@ from dlatent.fitting.em_passes import begin, em_on_data
 from dlatent.fitting.graph_samples import GraphSamples
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
-from dlatent.fitting.route import Route
+from dlatent.fitting.planner import Route
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
 from dlatent.linear_gaussian.columns import by_columns
@@ -111,7 +111,9 @@ def start_of_em(route: Route, task: Task, plan: Plan, shift: Array, run: Run) ->
     relation = task.relation
     if not task.textbook or relation is None or relation.start != "pca":
         return None
-    plain = replace(task, relation=None, textbook=False, options=task.settled_options(plan))
+    plain = replace(
+        task, problem=replace(task.problem, em_passes=None), relation=None, options=task.settled_options(plan)
+    )
     begun = route.fit(plain, plan, shift, run).parameters
     noise = begun.noise_variance
     if relation.start_noise is not None:

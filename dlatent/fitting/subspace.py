@@ -213,9 +213,9 @@ def _remaining(gain: float, before: float) -> float:
     return gain * ratio / (1.0 - ratio)
 
 
-def extra_directions(n_components: int) -> int:
-    """Directions beyond the components in every pass: they cost a fraction of a pass and save several."""
-    return min(max(5, n_components // 2), 25)
+def fresh_directions(n_components: int) -> int:
+    """New directions of a pass: more than the components cost a fraction of a pass and save several."""
+    return n_components + min(max(5, n_components // 2), 25)
 
 
 def search(
@@ -257,7 +257,7 @@ def _first_directions(specification: Specification, growing: tuple[int, ...], op
 
 def first_directions(size: int, n_components: int, rng: np.random.Generator) -> Array:
     """Random orthonormal directions (size, b) for the first pass, or all where these are few."""
-    width = min(size, n_components + extra_directions(n_components))
+    width = min(size, fresh_directions(n_components))
     if size <= 2 * width:
         return np.eye(size)
     return orthonormal(rng.standard_normal((size, width)))
@@ -266,8 +266,7 @@ def first_directions(size: int, n_components: int, rng: np.random.Generator) -> 
 def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) -> bool:
     """Let the space of a fit grow by the products of one pass at a time; whether the maximum is reached."""
     options, k = state.options, state.specification.n_components
-    extra = extra_directions(k)
-    width = k + extra
+    width = fresh_directions(k)
     most = max(options.max_rank, 3 * width)
     while True:
         line = state.record(state.solve())
@@ -284,7 +283,7 @@ def grow(state: SubspaceFit[S], products: Callable[[tuple[Array, ...]], Any]) ->
             return False
         if any(state.space.ranks[view] + width > most for view in state.growing):
             state.restart(most // 2)
-        fresh = state.directions(extra)
+        fresh = state.directions(width - k)
         if not any(v.shape[1] for v in fresh):
             return True
         state.space = state.space.extended(fresh, products(fresh), most)

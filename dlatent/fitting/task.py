@@ -66,12 +66,10 @@ class Task:
     problem : its shape, all that the planner looks at.
     specification : views, noise, patterns and number of components.
     options : what a user may say about the loop.
-    textbook : whether textbook EM takes the place of the route's own way.
     targets : `targets(start, stop)` gives those of some rows (n, L), NaN where unlabelled; None without targets.
     relation : of samples in a graph; None where they are independent.
     arrangement : which views the rows of a block have, where the data are several views.
     kernel : what makes the features; None where they are the data.
-    starts : from how many starts a mixture is fitted.
     start : what a fit to like data came to, from which iterations over the data go on; None where they look for starts.
     compared : how strengths of smoothing were compared, where one was chosen.
     earlier : the moments of the rows that were seen before these, about the same shift.
@@ -80,15 +78,18 @@ class Task:
     problem: Problem
     specification: Specification
     options: Options
-    textbook: bool = False
     targets: Callable[[int, int], Array | None] | None = None
     relation: Relation | None = None
     arrangement: Arrangement | None = None
     kernel: KernelFeatures | None = None
-    starts: int = 1
     start: Outcome | None = None
     compared: Comparison | None = None
     earlier: Moments | None = None
+
+    @property
+    def textbook(self) -> bool:
+        """Whether textbook EM takes the place of the route's own way."""
+        return self.problem.em_passes is not None
 
     @property
     def growing(self) -> tuple[int, ...]:

@@ -44,7 +44,8 @@ from dlatent.fitted.targets import EncodedTargets
 from dlatent.fitting.diagnostics import lost_digits, require_sound
 from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
-from dlatent.fitting.planner import chosen_route, make_plan
+from dlatent.fitting.planner import make_plan
+from dlatent.fitting.routes import ROUTES
 from dlatent.fitting.task import MAX_EM_ITERATIONS, Task
 from dlatent.linear_gaussian.head import Head
 from dlatent.linear_gaussian.moments import Moments, count_empty_rows
@@ -281,7 +282,6 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             self._problem(session, given, specification),
             specification,
             options,
-            textbook=self.solver == "em",
             targets=None if given.targets is None else given.targets.rows,
             start=self._last_outcome(specification),
             earlier=given.earlier,
@@ -307,7 +307,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         return self._fitted.outcome
 
     def _planned(self, task: Task, session: Session) -> Plan:
-        return make_plan(task.problem, session.available, solver="auto" if self.solver == "em" else self.solver)
+        return make_plan(task.problem, session.available, ROUTES, "auto" if self.solver == "em" else self.solver)
 
     def _grids(self, source: DataSource) -> dict[str | None, Grid | None]:
         """The grids over which the features of each view lie, under None those of a single one."""
@@ -317,7 +317,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         """The plan with the choices that a checkpoint has kept."""
         if {name: getattr(plan, name) for name in CHOICES} == choices:
             return plan
-        return replace(make_plan(task.problem, session.available, solver=choices["solver"]), **choices)
+        return replace(make_plan(task.problem, session.available, ROUTES, choices["solver"]), **choices)
 
     def _plan(self, given: Given, client: Where) -> Plan:
         """What a fit will cost."""
@@ -354,7 +354,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             session.keep(plan.cache_bytes)
             if self.zero_rows == "keep" and self._missing == "raise":
                 session.count_beside(self._count(given.source))
-            route, listeners = chosen_route(plan), Listeners(callbacks, plan)
+            route, listeners = ROUTES[plan.solver], Listeners(callbacks, plan)
             with listeners.told():
                 earlier = given.earlier
                 shift = self._initial_mean(session, observed=route.observed) if earlier is None else earlier.shift

@@ -14,7 +14,6 @@ from dlatent.arrays import Array, DataSource
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
-from dlatent.engine.session import Session
 from dlatent.errors import DataError, StoreError
 from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.grid import feature_words
@@ -92,9 +91,6 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
     def _shapes(self, specification: Specification) -> tuple[tuple[int, ...], tuple[int, ...]]:
         loadings, noise = super()._shapes(specification)
         return (int(self.n_mixtures), *loadings), (int(self.n_mixtures), *noise)
-
-    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
-        return {"starts": int(self.n_init)}
 
     def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
         outcome = fitted.outcome

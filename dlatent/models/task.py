@@ -35,7 +35,8 @@ from dlatent.fitting.diagnostics import lost_digits, require_sound
 from dlatent.fitting.evidence import with_evidence
 from dlatent.fitting.outcome import Options, Outcome
 from dlatent.fitting.plan import Plan, Problem
-from dlatent.fitting.planner import chosen_route, make_plan
+from dlatent.fitting.planner import make_plan
+from dlatent.fitting.routes import ROUTES
 from dlatent.fitting.task import MAX_EM_ITERATIONS, KernelFeatures, Relation
 from dlatent.fitting.task import Task as SolverTask
 from dlatent.linear_gaussian.head import (
@@ -158,7 +159,6 @@ class Task:
     shape: Mapping[str, Any] = field(default_factory=dict)
     kernel: Callable[[Session], KernelFeatures] | None = None
     arrangement: Arrangement | None = None
-    starts: int = 1
     shift: Callable[[Session, bool], Array] | None = None
     count: Callable[[Block], int] = count_empty_rows
     labelled: Callable[[Outcome, float, Any], Pass[Any, LabelledRows | None]] | None = None
@@ -234,12 +234,10 @@ class Task:
             self.problem(session),
             specification,
             options,
-            textbook=self.solver == "em",
             targets=None if self.targets is None else self.targets.rows,
             relation=None if self.between is None else self.between.relation(specification),
             arrangement=self.arrangement,
             kernel=None if self.kernel is None else self.kernel(session),
-            starts=self.starts,
             start=None if self.start is None else self._start(self.start),
             earlier=self.earlier,
         )
@@ -267,7 +265,7 @@ def plan(task: Task, client: Where) -> Plan:
 
 
 def _planned(task: Task, asked: SolverTask, session: Session) -> Plan:
-    return make_plan(asked.problem, session.available, solver="auto" if task.solver == "em" else task.solver)
+    return make_plan(asked.problem, session.available, ROUTES, "auto" if task.solver == "em" else task.solver)
 
 
 def run(task: Task, options: FitRun, model: Any) -> Fit:
@@ -302,7 +300,7 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
         session.keep(plan.cache_bytes)
         if task.zero_rows == "keep" and task.missing == "raise":
             session.count_beside(task.count)
-        route, listeners = chosen_route(plan), Listeners(callbacks, plan)
+        route, listeners = ROUTES[plan.solver], Listeners(callbacks, plan)
         with listeners.told():
             shift = task.earlier.shift if task.earlier is not None else _shift(task, session, route.observed)
             session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
@@ -346,7 +344,7 @@ def _with_choices(plan: Plan, asked: SolverTask, session: Session, choices: dict
     """The plan with the choices that a checkpoint has kept."""
     if {name: getattr(plan, name) for name in CHOICES} == choices:
         return plan
-    return replace(make_plan(asked.problem, session.available, solver=choices["solver"]), **choices)
+    return replace(make_plan(asked.problem, session.available, ROUTES, choices["solver"]), **choices)
 
 
 def _with_prior(outcome: Outcome, task: Task, relation: Relation | None) -> Outcome:

@@ -157,7 +157,7 @@ def test_a_long_pass_goes_on_with_other_threads(tmp_path: Path, monkeypatch: pyt
     array[:] = np.random.default_rng(1).normal(size=array.shape)
 
     def fit(threads: int, callback: Callback) -> Any:
-        monkeypatch.setattr("dlatent.engine.records.Resources.total_threads", property(lambda _: threads))
+        monkeypatch.setattr("dlatent.passes.Resources.total_threads", property(lambda _: threads))
         more = {"checkpoint": tmp_path / "c", "resume": True, "callbacks": [callback], "client": "serial"}
         return PPCA(2, solver="covariance").fit(tmp_path / "x.zarr", **more)
 

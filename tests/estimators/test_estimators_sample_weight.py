@@ -45,7 +45,7 @@ def test_where_rows_have_no_statistics_in_common_weights_are_refused() -> None:
         PPCA(1, missing="nan").fit(X, sample_weight=W)
     with pytest.raises(PlanError, match=r"'gram' is none.*samples have weights; take covariance or krylov"):
         PPCA(1, solver="gram").plan(X[:, :2], sample_weight=W)
-    assert "gram" not in {cost.name for cost in PPCA(1).plan(X.T[:, :30], sample_weight=W[:3]).alternatives}
+    assert "gram" not in {cost.solver for cost in PPCA(1).plan(X.T[:, :30], sample_weight=W[:3]).alternatives}
 
 
 def test_those_take_weights_of_whom_the_documentation_says_so() -> None:

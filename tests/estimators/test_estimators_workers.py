@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def test_the_plan_is_that_of_a_cluster_of_such_workers(given: Any, cluster: Clie
     imagined = model.plan(*data, **more, client=Workers(3, "1GiB", threads=2))
     there = model.plan(*data, **more, client=cluster)
     # These workers are threads of this process, which holds more than a fresh worker, and Dask does not pause them.
-    assert imagined == replace(there, worker_limit=imagined.worker_limit)
+    assert imagined.figures() == there.figures() | {"worker_limit": imagined.worker_limit}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "graph, krylov"])
@@ -147,5 +146,5 @@ def test_nothing_of_the_matrix_is_read_and_no_process_started(tmp_path: Path) ->
     plan = PPCA(20).plan(path, client=Workers(500, "16GiB", bandwidth="125MB"))
     assert plan.problem.nbytes == 4 * 10**11
     assert plan.machine == "cluster, 500 workers × 1 thread"
-    assert asdict(plan)["duration"]["reading"] == pytest.approx(4 * 10**11 / (500 * 125e6))
+    assert plan.figures()["duration"]["reading"] == pytest.approx(4 * 10**11 / (500 * 125e6))
     assert psutil.Process().children(recursive=True) == before

@@ -14,14 +14,14 @@ import zarr
 
 from dlatent import PPCA, CorrespondencePPCA, PlanError, RelationalPPCA, SupervisedPPCA
 from dlatent.fitting import costs
-from dlatent.fitting.costs import subspace_bound
+from dlatent.fitting.costs import subspace
 from dlatent.fitting.plan import Problem
-from dlatent.fitting.planner import make_plan
 from dlatent.fitting.routes import kernel
 from dlatent.fitting.routes.krylov import KrylovRoute
 from dlatent.stores import kernel_tiles
 from dlatent.stores.open import open as open_data
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
+from tests.routes import make_plan
 
 REUTERS = replace(
     problem(800_000, 47_000, k=50, nnz=80_000_000, targets=103, patterns=2, itemsize=4), description="RCV1"
@@ -64,8 +64,8 @@ def test_threads_give_the_driver_its_room_before_they_cache():
 
 def test_a_subspace_takes_what_the_driver_has_beside_other_needs():
     given, host = problem(1000, 100_000, k=10), Host(driver_memory=1 * GIB)
-    assert subspace_bound(given, host, 900 * MIB) < subspace_bound(given, host)
-    assert subspace_bound(given, host, 2 * GIB) == 4 * 15
+    assert subspace(given, host, 900 * MIB)[0] < subspace(given, host)[0]
+    assert subspace(given, host, 2 * GIB)[0] == 4 * 15
 
 
 def test_more_groups_wait_for_each_other_in_a_deeper_tree():
@@ -102,7 +102,7 @@ def test_landmarks_hold_their_tiles_once_for_each_thread():
 def test_short_rows_count_for_what_a_task_makes_of_each():
     """A block of 32 MiB has 400,000 rows of ten entries, of each of which 75 numbers are made: 230 MiB, about twice."""
     short, long = (problem(nnz // entries, 20_000, k=50, nnz=nnz) for nnz, entries in ((10**9, 10), (10**9, 1000)))
-    short_, long_ = (KrylovRoute().cost(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
+    short_, long_ = (KrylovRoute().plan(given, Host(cache_bytes=0)).worker_memory for given in (short, long))
     rows = 32 * MIB // (10 * 12 + 4)
     assert short_ - long_ > 1.9 * 8 * 75 * rows
 

@@ -52,7 +52,7 @@ def test_numbers_that_are_none_are_an_error(field: str, value: float) -> None:
 
 @pytest.mark.parametrize("solver", ["covariance", "krylov"])
 def test_a_fit_that_went_wrong_leaves_no_model(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (route,) = (type(route) for route in ROUTES if route.name == solver)
+    (route,) = [type(ROUTES[solver])]
     monkeypatch.setattr(route, "fit", lambda *_: outcome(-1.0, log_likelihood=np.nan))
     model = PPCA(2, solver=solver)
     with pytest.raises(DataError, match="log-likelihood that is not finite"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlatent.fitting.route import Route
+from dlatent.fitting.planner import Route
 from dlatent.fitting.routes.accelerated_em import AcceleratedEMRoute
 from dlatent.fitting.routes.covariance import CovarianceRoute
 from dlatent.fitting.routes.gram import GramRoute
@@ -11,7 +11,7 @@ from dlatent.fitting.routes.krylov import KrylovRoute
 from dlatent.fitting.routes.landmarks import LandmarksRoute
 from dlatent.fitting.routes.mixture import MixtureRoute
 
-ROUTES: tuple[Route, ...] = (
+_ALL: tuple[Route, ...] = (
     CovarianceRoute(),
     KrylovRoute(),
     GramRoute(),
@@ -22,3 +22,4 @@ ROUTES: tuple[Route, ...] = (
     LandmarksRoute(),
     MixtureRoute(),
 )
+ROUTES = {route.name: route for route in _ALL}

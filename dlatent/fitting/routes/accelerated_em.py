@@ -14,29 +14,28 @@ from dlatent.fitting.costs import (
     ROW_CHUNK_BYTES,
     ROW_SOLVE,
     SPARSE_RATE,
-    cache_room,
     driver_base,
     features_bytes,
     features_memory,
     features_seconds,
     graph_memory,
-    passes_seconds,
+    pass_seconds,
     placed,
+    seen_features,
     solving_seconds,
-    stays,
     worker_memory,
 )
 from dlatent.fitting.em_passes import accelerated_em, begin, em_on_data
 from dlatent.fitting.missing_entries import fit_rows
 from dlatent.fitting.outcome import Outcome, Report
-from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import Route
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import Route
 from dlatent.fitting.smoothing import averaged
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import stacked_shift
 from dlatent.linear_gaussian.averaged_rows import Averaging
 from dlatent.linear_gaussian.missing_entries.patterns import LARGEST, MOST
-from dlatent.passes import Run
+from dlatent.passes import Resources, Run
 
 MAX_PASSES = 300
 PRIOR_MATRICES = 8
@@ -48,49 +47,44 @@ class AcceleratedEMRoute(Route):
 
     name, observed = "accelerated_em", True
     serves = frozenset({"missing", "graph", "own noise", "views", "targets", "prior", "prior, targets"})
+    needs, lacking = frozenset({"missing", "own noise", "prior, targets"}), "no entry is missing"
 
     def misfit(self, problem: Problem) -> str | None:
-        """Where rows have statistics in common, which another route reads in fewer passes."""
-        if problem.missing:
-            return None
-        if problem.shared and not (problem.prior and problem.targets):
-            return "no entry is missing"
-        # What sparse rows do not store is zero: only their Gram matrix does without densifying them.
-        return "the data are sparse" if problem.nnz is not None and not problem.views else None
+        """What sparse rows do not store is zero: only their Gram matrix does without densifying them."""
+        zeros = problem.nnz is not None and not problem.missing and not problem.views
+        return "the data are sparse" if zeros else None
 
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """About twenty passes, statistics of D × K²/2 numbers: any entry may be missing, and noise may be per feature;
         of joint samples, which lack whole views, only D × K for each pattern."""
         if problem.views:
-            return _joint_rows_route(problem, machine)
+            return _of_views(problem, machine)
         k, width = problem.n_components, problem.features + problem.targets
         packed = (k + 1) * (k + 2) // 2
         statistic = 8 * max(width * (packed + k + 2), min(MOST * width**2, LARGEST))
-        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * width
-        rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-        flops = 4.0 * cells * (packed + k) + problem.samples * float(k) ** 3 * ROW_SOLVE
-        held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
+        worker = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * ROW_CHUNK_BYTES
         # The points and images that the acceleration remembers, and a few statistics.
-        own = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
-        own += 8 * width * PRIOR_MATRICES * (k + 1) ** 2 if problem.prior else 0
+        driver = driver_base(problem, machine) + 8 * width * (k + 2) * 24 + 6 * statistic
+        driver += 8 * width * PRIOR_MATRICES * (k + 1) ** 2 if problem.prior else 0
         graph = problem.graph_entries is not None
         if graph:  # rows and their masks meet their neighbours
-            held += graph_memory(problem, machine) + 2 * sum(features_memory(problem, machine))
-        cache = cache_room(problem, machine, held, own)
-        seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
+            worker += graph_memory(problem, machine) + 2 * sum(features_memory(problem, machine))
+        plan = placed(self.name, problem, machine, worker, driver)
+
+        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * width
+        flops = 4.0 * cells * (packed + k) + problem.samples * float(k) ** 3 * ROW_SOLVE
+        work = _row_seconds(plan, flops, EXPECTED_ROW_PASSES)
         passes = problem.em_passes or EXPECTED_ROW_PASSES
         if problem.candidates:  # one for the means; of each strength a fit, which looks for its start, and its test
             passes += 1 + problem.candidates * (COMPARED_STEPS + 4)
-        seconds += passes * 2 * features_seconds(problem, machine)
-        seconds *= 1 + problem.candidates  # strengths of smoothing are compared by fits
-        cost = placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
-        cost = replace(cost, solving=solving_seconds(problem))
+        work += passes * 2 * features_seconds(problem, machine)
+        work *= 1 + problem.candidates  # strengths of smoothing are compared by fits
+        plan = replace(plan, passes=passes, work=work, solving=solving_seconds(problem), moved=2 * statistic)
         if not graph:
-            return cost
+            return plan
         # Rows are read once to be exchanged, and once for what came; masks meet their neighbours, too.
-        reads = 1 if stays(problem, machine, cache) else 2 * passes
-        edges = 2 * passes * (problem.hops + 1)
-        return replace(cost, reads=reads, edge_reads=edges, neighbour_bytes=2 * features_bytes(problem))
+        reads, edge_reads = 1 if plan.cached else 2 * passes, 2 * passes * (problem.hops + 1)
+        return replace(plan, reads=reads, edge_reads=edge_reads, neighbour_bytes=2 * features_bytes(problem))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum by accelerated EM, or by textbook EM."""
@@ -104,15 +98,17 @@ class AcceleratedEMRoute(Route):
         return em_on_data(data) if task.textbook else accelerated_em(data)
 
 
-def _joint_rows_route(problem: Problem, machine: Machine) -> Cost:
+def _of_views(problem: Problem, machine: Resources) -> Plan:
     k = problem.n_components
-    statistic = 8 * sum(problem.widths) * (k + 3)
+    statistic = 8 * sum(size for size, _ in seen_features(problem)) * (k + 3)
+    worker = worker_memory(problem, machine, statistic, 8 * problem.features * (k + 3))
+    driver = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
+    plan = placed("accelerated_em", problem, machine, worker, driver)
     cells = float(problem.nnz) if problem.nnz is not None else problem.nbytes / problem.itemsize
-    rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-    held = worker_memory(problem, machine, statistic, 8 * problem.features * (k + 3))
-    own = BASE_MEMORY + 8 * problem.features * (k + 2) * 24 + 6 * statistic
-    cache = cache_room(problem, machine, held, own)
-    flops = 4.0 * cells * (k + 1)
-    seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_VIEW_PASSES)
-    passes = problem.em_passes or EXPECTED_VIEW_PASSES
-    return placed("accelerated_em", passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+    work = _row_seconds(plan, 4.0 * cells * (k + 1), EXPECTED_VIEW_PASSES)
+    return replace(plan, passes=problem.em_passes or EXPECTED_VIEW_PASSES, work=work, moved=2 * statistic)
+
+
+def _row_seconds(plan: Plan, flops: float, passes: int) -> float:
+    rate = SPARSE_RATE if plan.problem.nnz is not None else GEMM_RATE
+    return pass_seconds(plan.problem, plan.resources, flops, rate, passes, 1 if plan.cached else passes)

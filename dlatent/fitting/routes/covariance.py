@@ -11,9 +11,8 @@ from dlatent.fitting.costs import (
     SPARSE_GRAM_RATE,
     VIEW_STEPS,
     compared_columns,
-    compared_passes,
-    compared_reads,
     compared_seconds,
+    comparing,
     completion_memory,
     driver_base,
     exchange_memory,
@@ -22,20 +21,20 @@ from dlatent.fitting.costs import (
     graph_seconds,
     pass_seconds,
     placed,
+    seen_features,
     solving_seconds,
-    space_memory,
-    subspace_bound,
+    subspace,
     worker_memory,
 )
 from dlatent.fitting.moments import by_moments, with_components
 from dlatent.fitting.outcome import Outcome, Report
-from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import Route
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import Route
 from dlatent.fitting.samples import samples_of, start_of_em
-from dlatent.fitting.subspace import extra_directions
+from dlatent.fitting.subspace import fresh_directions
 from dlatent.fitting.task import Task
 from dlatent.fitting.textbook import em_on_moments
-from dlatent.passes import Run
+from dlatent.passes import Resources, Run
 
 
 class CovarianceRoute(Route):
@@ -46,56 +45,54 @@ class CovarianceRoute(Route):
         {"graph", "partly labelled graph", "own noise", "views", "targets", "weights", "added rows", "prior", "rule"}
     )
 
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """One pass, statistics of (D+L)² numbers per pattern; nothing is worth caching."""
-        width = problem.features + problem.targets
-        square = 8 * width**2
-        statistic = sum(8 * own**2 for own in problem.widths)
-        rate = GEMM_RATE * (2 if problem.itemsize == 4 else 1)
+        width, k, graph = problem.features + problem.targets, problem.n_components, problem.graph_entries is not None
+        squares = sum(own**2 for own, _ in seen_features(problem))
+        statistic, worker, driver, at_once = 8 * squares, 0, driver_base(problem, machine), 0
+        if graph:
+            compared = compared_columns(problem)
+            statistic, at_once = max(statistic, 8 * width * compared), max(width + 1, compared)
+            worker = gathered_memory(problem) + graph_memory(problem, machine)
+            worker += exchange_memory(problem, machine, at_once)
+            driver += completion_memory(problem)
+        worker += worker_memory(problem, machine, statistic, 8 * width)
+        # What came, the same about the mean, and the terms of one pattern while it is moved there, where rows are added
+        # also the sums of before and of all; iterations on it.
+        driver += (5 if problem.adding else 3) * statistic + 24 * width**2 + subspace(problem, machine)[1]
+        plan = placed(self.name, problem, machine, worker, driver, keeps=False)
+
         flops = float(problem.samples) * max(problem.views, default=problem.features) ** 2
+        rate = GEMM_RATE * (2 if problem.itemsize == 4 else 1)
         if problem.nnz is not None:
             flops, rate = 2.0 * problem.nnz**2 / max(problem.samples, 1), SPARSE_GRAM_RATE
-        if width <= FULL_EIGEN:
-            driver = 4.0 * width**3 / GEMM_RATE
-        else:
-            driver = 4.0 * width**2 * (problem.n_components + extra_directions(problem.n_components)) * 20 / GEMM_RATE
-            driver += 2.0 * width**3 / GEMM_RATE if problem.rule is not None else 0.0
+            if graph:
+                flops, rate = (
+                    2.0 * problem.samples * width**2,
+                    GEMM_RATE,
+                )  # rows that meet their neighbours become dense
         if problem.views:
             # Iterations on the Gram matrices of all patterns: on all features, or on subspaces of many shared ones.
-            shared = problem.shared and problem.features > FULL_EIGEN
-            steps = 20 if shared else VIEW_STEPS
-            driver = 4.0 * sum(own**2 for own in problem.widths) * problem.n_components * steps / GEMM_RATE
-        if problem.graph_entries is not None and problem.nnz is not None:
-            flops, rate = 2.0 * problem.samples * width**2, GEMM_RATE  # rows that meet their neighbours become dense
-        seconds = pass_seconds(problem, machine, flops, rate, decode=True) + driver
-        seconds += graph_seconds(problem, machine, width, problem.hops)
-        statistic = max(statistic, 8 * width * compared_columns(problem))
-        worker = worker_memory(problem, machine, statistic, 8 * width) + gathered_memory(problem)
-        if problem.graph_entries is not None:
-            at_once = max(width + 1, compared_columns(problem))
-            seconds += compared_seconds(problem, machine, at_once)
-            worker += graph_memory(problem, machine) + exchange_memory(problem, machine, at_once)
-        # What came, the same about the mean, and the terms of one pattern while it is moved there; iterations on it.
-        own = (
-            driver_base(problem, machine)
-            + (5 if problem.adding else 3) * statistic  # and the sums of before and of all
-            + 3 * square
-            + space_memory(problem, subspace_bound(problem, machine))
-            + completion_memory(problem)
-        )
-        cost = placed("covariance", 1, seconds, 0, worker, own, machine, statistic)
-        cost = replace(cost, solving=solving_seconds(problem, whole=True))
-        if problem.graph_entries is None:
-            return cost
-        met = 8 * problem.travelling * problem.hops * (width + 1)
-        rows, edges = compared_reads(problem, at_once)
+            steps = 20 if problem.shared and problem.features > FULL_EIGEN else VIEW_STEPS
+            inside = 4.0 * squares * k * steps
+        elif width <= FULL_EIGEN:
+            inside = 4.0 * width**3
+        else:
+            inside = 80.0 * width**2 * fresh_directions(k) + (2.0 * width**3 if problem.rule is not None else 0.0)
+        work = pass_seconds(problem, machine, flops, rate) + inside / GEMM_RATE
+        plan = replace(plan, passes=1, moved=statistic, solving=solving_seconds(problem, whole=True))
+        if not graph:
+            return replace(plan, work=work)
+        rounds, passes, reads, edge_reads = comparing(problem, at_once)
+        work += graph_seconds(problem, machine, width, problem.hops) + compared_seconds(problem, machine, rounds, reads)
         return replace(
-            cost,
-            passes=1 + compared_passes(problem, at_once),
-            reads=1 + rows,
-            edge_reads=problem.hops + 1 + edges,
+            plan,
+            work=work,
+            passes=1 + passes,
+            reads=1 + reads,
+            edge_reads=problem.hops + 1 + edge_reads,
             columns_at_once=at_once,
-            neighbour_bytes=met,
+            neighbour_bytes=8 * problem.travelling * problem.hops * (width + 1),
         )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:

@@ -16,7 +16,6 @@ from dlatent.fitting.costs import (
     SKEWNESS,
     SPARSE_GRAM_RATE,
     TASK_SECONDS,
-    cache_room,
     driver_base,
     group_number,
     paired_memory,
@@ -24,15 +23,14 @@ from dlatent.fitting.costs import (
     placed,
     shares_met,
     solving_seconds,
-    stays,
     tile_visits,
     worker_memory,
 )
 from dlatent.fitting.gram import KernelProducts, data_of, fit_dual, kernel_tiles
 from dlatent.fitting.outcome import Outcome, Report
-from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import Route
-from dlatent.fitting.subspace import extra_directions
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import FEW, Route
+from dlatent.fitting.subspace import fresh_directions
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.dimension import chosen_components
@@ -40,7 +38,7 @@ from dlatent.linear_gaussian.kernel_passes import LiftRequest, block_lift
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.operators.eigen import top_eigenvalues
 from dlatent.operators.kernels import Kernel, centred_kernel
-from dlatent.passes import Pass, Run
+from dlatent.passes import Pass, Resources, Run
 
 
 class GramRoute(Route):
@@ -48,41 +46,33 @@ class GramRoute(Route):
 
     name = "gram"
     serves = frozenset({"targets", "prior", "rule"})
+    needs, lacking = frozenset({FEW}), "there are no fewer samples than features"
 
-    def misfit(self, problem: Problem) -> str | None:
-        """Where rows are too many."""
-        return None if problem.samples < problem.features else "there are no fewer samples than features"
-
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """One pass for the inner products of all pairs of samples, one for the loadings; the driver holds N² numbers,
         and where they are few, or for textbook EM, all combinations of the samples."""
         count, k = problem.samples, problem.n_components
-        columns = k + extra_directions(k) + problem.targets
-        groups = group_number(problem)
-        flops, rate = float(count) ** 2 * problem.features, GEMM_RATE
+        square, whole = 8 * count**2, count <= FULL_EIGEN or problem.rule is not None
+        worker = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
+        # A worker holds its tiles of half of the products until the driver has them.
+        worker += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
+        driver = driver_base(problem, machine) + (8 if problem.em_passes or whole else 3) * square
+        plan = placed(self.name, problem, machine, worker, driver)
+
+        flops, lifting, rate = float(count) ** 2 * problem.features, 2.0 * count * problem.features * k, GEMM_RATE
         if problem.nnz is not None:
             flops, rate = SKEWNESS * problem.nnz**2 / max(problem.features, 1) / 2.0, SPARSE_GRAM_RATE
-        whole = count <= FULL_EIGEN or problem.rule is not None
+            lifting = 2.0 * (problem.nnz or count * problem.features) * k
         if not problem.targets and whole:
-            driver = 4.0 * count**3 / GEMM_RATE
+            work = 4.0 * count**3 / GEMM_RATE
         else:
-            driver = 4.0 * count**2 * columns * EXPECTED_PASSES / GEMM_RATE
-        square = 8 * count**2
-        held = worker_memory(problem, machine, 8 * problem.features * (k + 1), 8 * count * (k + 1))
-        # A worker holds its tiles of half of the products until the driver has them.
-        held += paired_memory(problem, machine, 2) + square // (2 * machine.workers)
-        own = driver_base(problem, machine) + (8 if problem.em_passes or whole else 3) * square
-        cache = cache_room(problem, machine, held, own)
-        threads = machine.workers * machine.threads
-        visits = tile_visits(problem, machine, cache)
-        reading = visits * problem.nbytes / DECODE_RATE
-        seconds = driver + (flops / rate + reading) / threads + TASK_SECONDS * groups * shares_met(machine)
-        seconds += pass_seconds(
-            problem, machine, 2.0 * (problem.nnz or count * problem.features) * k, rate, decode=False
-        )
-        reads = visits + (not stays(problem, machine, cache))
-        cost = placed("gram", DUAL_PASSES, seconds, cache, held + cache, own, machine)
-        return replace(cost, reads=reads, gathered=square // 2, solving=solving_seconds(problem))
+            work = 4.0 * count**2 * (fresh_directions(k) + problem.targets) * EXPECTED_PASSES / GEMM_RATE
+        visits, threads = tile_visits(problem, machine, plan.cached), machine.workers * machine.threads
+        work += (flops / rate + visits * problem.nbytes / DECODE_RATE) / threads
+        work += TASK_SECONDS * group_number(problem) * shares_met(machine)
+        work += pass_seconds(problem, machine, lifting, rate, reads=0)
+        reads, solving = visits + (not plan.cached), solving_seconds(problem)
+        return replace(plan, passes=DUAL_PASSES, work=work, solving=solving, reads=reads, gathered=square // 2)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, which the last pass turns into loadings (SPPCA, Algorithm 3).

@@ -19,14 +19,12 @@ from dlatent.fitting.costs import (
     SKEWNESS,
     SPARSE_GRAM_RATE,
     TASK_SECONDS,
-    cache_room,
     driver_base,
     group_number,
     paired_memory,
     placed,
     solving_seconds,
-    stays,
-    subspace_bound,
+    subspace,
     worker_memory,
 )
 from dlatent.fitting.gram import (
@@ -43,9 +41,9 @@ from dlatent.fitting.gram import (
     settled_kernel,
 )
 from dlatent.fitting.outcome import Outcome, Report
-from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import Route
-from dlatent.fitting.subspace import extra_directions, grow
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import Route
+from dlatent.fitting.subspace import fresh_directions, grow
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.kernel_passes import (
     CHUNK,
@@ -59,7 +57,7 @@ from dlatent.linear_gaussian.kernel_passes import (
 )
 from dlatent.operators.kernels import Kernel
 from dlatent.order import MOST_STRETCHES
-from dlatent.passes import Pass, Run, pair_pass
+from dlatent.passes import Pass, Resources, Run, pair_pass
 
 VALUE_RATE = 0.2e9
 """Values of a kernel that a thread makes of inner products in a second (exponentials)."""
@@ -79,10 +77,7 @@ class KernelRoute(Route, ABC):
     """What routes by a kernel have in common."""
 
     serves = frozenset({"kernel", "targets"})
-
-    def misfit(self, problem: Problem) -> str | None:
-        """Where there is no kernel."""
-        return None if problem.kernel is not None else "the features are not made by a kernel"
+    needs, lacking = frozenset({"kernel"}), "the features are not made by a kernel"
 
 
 class MemoryRoute(KernelRoute):
@@ -90,18 +85,19 @@ class MemoryRoute(KernelRoute):
 
     name = "memory"
 
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """A look at the rows, one pass for K; the driver holds its upper triangle, and where rows are few all of it."""
         count, square = problem.samples, 8 * problem.samples**2
-        seconds = kernel_seconds(problem, machine) + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
-        seconds += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
         # A worker holds its tiles of half of K.
-        held = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
-        held += machine.threads * TILES + square // (2 * machine.workers)
+        worker = worker_memory(problem, machine, 0, 0) + paired_memory(problem, machine, 2)
+        worker += machine.threads * TILES + square // (2 * machine.workers)
         copies = 8 if count <= FULL_EIGEN else 3  # with few samples all combinations are taken at once
-        own = driver_base(problem, machine) + copies * square + _rows(problem)
-        cost = placed("memory", 2, seconds, 0, held, own, machine)
-        return _of_rows(replace(cost, gathered=square // 2), problem, machine)
+        driver = driver_base(problem, machine) + copies * square + _rows(problem)
+        plan = placed(self.name, problem, machine, worker, driver, keeps=False)
+
+        work = kernel_seconds(problem, machine) + 4.0 * count**2 * _columns(problem) * EXPECTED_PASSES / GEMM_RATE
+        work += 4.0 * count**3 / GEMM_RATE if count <= FULL_EIGEN else 0.0
+        return _of_rows(replace(plan, passes=2, work=work, gathered=square // 2))
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, or by textbook EM."""
@@ -121,13 +117,13 @@ class RecomputedRoute(KernelRoute):
     name = "recomputed"
 
     def misfit(self, problem: Problem) -> str | None:
-        """Where there is no kernel, or products with it are not enough."""
-        return super().misfit(problem) or ("textbook EM needs the kernel in memory" if problem.em_passes else None)
+        """Where products with the kernel are not enough."""
+        return "textbook EM needs the kernel in memory" if problem.em_passes else None
 
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """K in each of about a dozen passes over pairs of blocks."""
         each = kernel_seconds(problem, machine)
-        return _by_passes("recomputed", problem, machine, each, TILES, pairs=problem.kernel != GIVEN)
+        return _by_passes(self.name, problem, machine, each, TILES, pairs=problem.kernel != GIVEN)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, in a space that grows by a pass at a time."""
@@ -149,14 +145,14 @@ class StoredRoute(RecomputedRoute):
         place = "it needs a place for the kernel that all workers reach, kernel_store='kernel.zarr'"
         return super().misfit(problem) or (None if problem.kernel_place else place)
 
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """K once, and half of it written, and read in each of about a dozen passes."""
         square = problem.samples**2 * problem.kernel_itemsize
         each = square / 2 / STORE_RATE / (machine.workers * machine.threads)
         # A thread holds rows, the next ones, and these as they are stored; those being multiplied in float64.
         reading = 3 * min(STORED_ROWS, square) + 16 * CHUNK * problem.samples
-        cost = _by_passes("stored", problem, machine, each, max(TILES, reading), pairs=False)
-        return replace(cost, seconds=kernel_seconds(problem, machine) + cost.seconds * cost.passes / EXPECTED_PASSES)
+        plan = _by_passes(self.name, problem, machine, each, max(TILES, reading), pairs=False)
+        return replace(plan, work=kernel_seconds(problem, machine) + plan.work * plan.passes / EXPECTED_PASSES)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum over combinations of samples, in a space that grows by a pass over the store at a time."""
@@ -190,7 +186,7 @@ def _diagonal(kernel: Kernel, run: Run) -> Array:
     return np.concatenate(run(Pass(block_diagonal, kernel, combine=operator.add, name="diagonal")))
 
 
-def kernel_seconds(problem: Problem, machine: Machine) -> float:
+def kernel_seconds(problem: Problem, machine: Resources) -> float:
     """Seconds of K once, over all pairs of blocks, or of reading it where it is given."""
     if problem.kernel == GIVEN:
         return problem.nbytes / STORE_RATE
@@ -209,7 +205,7 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
 
 def _columns(problem: Problem) -> int:
     """Combinations of rows that a pass multiplies with K."""
-    return problem.n_components + extra_directions(problem.n_components) + problem.targets
+    return fresh_directions(problem.n_components) + problem.targets
 
 
 def _rows(problem: Problem) -> int:
@@ -220,23 +216,27 @@ def _rows(problem: Problem) -> int:
     return problem.kept_bytes + 2 * sample_size(problem) * -(-problem.nbytes // problem.samples)
 
 
-def _by_passes(name: str, problem: Problem, machine: Machine, each: float, beside: int, *, pairs: bool) -> Cost:
+def _by_passes(solver: str, problem: Problem, machine: Resources, each: float, beside: int, *, pairs: bool) -> Plan:
     """Products in passes that take `each` seconds beside the products and the reading of the rows, where these meet in
     `pairs`, and `beside` bytes for each thread."""
     count, columns, threads = problem.samples, _columns(problem), machine.workers * machine.threads
     thin = 8 * count * columns
-    held = worker_memory(problem, machine, thin, thin) + machine.threads * beside + paired_memory(problem, machine)
-    own = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4 + _rows(problem)
-    cache = cache_room(problem, machine, held, own, pairs=pairs)
+    worker = worker_memory(problem, machine, thin, thin) + machine.threads * beside + paired_memory(problem, machine)
+    driver = driver_base(problem, machine) + 8 * count * EXPECTED_PASSES * columns * 4 + _rows(problem)
+    plan = placed(solver, problem, machine, worker, driver, pairs=pairs)
     each += 2.0 * count**2 * columns / GEMM_RATE / threads
-    if pairs and not stays(problem, machine, cache, pairs=True):
+    if pairs and not plan.cached:
         each += group_number(problem) * problem.nbytes / DECODE_RATE / threads
-    cost = placed(name, 1 + EXPECTED_PASSES, EXPECTED_PASSES * each, cache, held + cache, own, machine, 2 * thin)
-    return _of_rows(replace(cost, paired=pairs), problem, machine)
+    return _of_rows(replace(plan, passes=1 + EXPECTED_PASSES, work=EXPECTED_PASSES * each, moved=2 * thin))
 
 
-def _of_rows(cost: Cost, problem: Problem, machine: Machine) -> Cost:
+def _of_rows(plan: Plan) -> Plan:
     """With what all fits by K have in common: blocks meet blocks, and the space is one of combinations of rows."""
-    rank = subspace_bound(replace(problem, features=problem.samples), machine)
-    solving = solving_seconds(problem)
-    return replace(cost, tasks=group_number(problem) ** 2, max_rank=rank, reads=cost.passes, solving=solving)
+    problem = plan.problem
+    return replace(
+        plan,
+        max_rank=subspace(replace(problem, features=problem.samples), plan.resources)[0],
+        tasks_per_pass=group_number(problem) ** 2,
+        reads=plan.passes,
+        solving=solving_seconds(problem),
+    )

@@ -9,12 +9,11 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.costs import shares_driver, subspace_bound
 from dlatent.fitting.gram import made_by, sample_size, settled, survey, tightened
 from dlatent.fitting.moments import gram_products
 from dlatent.fitting.outcome import Outcome, Report
-from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import Route
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import Route
 from dlatent.fitting.routes.covariance import CovarianceRoute
 from dlatent.fitting.routes.kernel import kernel_seconds
 from dlatent.fitting.subspace import search
@@ -25,7 +24,7 @@ from dlatent.linear_gaussian.kernel_passes import LandmarkRequest, block_landmar
 from dlatent.linear_gaussian.moments import CHUNK_ROWS, MomentRequest, Moments, centred
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.kernels import LandmarkMap
-from dlatent.passes import Pass, Run
+from dlatent.passes import Pass, Resources, Run
 
 
 class LandmarksRoute(Route):
@@ -33,12 +32,9 @@ class LandmarksRoute(Route):
 
     name = "landmarks"
     serves = frozenset({"kernel", "landmarks", "targets"})
+    needs, lacking = frozenset({"landmarks"}), "no landmarks are asked for"
 
-    def misfit(self, problem: Problem) -> str | None:
-        """Where no landmarks are asked for."""
-        return None if problem.landmarks else "no landmarks are asked for"
-
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """A look at the rows, and one pass for the moments of their coordinates."""
         inside = replace(
             problem,
@@ -48,13 +44,20 @@ class LandmarksRoute(Route):
             nnz=None,
         )
         among = kernel_seconds(replace(problem, samples=problem.landmarks), machine)
-        cost, rank = CovarianceRoute().cost(inside, machine), subspace_bound(inside, machine)
-        seconds = cost.seconds + among * (problem.samples / problem.landmarks)
+        plan = CovarianceRoute().plan(inside, machine)
         # The landmarks are with the driver, as they come and side by side, and with every worker.
         rows = problem.landmarks * -(-problem.nbytes // problem.samples)
-        worker, driver = cost.worker_memory + rows, cost.driver_memory + 2 * rows
-        cost = replace(cost, worker_memory=driver if shares_driver(machine) else worker, driver_memory=driver)
-        return replace(cost, name="landmarks", passes=3, reads=3, seconds=seconds, max_rank=rank)
+        driver = plan.driver_memory + 2 * rows
+        return replace(
+            plan,
+            solver=self.name,
+            problem=problem,
+            worker_memory=plan.worker_memory + rows if machine.kind == "cluster" else driver,
+            driver_memory=driver,
+            passes=3,
+            reads=3,
+            work=plan.work + among * (problem.samples / problem.landmarks),
+        )
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The maximum with loadings and mean in the span of the landmarks.

@@ -10,19 +10,18 @@ from dlatent.fitting.costs import (
     GEMM_RATE,
     SOLVE_SECONDS,
     SPARSE_RATE,
-    cache_room,
     driver_base,
-    passes_seconds,
+    pass_seconds,
     placed,
     worker_memory,
 )
 from dlatent.fitting.mixture import HELD_STEPS, SUBSET_STEPS, fit_mixture, row_bytes, subset_rows
 from dlatent.fitting.outcome import Outcome, Report
-from dlatent.fitting.plan import Cost, Machine, Plan, Problem
-from dlatent.fitting.route import Route
+from dlatent.fitting.plan import Plan, Problem
+from dlatent.fitting.planner import Route
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.products import CHUNK_BYTES
-from dlatent.passes import Run
+from dlatent.passes import Resources, Run
 
 MAX_PASSES = 300
 
@@ -32,33 +31,29 @@ class MixtureRoute(Route):
 
     name = "mixture"
     serves = frozenset({"mixture", "own noise"})
+    needs, lacking = frozenset({"mixture"}), "the model is no mixture"
 
-    def misfit(self, problem: Problem) -> str | None:
-        """Where there is one component, which other routes fit better."""
-        return "the model is no mixture" if problem.mixtures == 1 else None
-
-    def cost(self, problem: Problem, machine: Machine) -> Cost:
+    def plan(self, problem: Problem, machine: Resources) -> Plan:
         """About twenty passes; the driver holds the rows of the starts, and what the acceleration remembers."""
         columns = problem.mixtures * (problem.n_components + 1)
         own_noise = 0 if problem.shared else problem.mixtures
         statistic = 8 * (problem.features * (columns + own_noise) + columns * (problem.n_components + 1))
-        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * problem.features
-        rate = SPARSE_RATE if problem.nnz is not None else GEMM_RATE
-        flops = 4.0 * cells * (columns + own_noise) + 40.0 * problem.samples * columns
         # The columns that rows meet, a product that is added, and rows with what is made of them.
         working = 3 * statistic + (3 if problem.shared else 4) * CHUNK_BYTES
-        held = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * working
+        worker = worker_memory(problem, machine, statistic, 2 * statistic) + machine.threads * working
         subset = subset_rows(problem) * row_bytes(problem)
         # Points and images that the acceleration remembers, their differences, and a few statistics (40 measured).
-        own = driver_base(problem, machine) + 4 * subset + 50 * statistic
-        cache = cache_room(problem, machine, held, own)
-        seconds = passes_seconds(problem, machine, flops, rate, cache, EXPECTED_ROW_PASSES)
-        passes = problem.em_passes or EXPECTED_ROW_PASSES
-        cost = placed(self.name, passes, seconds, cache, held + cache, own, machine, moved=2 * statistic)
+        driver = driver_base(problem, machine) + 4 * subset + 50 * statistic
+        plan = placed(self.name, problem, machine, worker, driver)
+
+        cells = float(problem.nnz) if problem.nnz is not None else float(problem.samples) * problem.features
+        flops = 4.0 * cells * (columns + own_noise) + 40.0 * problem.samples * columns
+        rate, passes = SPARSE_RATE if problem.nnz is not None else GEMM_RATE, EXPECTED_ROW_PASSES
+        work = pass_seconds(problem, machine, flops, rate, passes, 1 if plan.cached else passes)
         # The rows of the starts, each of which meets all columns, and what a step takes for each component at least.
         step = 8.0 * subset_rows(problem) * (cells / problem.samples + 10.0) * columns / rate
-        steps = problem.starts * (HELD_STEPS + SUBSET_STEPS)
-        return replace(cost, solving=steps * (step + SOLVE_SECONDS * problem.mixtures))
+        solving = problem.starts * (HELD_STEPS + SUBSET_STEPS) * (step + SOLVE_SECONDS * problem.mixtures)
+        return replace(plan, passes=problem.em_passes or passes, work=work, solving=solving, moved=2 * statistic)
 
     def fit(self, task: Task, plan: Plan, shift: Array, run: Run, report: Report | None = None) -> Outcome:
         """The best maximum that the starts lead to, by accelerated EM, or by textbook EM."""
