@@ -100,7 +100,7 @@ def _write_words(path: Path, rows: int, features: int) -> None:
 
 
 def _write_graph(path: Path, rows: int) -> None:
-    from dlatent.stores.graph import ingest_graph
+    from dlatent import ingest_graph
     from tests.graphs import power_law_graph
 
     ingest_graph(power_law_graph(rows, GRAPH_EACH * rows, groups=_topics(rows), random_state=77), path)
@@ -124,9 +124,9 @@ def model_of(problem: Problem) -> Any:
 
 def source_of(problem: Problem, folder: Path) -> Any:
     """The data, opened."""
-    from dlatent.stores.open import open as open_source
+    from dlatent import open_data
 
-    return open_source(problem.path(folder), block_bytes=problem.block_bytes)
+    return open_data(problem.path(folder), block_bytes=problem.block_bytes)
 
 
 def inputs_of(problem: Problem, folder: Path) -> Row:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 from dlatent.models import MODELS
 
 if TYPE_CHECKING:
+    from dlatent.arrays import DataSource as DataSource
+    from dlatent.arrays import Graph as Graph
     from dlatent.engine.imagined import Workers as Workers
+    from dlatent.engine.records import PassRecord as PassRecord
     from dlatent.errors import ConvergenceWarning as ConvergenceWarning
     from dlatent.errors import DataError as DataError
     from dlatent.errors import DataWarning as DataWarning
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from dlatent.errors import PlanError as PlanError
     from dlatent.errors import PrecisionWarning as PrecisionWarning
     from dlatent.errors import StoreError as StoreError
+    from dlatent.fitting.local_linear import LocalPlan as LocalPlan
+    from dlatent.fitting.outcome import Iteration as Iteration
+    from dlatent.fitting.plan import Duration as Duration
+    from dlatent.fitting.plan import Plan as Plan
     from dlatent.models.annotated import annotate as annotate
     from dlatent.models.callbacks import Callback as Callback
     from dlatent.models.callbacks import ProgressBar as ProgressBar
@@ -44,10 +51,25 @@ if TYPE_CHECKING:
     from dlatent.models.saved import load as load
     from dlatent.models.scikit import NotFittedError as NotFittedError
     from dlatent.models.supervised import SupervisedPPCA as SupervisedPPCA
+    from dlatent.operators.graph_precision import Estimate as Estimate
+    from dlatent.stores.graph.ingest import GraphReport as GraphReport
+    from dlatent.stores.graph.ingest import ingest_graph as ingest_graph
+    from dlatent.stores.graph.open import open_graph as open_graph
+    from dlatent.stores.graph.open import open_precision as open_precision
+    from dlatent.stores.graph.reorder import ReorderReport as ReorderReport
+    from dlatent.stores.graph.reorder import reorder as reorder
+    from dlatent.stores.ingest.run import IngestReport as IngestReport
+    from dlatent.stores.ingest.run import ingest as ingest
+    from dlatent.stores.label_files import read_labels as read_labels
+    from dlatent.stores.open import open_data as open_data
+    from dlatent.stores.rechunk import RechunkReport as RechunkReport
+    from dlatent.stores.rechunk import rechunk as rechunk
+    from dlatent.stores.verify import VerifyReport as VerifyReport
+    from dlatent.stores.verify import verify as verify
 
 __version__ = "0.1.0"
 
-_PACKAGES = ("plot", "stores", "testing")
+_PACKAGES = ("plot", "testing")
 _ERRORS = ("DataError", "DlatentError", "EngineError", "PlanError", "StoreError")
 _WARNINGS = ("ConvergenceWarning", "DataWarning", "MisfitWarning", "NoiseFloorWarning", "PrecisionWarning")
 _MODULES = {
@@ -63,6 +85,20 @@ _MODULES = {
     "load": "models.saved",
     "JointViews": "models.joint_views",
     "self_correspondence": "models.correspondence_lle",
+    "open_data": "stores.open",
+    "read_labels": "stores.label_files",
+    **dict.fromkeys(("ingest", "IngestReport"), "stores.ingest.run"),
+    **dict.fromkeys(("rechunk", "RechunkReport"), "stores.rechunk"),
+    **dict.fromkeys(("verify", "VerifyReport"), "stores.verify"),
+    **dict.fromkeys(("open_graph", "open_precision"), "stores.graph.open"),
+    **dict.fromkeys(("ingest_graph", "GraphReport"), "stores.graph.ingest"),
+    **dict.fromkeys(("reorder", "ReorderReport"), "stores.graph.reorder"),
+    **dict.fromkeys(("DataSource", "Graph"), "arrays"),
+    **dict.fromkeys(("Duration", "Plan"), "fitting.plan"),
+    "LocalPlan": "fitting.local_linear",
+    "Iteration": "fitting.outcome",
+    "PassRecord": "engine.records",
+    "Estimate": "operators.graph_precision",
 }
 
 __all__ = sorted(_MODULES)
@@ -81,4 +117,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, imported or not yet."""
-    return sorted({*globals(), *_MODULES, *_PACKAGES})
+    return sorted([*__all__, *_PACKAGES, "__version__"])

@@ -12,9 +12,18 @@ import pytest
 import scipy.sparse as sp
 import xarray as xr
 
-from dlatent import PPCA, CorrespondencePPCA, GraphPPCA, KernelPPCA, PPCAMixture, SupervisedPPCA
+from dlatent import (
+    PPCA,
+    CorrespondencePPCA,
+    GraphPPCA,
+    KernelPPCA,
+    PPCAMixture,
+    SupervisedPPCA,
+    ingest_graph,
+    open_graph,
+    open_precision,
+)
 from dlatent.errors import DataError
-from dlatent.stores.graph import ingest_graph, open_graph, open_precision
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) @ RNG.normal(size=(3, 8)) + 0.3 * RNG.normal(size=(60, 8))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,47 @@ def told_to_type_checkers() -> dict[str, str]:
     imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
     assert all(name.asname == name.name for node in imports for name in node.names)
     return {name.name: str(node.module) for node in imports for name in node.names}
+
+
+ROOT = Path(__file__).parents[1]
+NAME = re.compile(r"(?<![\w/.:-])(?<!from )dlatent(?:\.[A-Za-z_]\w*)+(?![\w-])")
+OTHER_NAMES = {"dlatent.engine", "dlatent.cli.main.parser"}
+"""The name of the log, and what writes completions for shells."""
+SECTIONS = re.compile(r"^\.\. automodule::.*$", re.MULTILINE)
+"""Pages of the reference name modules whose members they show."""
+LISTS = {"dlatent/stores/schema.py", "dlatent/models/__init__.py"}
+"""These speak to those who add a model."""
+
+
+def names_in_pages() -> set[str]:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.ipynb")]
+    texts = [path.read_text(encoding="utf-8") for path in pages if not {"_build", "tutorials"} & set(path.parts)]
+    return {name for text in texts for name in NAME.findall(SECTIONS.sub("", text))}
+
+
+def names_in_texts_of_the_package() -> set[str]:
+    """Names in messages and docstrings."""
+    texts = [
+        node.value
+        for path in (ROOT / "dlatent").rglob("*.py")
+        if str(path.relative_to(ROOT)) not in LISTS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return {name for text in texts for name in NAME.findall(text)}
+
+
+def test_what_pages_and_messages_print_can_be_typed_in_a_fresh_process():
+    names = (names_in_pages() | names_in_texts_of_the_package()) - OTHER_NAMES
+    assert {"dlatent.load", "dlatent.open_data", "dlatent.plot.scores", "dlatent.verify"} < names
+    assert all(name.split(".")[1] in dir(dlatent) for name in names), names
+    program = "import sys, dlatent\nfor name in sys.argv[1:]: eval(name)"
+    subprocess.run([sys.executable, "-c", program, *sorted(names)], check=True)
+
+
+def test_the_directory_of_the_package_shows_what_users_need():
+    assert dir(dlatent) == sorted([*dlatent.__all__, "plot", "testing", "__version__"])
+    assert not [name for name in dlatent.__all__ if not getattr(dlatent, name).__doc__]
 
 
 def test_type_checkers_know_every_public_name_and_no_other():

@@ -118,11 +118,11 @@ def load_gram(folder: Path, scale: float, size: str) -> Row:
 
 
 def _one_pass(folder: Path, size: str, function: Callable[[Any, None], Any]) -> Row:
+    from dlatent import open_data
     from dlatent.engine.connect import connect
     from dlatent.passes import Pass
-    from dlatent.stores.open import open as open_source
 
-    source = open_source(path_of(folder))
+    source = open_data(path_of(folder))
     with (
         local_cluster(WORKERS, SIZES[size].worker_limit, folder) as client,
         connect(source, client=client, cache_bytes=0) as engine,

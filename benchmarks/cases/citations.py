@@ -56,8 +56,7 @@ AT_MAXIMUM = "accuracies_at_maximum"
 
 def prepare(folder: Path, scale: float) -> Row:
     """Ingest the words with each weighting; pages with common neighbours are joined, citations lose their direction."""
-    from dlatent.stores.graph import ingest_graph
-    from dlatent.stores.ingest.run import ingest
+    from dlatent import ingest, ingest_graph
 
     described: Row = {}
     for name, source in SOURCES.items():

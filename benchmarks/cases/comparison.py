@@ -54,7 +54,7 @@ def prepare_text(folder: Path, scale: float) -> Row:
     """20,000 × 25,000 sparse: Zipf's law and 50 topics, tf-idf, rows of length one."""
     import scipy.sparse as sp
 
-    from dlatent.stores.ingest.run import ingest
+    from dlatent import ingest
 
     counts = zipf_counts(_sized(20_000, scale), max(2_000, round(25_000 * scale**0.5)), topics=50, tokens=130, seed=14)
     source = folder / "counts.npz"

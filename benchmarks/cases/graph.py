@@ -31,7 +31,7 @@ def prepare(folder: Path, scale: float) -> Row:
 
     Samples of a topic are scattered over the rows, so that every block has edges to every other: the worst order.
     """
-    from dlatent.stores.graph import ingest_graph
+    from dlatent import ingest_graph
     from dlatent.stores.sparse import write_csr
     from tests.graphs import power_law_graph, topic_documents
 

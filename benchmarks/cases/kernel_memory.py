@@ -87,13 +87,13 @@ def fit(folder: Path, scale: float, model: str, variant: str) -> Row:
 
 def compute(folder: Path, scale: float) -> Row:
     """K once through the same engine, times one column."""
+    from dlatent import open_data
     from dlatent.engine.connect import connect
     from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_product
     from dlatent.operators.kernels import Kernel
     from dlatent.passes import pair_pass
-    from dlatent.stores.open import open as open_source
 
-    source = open_source(path_of(folder))
+    source = open_data(path_of(folder))
     request = KernelRequest(Kernel("rbf", GAMMA), np.ones((source.shape[0], 1)), False)
     with local_cluster(WORKERS, WORKER_LIMIT, folder) as client, connect(source, client=client) as engine:
         with Stopwatch() as watch:
@@ -106,14 +106,14 @@ def read(folder: Path, scale: float) -> Row:
     """Keep the upper triangle, and read it once through the same engine, with a block function that only loads."""
     import operator
 
+    from dlatent import open_data
     from dlatent.engine.connect import connect
     from dlatent.linear_gaussian.kernel_passes import WriteRequest, meet_write
     from dlatent.operators.kernels import Kernel
     from dlatent.passes import Pass, pair_pass
     from dlatent.stores.kernel_tiles import TileSink, open_tiles
-    from dlatent.stores.open import open as open_source
 
-    source = open_source(path_of(folder))
+    source = open_data(path_of(folder))
     bounds = (*(block.start for block in source.blocks), source.shape[0])
     sink = TileSink.create(folder / "limit.zarr", bounds, dtype="float64")
     try:

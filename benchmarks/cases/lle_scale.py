@@ -83,13 +83,13 @@ def embedding(folder: Path, scale: float, neighbors: str) -> Row:
 
 def exactness(folder: Path, scale: float) -> Row:
     """How many neighbours of a sample of points are those of all their distances, taken one by one."""
+    from dlatent import open_data
     from dlatent.engine.connect import connect
     from dlatent.fitting.local_linear import find_neighbours
-    from dlatent.stores.open import open as open_source
 
     rows = np.asarray(load(path_of(folder)))
     with local_cluster(WORKERS, "2GiB", folder) as client:
-        engine = connect(open_source(path_of(folder)), client=client)
+        engine = connect(open_data(path_of(folder)), client=client)
         with engine, Stopwatch() as watch:
             found, _ = find_neighbours(engine.run, NEIGHBOURS, rows[:1000].mean(axis=0))
     right, sample = 0, np.random.default_rng(0).permutation(len(rows))[:LOOKED_UP]

@@ -63,11 +63,10 @@ def prepare_memory(folder: Path, scale: float) -> Row:
 
 def dlatent(folder: Path, scale: float, workers: int = 2, limit: int | None = None) -> Row:
     """PPCA with missing="nan", on a cluster of worker processes or (workers 0) on the threads of this process."""
-    from dlatent import PPCA
-    from dlatent.stores.open import open as open_source
+    from dlatent import PPCA, open_data
 
     model = PPCA(COMPONENTS, missing="nan", prior="ml")
-    data = open_source(path_of(folder), block_bytes=SMALL_BLOCK if limit else None)
+    data = open_data(path_of(folder), block_bytes=SMALL_BLOCK if limit else None)
     if workers:
         with local_cluster(workers, limit or "4GiB", folder) as client:
             model, row = fitted(model, data, client=client)

@@ -34,7 +34,7 @@ def prepare(folder: Path, scale: float) -> Row:
     """Ingest the counts as tf-idf with rows of length one; a scale below 1 takes a random part of the documents."""
     import scipy.sparse as sp
 
-    from dlatent.stores.ingest.run import ingest
+    from dlatent import ingest
 
     raw = np.load(data_file(FILE), allow_pickle=False)
     counts = sp.csr_array((raw["X_data"], raw["X_indices"], raw["X_indptr"]), shape=tuple(raw["X_shape"]))
@@ -96,11 +96,11 @@ def fit(
 
 def decode(folder: Path, scale: float) -> Row:
     """The same store through the same engine, with a block function that only loads; cold, without a cache."""
+    from dlatent import open_data
     from dlatent.engine.connect import connect
     from dlatent.passes import Pass
-    from dlatent.stores.open import open as open_source
 
-    source = open_source(path_of(folder))
+    source = open_data(path_of(folder))
     with local_cluster() as client, connect(source, client=client, cache_bytes=0) as engine:
         engine.run(Pass(rows_of, None, name="warm"))  # the first pass imports code on the workers
         with Stopwatch() as watch:

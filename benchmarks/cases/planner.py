@@ -56,7 +56,7 @@ def prepare(folder: Path, scale: float) -> Row:
     """One store per shape."""
     import scipy.sparse as sp
 
-    from dlatent.stores.ingest.run import ingest
+    from dlatent import ingest
 
     for name, (rows, features, kind) in FITS.items():
         count = max(500, round(rows * scale))

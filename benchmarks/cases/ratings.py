@@ -92,15 +92,14 @@ def prepare(folder: Path, scale: float) -> Row:
 
 def fit(folder: Path, scale: float) -> Row:
     """PPCA of the ratings that are not held out, on two workers; its error on those that are, beside the truth's."""
-    from dlatent import PPCA
+    from dlatent import PPCA, open_data
     from dlatent.engine.connect import connect
     from dlatent.linear_gaussian.held_out import HeldOutRequest, Hiding, block_held_out
     from dlatent.linear_gaussian.parameters import Parameters
     from dlatent.passes import Pass
     from dlatent.stores.held_out import hide_cells
-    from dlatent.stores.open import open as open_source
 
-    source, hiding, truth = open_source(path_of(folder)), Hiding(HELD_OUT, 0), Truth(scale)
+    source, hiding, truth = open_data(path_of(folder)), Hiding(HELD_OUT, 0), Truth(scale)
     with local_cluster(2, "2GiB", folder) as client:
         model, row = fitted(PPCA(COMPONENTS, missing="unstored", prior="ml"), hide_cells(source, hiding), client=client)
         known = Parameters(truth.loadings, truth.mean, np.array([NOISE]))

@@ -87,9 +87,9 @@ def opened(data: Any, missing_chunks: str) -> Any:
         return data
     if isinstance(data, dict):
         return {name: opened(own, missing_chunks) for name, own in data.items()}
-    from dlatent.stores.open import open as open_source
+    from dlatent.stores.open import open_data
 
-    return open_source(data, missing_chunks="fill")
+    return open_data(data, missing_chunks="fill")
 
 
 def data_of(arguments: argparse.Namespace) -> Any:
@@ -126,13 +126,13 @@ def edges_of(arguments: argparse.Namespace) -> dict[str, Graph]:
     if not names:
         return {}
     from dlatent.stores.graph import open_graph, open_precision
-    from dlatent.stores.open import open as open_source
+    from dlatent.stores.open import open_data
 
     (name,) = names
     if name == "precision" and arguments.direction is not None:
         raise UsageError("--direction belongs to --graph; a precision is symmetric already")
     chunks: Any = {"missing_chunks": arguments.missing_chunks}
-    data = open_source(arguments.data, **chunks)
+    data = open_data(arguments.data, **chunks)
     rows = {"samples": data.shape[0], "origin": data.labels.origin, **chunks}
     if name == "precision":
         return {name: open_precision(arguments.precision, **rows)}
@@ -179,12 +179,12 @@ def read_labels_of(arguments: argparse.Namespace, data: str, wanted: str | None)
     Errors: DataError where labels are from elsewhere and the rows of the data were reordered.
     """
     from dlatent.stores.label_files import read_labels
-    from dlatent.stores.open import open as open_source
+    from dlatent.stores.open import open_data
 
     path, column = ("", None) if wanted is None else split(wanted)
     values = read_labels(path or data, column, missing_chunks=arguments.missing_chunks)
     if path and path != data:
-        source = open_source(data, missing_chunks=arguments.missing_chunks)
+        source = open_data(data, missing_chunks=arguments.missing_chunks)
         origin = source.labels.origin
         if origin is not None and not len(values) == source.shape[0] != origin.rows:
             if origin.rows == source.shape[0]:

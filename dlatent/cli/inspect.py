@@ -143,11 +143,10 @@ def _precision(path: str, missing_chunks: MissingChunks) -> Told:
 def _data(path: str, missing_chunks: MissingChunks) -> Told:
     """What a data store holds, without reading its matrix."""
     from dlatent.stores.atomic import MARKER
-    from dlatent.stores.open import open as open_source
-    from dlatent.stores.open import open_node
+    from dlatent.stores.open import open_data, open_node
 
     node = open_node(path, missing_chunks)
-    source = open_source(node)
+    source = open_data(node)
     marker: Any = node.attrs.get(MARKER)
     marker = marker if isinstance(marker, dict) else {}
     found: dict[str, Any] = {

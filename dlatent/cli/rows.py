@@ -171,7 +171,7 @@ def predict(arguments: argparse.Namespace) -> int:
     """Predict, and write the table."""
     require_new(arguments.output, arguments.model, *read_by(arguments), overwrite=arguments.overwrite)
     from dlatent import load, show_progress
-    from dlatent.stores.open import open as open_source
+    from dlatent.stores.open import open_data
 
     show_progress(False if arguments.quiet else "auto")
     model = load(arguments.model, max_bytes=arguments.max_model_size)
@@ -179,7 +179,7 @@ def predict(arguments: argparse.Namespace) -> int:
         raise DataError(
             f"{arguments.model} holds a {type(model).__name__}, which predicts no labels; fit supervised, or mixture"
         )
-    data = open_source(arguments.data, missing_chunks=arguments.missing_chunks)
+    data = open_data(arguments.data, missing_chunks=arguments.missing_chunks)
     names = data.labels.samples
     with connected(arguments) as client:
         columns = _columns(arguments, model, data, client)

@@ -7,10 +7,10 @@ import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from inspect import getdoc, signature
 from typing import Any, NamedTuple
 
+import dlatent
 from dlatent.cli import show
 from dlatent.cli.arguments import add, add_parameters
 from dlatent.cli.inputs import EDGES, STORE, read_by
@@ -23,12 +23,11 @@ Words = tuple[str, dict[str, object]]
 
 
 class Command(NamedTuple):
-    """A command; `function` is the module within `dlatent.stores` and the name, `told` makes words of its report,
-    `written` names what it writes, and the others are as in `add_parameters`."""
+    """A command for the public function of its name; `told` makes words of its report, `written` names what it writes,
+    and the others are as in `add_parameters`."""
 
     name: str
     help: str
-    function: tuple[str, str]
     told: Callable[[Any], Words]
     written: tuple[str, ...] = ()
     named: Mapping[str, str] = {}
@@ -38,8 +37,7 @@ class Command(NamedTuple):
 
     def load(self) -> Any:
         """The function."""
-        module, name = self.function
-        return getattr(import_module(f"dlatent.stores.{module}"), name)
+        return getattr(dlatent, self.name.replace("-", "_"))
 
     def fill(self, parser: argparse.ArgumentParser) -> None:
         """Add the options, for which the function is imported."""
@@ -154,7 +152,6 @@ def _verified(report: Any) -> Words:
 INGEST = Command(
     "ingest",
     "bring files into a Zarr store",
-    ("ingest", "ingest"),
     _ingested,
     written=("destination",),
     named={"weighting": "tfidf", "block_bytes": "block-size"},
@@ -162,7 +159,6 @@ INGEST = Command(
 INGEST_GRAPH = Command(
     "ingest-graph",
     "bring a graph between samples into a Zarr store",
-    ("graph", "ingest_graph"),
     _graph,
     written=("out",),
     words={
@@ -176,7 +172,6 @@ INGEST_GRAPH = Command(
 RECHUNK = Command(
     "rechunk",
     "write a store anew in chunks of another size",
-    ("rechunk", "rechunk"),
     _rechunked,
     written=("destination",),
     named={"chunk_bytes": "chunk-size", "shard_bytes": "shard-size", "memory_bytes": "memory"},
@@ -184,11 +179,10 @@ RECHUNK = Command(
 REORDER = Command(
     "reorder",
     "put samples in a graph near each other",
-    ("graph", "reorder"),
     _reordered,
     written=("out_data", "out_graph"),
     words={"data": STORE, "graph": f"edges between the rows, held in memory: {EDGES}"},
     without=("method",),
 )
-VERIFY = Command("verify", "read all of a store, to see whether it is whole", ("verify", "verify"), _verified)
+VERIFY = Command("verify", "read all of a store, to see whether it is whole", _verified)
 COMMANDS = (INGEST, INGEST_GRAPH, RECHUNK, REORDER, VERIFY)

@@ -199,6 +199,6 @@ def _changes(problem: Problem) -> Iterator[tuple[str, Problem]]:
         yield "ask for fewer components", replace(problem, n_components=1)
     smaller = problem.largest_block // 4
     if smaller:
-        opened = f"dlatent.stores.open.open(data, block_bytes={smaller})"
+        opened = f"dlatent.open_data(data, block_bytes={smaller})"
         way = f"work on smaller blocks, {opened}, of data in row chunks no larger than that (dlatent ingest)"
         yield way, replace(problem, largest_block=smaller, blocks=4 * problem.blocks)

@@ -18,7 +18,7 @@ from dlatent.models.graph_ppca import GraphPPCA
 from dlatent.models.inputs import Annotated, TargetsLike
 from dlatent.models.labelled import plain_rows
 from dlatent.stores.annotated import annotated_matrix, is_annotated
-from dlatent.stores.open import open as open_source
+from dlatent.stores.open import open_data
 
 Model = TypeVar("Model", bound=Any)
 
@@ -85,7 +85,7 @@ def annotate(
     mask = None if mask_var is None else _mask(adata, mask_var)
     data, fitted = cast(Any, adata), cast(Any, model)
     matrix, labels = annotated_matrix(data, layer, mask)
-    source = replace(open_source(matrix), labels=labels)
+    source = replace(open_data(matrix), labels=labels)
     targets = {} if y is None else {"y": _column(data.obs, y, "obs") if isinstance(y, str) else y}
     fitted.fit(source, **targets, client=client, **options)
     key = type(model).__name__.lower() if key is None else key

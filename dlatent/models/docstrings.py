@@ -101,7 +101,7 @@ def describe_class(cls: Any) -> None:
 SHARED = entries(
     cleandoc("""
     X : array, data frame, Zarr array, path or URL, of shape (n_samples, n_features)
-        The data, of any kind that `dlatent.stores.open.open` takes: numpy, scipy.sparse, Dask, xarray, pandas, polars,
+        The data, of any kind that `dlatent.open_data` takes: numpy, scipy.sparse, Dask, xarray, pandas, polars,
         AnnData, Zarr, or the place of a Zarr store.
     y : optional
         Ignored; scikit-learn's tools pass it.
@@ -109,7 +109,7 @@ SHARED = entries(
         Scores, as `transform` gives them.
     views : mapping, list, xarray.Dataset or JointViews
         The data of each view, by name or in order, each of shape (n_samples of the view, n_features of the view) and of
-        any kind that `dlatent.stores.open.open` takes.  The variables of a Dataset are views.  A view with more than
+        any kind that `dlatent.open_data` takes.  The variables of a Dataset are views.  A view with more than
         two dimensions has its samples along the dimension `on`.  `JointViews` bring their correspondence along.
     correspondence : array, data frame or xarray.DataArray, optional
         Which rows are one sample: pairs of rows (m, 2) of two views, or a table (m, n_views) with a row of each view,
@@ -118,11 +118,11 @@ SHARED = entries(
         Instead of `correspondence`: the name of labels that the views share (an xarray coordinate, an index or a
         column), or the labels of each view.
     graph : sparse matrix, networkx graph, path or URL
-        Edges between the samples, what `dlatent.stores.graph.open_graph` takes or returns: a symmetric sparse
+        Edges between the samples, what `dlatent.open_graph` takes or returns: a symmetric sparse
         adjacency matrix (n_samples, n_samples), a Zarr store of one, a networkx graph.
     precision : sparse matrix, Dask array, path or URL, optional
         Instead of `graph` the precision matrix Δ (n_samples, n_samples) between the samples, symmetric and positive
-        semi-definite, what `dlatent.stores.graph.open_precision` takes or returns; without alpha and gamma.
+        semi-definite, what `dlatent.open_precision` takes or returns; without alpha and gamma.
     labelled : array of bool of shape (n_samples,), optional
         Which rows have targets; another way to say it than by NaN, None or −1 in `y`.
     sample_weight : array of shape (n_samples,), optional

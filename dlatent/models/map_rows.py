@@ -35,7 +35,7 @@ from dlatent.stores.atomic import require_writable
 from dlatent.stores.checkpoint import checkpoint_beside
 from dlatent.stores.graph import open_graph
 from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded
-from dlatent.stores.open import open as open_source
+from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
 from dlatent.stores.sink import RowSink
 
@@ -54,7 +54,7 @@ def open_input(
 
 def source_of(like: Unwrapped) -> DataSource:
     """The source of plain data with the labels that they came with."""
-    source = open_source(like.data)
+    source = open_data(like.data)
     source = replace(source, places=(*like.places, *source.places))
     return source if like.labels is None else replace(source, labels=like.labels)
 

@@ -61,7 +61,7 @@ class Estimator(scikit.Estimator):
         return tags
 
     def _variables(self, *, whole: bool) -> dict[str, Any]:
-        """The fitted model as arrays, by the names of `dlatent.stores.schema`; `whole` adds what only a saved one
+        """The fitted model as arrays, by the names of `stores.schema`; `whole` adds what only a saved one
         needs."""
         raise NotImplementedError
 

@@ -46,7 +46,7 @@ def read_labels(
     column : str, optional
         The obs column, key or column name; needed where there are several.
     missing_chunks : {"raise", "fill"}, default "raise"
-        Of a store, as for `dlatent.stores.open.open`.
+        Of a store, as for `dlatent.open_data`.
 
     Returns
     -------
@@ -57,6 +57,16 @@ def read_labels(
     ------
     DataError
         Where there are no labels, or several and no `column`.
+
+    Examples
+    --------
+    >>> import tempfile, dlatent
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "species.csv")
+    ...     _ = file.write_text("plot,species\\n1,oak\\n2,elm\\n")
+    ...     dlatent.read_labels(file, "species").tolist()
+    ['oak', 'elm']
     """
     location = place_text(path)
     if is_node(zarr_location(location)):

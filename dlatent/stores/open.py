@@ -45,7 +45,7 @@ ACCEPTED = (
 )
 
 
-def open(
+def open_data(
     data: Any,
     *,
     block_bytes: int | None = None,
@@ -84,8 +84,8 @@ def open(
     Examples
     --------
     >>> import numpy as np
-    >>> from dlatent.stores.open import open
-    >>> open(np.ones((100, 3))).shape
+    >>> from dlatent import open_data
+    >>> open_data(np.ones((100, 3))).shape
     (100, 3)
     """
     if block_bytes is not None and block_bytes < 1:
@@ -103,7 +103,7 @@ def _open(
         data = read_lazily(data)
     if is_annotated(data):
         matrix, labels = annotated_matrix(data)
-        return replace(open(matrix, block_bytes=block_bytes), labels=labels)
+        return replace(open_data(matrix, block_bytes=block_bytes), labels=labels)
     if isinstance(data, (str, os.PathLike)):
         data = open_node(data, missing_chunks)
     elif isinstance(data, zarr.Array | zarr.Group) and not isinstance(data.store, StrictStore):
@@ -218,7 +218,7 @@ def _open_anndata(root: zarr.Group, block_bytes: int | None, dims: tuple[str, st
     """The matrix `X` of an AnnData store; an AnnData without X stores a scalar or nothing there."""
     member = root.get("X")
     if isinstance(member, zarr.Group) or (isinstance(member, zarr.Array) and member.ndim == 2):
-        return open(member, block_bytes=block_bytes, dims=dims)
+        return open_data(member, block_bytes=block_bytes, dims=dims)
     raise StoreError(f"the AnnData store {place_of(root)} has no matrix X; {_candidates(root, deep=True)}")
 
 
@@ -226,7 +226,7 @@ def _open_only_matrix(group: zarr.Group, block_bytes: int | None, dims: tuple[st
     """The one matrix of a group, as xarray writes a dataset with one variable."""
     names = _matrices(group)
     if len(names) == 1:
-        return open(group[names[0]], block_bytes=block_bytes, dims=dims)
+        return open_data(group[names[0]], block_bytes=block_bytes, dims=dims)
     count = "no matrix" if not names else f"{len(names)} matrices"
     raise StoreError(f"{place_of(group)} is a Zarr group with {count}; {_candidates(group, deep=not names)}")
 

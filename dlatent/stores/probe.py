@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dlatent.arrays import BlockSource
 from dlatent.stores.dense import ZarrRows
-from dlatent.stores.open import open, open_node
+from dlatent.stores.open import open_data, open_node
 from dlatent.stores.strict import MissingChunks, StrictStore
 
 READ_SECONDS, READ_BYTES = 3.0, 10**9
@@ -48,7 +48,7 @@ def probe(
     Errors: those of `open`, and of reads.
     """
     node = open_node(place, missing_chunks)
-    source = open(node)
+    source = open_data(node)
     stores = _stores(source.blocks[0])
     documents = sorted(cast(StrictStore, node.store).digests.items())
     found = Probed(_digest([np.frombuffer(repr(documents).encode(), "u1")]), _digest(_parts(source.blocks[0].load())))

@@ -149,7 +149,7 @@ def rechunk(
     memory_bytes : int, default 1073741824
         Most memory in bytes for the rows on their way and the chunks that they are in; by default 1 GiB.
     missing_chunks : {"raise", "fill"}, default "raise"
-        As for `dlatent.stores.open.open`.
+        As for `dlatent.open_data`.
     overwrite : bool, default False
         Whether a store at the destination is replaced, once the new one is complete.
     progress : callable, optional
@@ -166,6 +166,14 @@ def rechunk(
         Where the source is no complete store of data, a chunk of it cannot be read, or the destination not be written.
     DataError
         Where a row of chunks, or of shards, does not fit into the memory.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, zarr, dlatent
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     array = zarr.create_array(folder + "/columns.zarr", data=np.ones((100, 4)), chunks=(100, 1))
+    ...     dlatent.rechunk(folder + "/columns.zarr", folder + "/rows.zarr", chunk_bytes=800).chunks
+    (25, 4)
     """
     started = time.perf_counter()
     for option, size in (("chunk_bytes", chunk_bytes), ("shard_bytes", shard_bytes), ("memory_bytes", memory_bytes)):

@@ -71,7 +71,7 @@ def save(
     So does one of the same fit, by the identity of its checkpoint.
 
     Parameters: `kind`, the name of the model; `attributes`, JSON values (numpy scalars allowed); `variables`, arrays
-    registered in `dlatent.stores.schema`, objects that are text included.
+    registered in `stores.schema`, objects that are text included.
     Errors: StoreError where the path is taken, a variable is unknown or has other dimensions than registered, or an
     attribute is no JSON value.
     """

@@ -19,8 +19,7 @@ from dlatent.stores.codecs import harmless
 from dlatent.stores.graph import open_graph, open_precision
 from dlatent.stores.guard import guarded
 from dlatent.stores.location import filesystem_at, local_path, place_text, zarr_location
-from dlatent.stores.open import Node, check_complete, open_node
-from dlatent.stores.open import open as open_data
+from dlatent.stores.open import Node, check_complete, open_data, open_node
 from dlatent.stores.results import load
 from dlatent.stores.strict import COPY_AGAIN, DOCUMENTS, FILL, MissingChunks, StrictStore, place_of, protocols_of
 
@@ -40,8 +39,22 @@ OPENED: dict[str, Callable[[Any], Any]] = {
 
 
 @dataclass
-class Verified:
-    """What was read: arrays (results of a checkpoint) and their bytes, and what is damaged, one sentence each."""
+class VerifyReport:
+    """What was read of a store, and what of it is damaged.
+
+    Parameters
+    ----------
+    place : str
+        The store, model or checkpoint.
+    kind : str
+        Which of these it is.
+    arrays : int
+        How many arrays were read; of a checkpoint, results.
+    nbytes : int
+        Their bytes.
+    damages : list of str
+        What is damaged, one sentence each.
+    """
 
     place: str
     kind: str
@@ -55,7 +68,7 @@ class Verified:
         return not self.damages
 
 
-def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "raise") -> Verified:
+def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "raise") -> VerifyReport:
     """Read every chunk of a store, every variable of a model, or every result of a checkpoint.
 
     Parameters
@@ -67,23 +80,32 @@ def verify(place: str | os.PathLike[str], *, missing_chunks: MissingChunks = "ra
 
     Returns
     -------
-    Verified
+    VerifyReport
         What was read, with each damaged chunk by its name.
 
     Raises
     ------
     StoreError
         Where nothing is there that could be read.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, dlatent
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dlatent.PPCA(1).fit(np.random.default_rng(0).normal(size=(50, 4))).save(folder + "/model.zarr")
+    ...     report = dlatent.verify(folder + "/model.zarr")
+    >>> report.kind, report.whole
+    ('model', True)
     """
     text = place_text(place)
     if read_header(place) is not None:
         count, size = recorded(place)
-        return Verified(text, "checkpoint", count, size, damaged_results(place))
+        return VerifyReport(text, "checkpoint", count, size, damaged_results(place))
     node = open_node(place, missing_chunks)
     kind = kind_of(node)
     if kind != RESULT:
         check_complete(node)
-    found = Verified(text, "model" if kind == RESULT else kind or "store")
+    found = VerifyReport(text, "model" if kind == RESULT else kind or "store")
     with guarded(text, StoreError):
         members = _members(node)
         arrays = [member for member in members if isinstance(member, zarr.Array)]
@@ -142,7 +164,7 @@ def _files(place: str) -> Iterator[str]:
         yield from (os.path.relpath(os.path.join(folder, name), path) for name in files)
 
 
-def _read(array: ZarrArray, found: Verified) -> None:
+def _read(array: ZarrArray, found: VerifyReport) -> None:
     """Read an array a few rows of chunks at a time, and go on behind what is damaged."""
     found.arrays += 1
     rows = array.shape[0] if array.shape else 1

@@ -19,11 +19,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import normalize
 
-from dlatent import PPCA, RelationalPPCA, SupervisedPPCA, plot
-from dlatent.stores.graph import ingest_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_store
+from dlatent import PPCA, RelationalPPCA, SupervisedPPCA, ingest, ingest_graph, open_data, plot, read_labels
 from examples.demo.papers import write_papers
 
 COMPONENTS = 8
@@ -67,7 +63,7 @@ def main(folder: Path) -> None:
             model.save(folder / f"{type(model).__name__}.zarr", overwrite=True)
         guessed = models["S²PPCA"].predict(words)
 
-    rows = {"the words alone": sp.vstack([block.load() for block in open_store(words).blocks], format="csr"), **scores}
+    rows = {"the words alone": sp.vstack([block.load() for block in open_data(words).blocks], format="csr"), **scores}
     wrong = {
         (name, metric): nearest(of[known], topics[known], of[asked], metric) != topics[asked]
         for name, of in rows.items()

@@ -79,7 +79,7 @@ def test_exact_components_capture_all_and_others_less(folder: Path) -> None:
 
 
 def test_quality_of_sparse_data_needs_no_dense_copy(tmp_path: Path) -> None:
-    from dlatent.stores.ingest.run import ingest
+    from dlatent import ingest
 
     counts = zipf_counts(300, 40, topics=3, tokens=20, seed=6)
     sp.save_npz(tmp_path / "counts.npz", counts)
@@ -133,12 +133,12 @@ def test_ratios_stay_within_a_run() -> None:
 
 
 def test_shapes_are_planned_without_values(tmp_path: Path) -> None:
-    from dlatent.stores.open import open as open_source
+    from dlatent import open_data
 
     _store_without_values(tmp_path / "dense.zarr", 1_000_000, 100, None)
     _store_without_values(tmp_path / "sparse.zarr", 5_000, 30_000, 0.001)
-    assert open_source(tmp_path / "dense.zarr").nbytes == 800_000_000
-    assert open_source(tmp_path / "sparse.zarr").nnz == 150_000
+    assert open_data(tmp_path / "dense.zarr").nbytes == 800_000_000
+    assert open_data(tmp_path / "sparse.zarr").nnz == 150_000
     assert sum(file.stat().st_size for file in tmp_path.rglob("*")) < 2**20
     assert _choice(str(tmp_path / "dense.zarr"), 10, None)["solver"] in ("covariance", "krylov")
 

@@ -47,7 +47,7 @@ def test_textbook_em_climbs_to_the_exact_components(folder: Path) -> None:
 
 
 def test_textbook_em_is_the_same_on_sparse_rows(folder: Path, tmp_path: Path) -> None:
-    from dlatent.stores.ingest.run import ingest
+    from dlatent import ingest
 
     other = tmp_path / "sparse"
     other.mkdir()

@@ -15,18 +15,15 @@ import scipy.sparse as sp
 import zarr
 
 import dlatent
-from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA
+from dlatent import CorrespondenceFactorAnalysis, CorrespondencePPCA, ingest, open_data, read_labels
 from dlatent.cli.cluster import connected
 from dlatent.cli.main import parser
 from dlatent.engine import malloc
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_source
 from tests.simulators import simulate
 
 
 def matrix(path: Path) -> np.ndarray:
-    blocks = [block.load() for block in open_source(path).blocks]
+    blocks = [block.load() for block in open_data(path).blocks]
     return np.vstack([block.toarray() if sp.issparse(block) else block for block in blocks])
 
 

@@ -20,10 +20,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dlatent
+from dlatent import ingest
 from dlatent.cli.main import main
 from dlatent.engine.doctor import ANSWER_SECONDS
 from dlatent.engine.local import recommended
-from dlatent.stores.ingest import ingest
 
 SPAWNED = "distributed.nanny.pre-spawn-environ."
 WELL = {name.removeprefix(SPAWNED): str(value) for name, value in recommended(1).items() if SPAWNED in name}

@@ -10,11 +10,10 @@ import scipy.sparse as sp
 import zarr
 
 import dlatent
+from dlatent import open_data, open_graph
 from dlatent.cli.arguments import OPTIONS
-from dlatent.stores.graph import open_graph
 from dlatent.stores.graph.direction import Direction
 from dlatent.stores.graph.ingest import ingest_graph
-from dlatent.stores.open import open as open_data
 
 
 def graph_file(folder: Path) -> Path:

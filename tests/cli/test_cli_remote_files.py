@@ -12,9 +12,9 @@ import pytest
 import zarr
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
+from dlatent import read_labels
 from dlatent.cli.main import main
 from dlatent.errors import DataError
-from dlatent.stores.label_files import read_labels
 
 ROWS = 60
 

@@ -22,10 +22,9 @@ from distributed import Client, LocalCluster
 from fsspec.implementations.memory import MemoryFileSystem
 
 import dlatent
+from dlatent import ingest, open_data
 from dlatent.errors import DlatentError, StoreError, masked
 from dlatent.stores.graph.open import open_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_data
 
 SECRET = "hunter2"
 HOST = f"vault://ann:{SECRET}@bucket"

@@ -18,7 +18,7 @@ import pytest
 import zarr
 
 import dlatent
-from dlatent.stores.open import open as open_data
+from dlatent import open_data
 
 pytestmark = pytest.mark.slow
 

@@ -23,9 +23,9 @@ from distributed import Client, LocalCluster, Security
 from tls_cases import Authority, Cluster, Relay, authority
 
 import dlatent
+from dlatent import ingest
 from dlatent.cli import cluster as command
 from dlatent.cli.main import parser
-from dlatent.stores.ingest import ingest
 
 FAILED = "TLS handshake failed"
 """What a scheduler says in its log of whom it refuses."""

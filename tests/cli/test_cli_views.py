@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import dlatent
-from dlatent.stores.open import open as open_source
+from dlatent import open_data
 from tests.simulators import simulate
 
 ROWS = simulate(160, (7, 5), 2, noise=(0.3, 0.3), random_state=0).stacked
@@ -51,12 +51,12 @@ def test_a_fit_is_that_of_the_library(run, folder: Path, tmp_path: Path) -> None
 
     said = run("transform", tmp_path / "m.zarr", folder / "sound.zarr", "--view", "sound", "-o", tmp_path / "z.zarr")
     assert said.status == 0, said.err
-    scores = open_source(tmp_path / "z.zarr").blocks[0].load()
+    scores = open_data(tmp_path / "z.zarr").blocks[0].load()
     np.testing.assert_allclose(scores, model.transform({"sound": VIEWS["sound"]})[: len(scores)], atol=1e-12)
     words = ["--from", "image", "--to", "sound", "-o", tmp_path / "guess.zarr", "--json"]
     said = run("reconstruct", tmp_path / "m.zarr", folder / "image.zarr", *words)
     assert said.json["array"] == "reconstructed"
-    guess = open_source(tmp_path / "guess.zarr").blocks[0].load()
+    guess = open_data(tmp_path / "guess.zarr").blocks[0].load()
     wanted = model.reconstruct(VIEWS["image"], "image", "sound")
     np.testing.assert_allclose(guess, wanted[: len(guess)], atol=1e-12)
 

@@ -17,8 +17,8 @@ from deploy_cases import DEPLOY, OK, SMOKE, Command, load, variables
 from distributed import Client, LocalCluster
 from s3_server import s3_server
 
+from dlatent import ingest
 from dlatent.engine.local import NO_HANGS, recommended
-from dlatent.stores.ingest import ingest
 
 CLUSTER = str(DEPLOY / "local" / "cluster.sh")
 
@@ -37,7 +37,7 @@ def test_what_workers_import_when_they_start_is_all_that_they_need_to_read_a_sto
     ingest(tmp_path / "a.npy", tmp_path / "a.zarr")
     program = (
         "import importlib, sys; importlib.import_module(sys.argv[1]); before = set(sys.modules)\n"
-        "from dlatent.stores.open import open; open(sys.argv[2]).parts[0].load()\n"
+        "from dlatent import open_data; open_data(sys.argv[2]).parts[0].load()\n"
         "print(*sorted(name for name in set(sys.modules) - before if name.startswith(('dlatent.stores', 'zarr'))))"
     )
     preload = variables(DEPLOY / "worker.env")["DASK_DISTRIBUTED__WORKER__PRELOAD"]

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from engine_cases import COLUMNS, drawn, held
 
+from dlatent import open_graph
 from dlatent.arrays import Exchanged
 from dlatent.engine import exchange
 from dlatent.engine.connect import connect
@@ -19,7 +20,6 @@ from dlatent.engine.exchange import fold_met_block, split_columns, traffic_of
 from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Edges, Pass, neighbour_pass
-from dlatent.stores.graph import open_graph
 
 SIZES = [3, 1, 40, 7, 7, 7, 90, 2, *[5] * 30]
 ROWS = sum(SIZES)

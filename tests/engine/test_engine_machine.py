@@ -11,13 +11,12 @@ import numpy as np
 import psutil
 import pytest
 
-from dlatent import PPCA, PlanError
+from dlatent import PPCA, PlanError, open_data
 from dlatent.engine import cluster, machine
 from dlatent.engine.connect import connect
 from dlatent.engine.local import local_workers
 from dlatent.engine.machine import control_group_limit, memory
 from dlatent.fitting.costs import WORKER_BASE
-from dlatent.stores.open import open as open_data
 
 MIB, GIB = 2**20, 2**30
 NONE_V1 = 9223372036854771712

@@ -14,11 +14,10 @@ from distributed import Client, LocalCluster, get_client, worker_client
 from engine_cases import drawn, gram, parameters, refuse_at, same, until
 from sklearn.model_selection import GridSearchCV
 
-from dlatent import PPCA
+from dlatent import PPCA, open_data
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.passes import Pass
-from dlatent.stores.open import open as open_source
 
 SOON = 60
 """Seconds after which a fit hangs."""
@@ -76,7 +75,7 @@ def test_a_thread_of_a_task_does_not_take_the_client_that_the_worker_made(client
 
 
 def resources(data, explicit=False):
-    with connect(open_source(data), client=get_client() if explicit else None) as engine:
+    with connect(open_data(data), client=get_client() if explicit else None) as engine:
         return engine.resources
 
 
@@ -139,7 +138,7 @@ def test_a_task_has_the_threads_and_the_memory_of_its_worker(client, rows):
     assert (found.kind, found.workers, found.threads, found.worker_memory) == ("threads", 1, 1, 2 * 2**30)
     found = client.submit(resources, rows, explicit=True).result(timeout=SOON)
     assert (found.kind, found.workers, found.threads) == ("cluster", 2, 1)
-    with connect(open_source(rows), client=client) as engine:
+    with connect(open_data(rows), client=client) as engine:
         assert found == engine.resources
     assert client.submit(lambda: found.driver_memory).result(timeout=SOON) == 2 * 2**30
 

@@ -18,9 +18,9 @@ from distributed import Client, LocalCluster
 from distributed.core import Status
 from engine_cases import COLUMNS, drawn, until
 
+from dlatent import open_graph
 from dlatent.engine.connect import connect
 from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
-from dlatent.stores.graph import open_graph
 
 pytestmark = pytest.mark.slow
 

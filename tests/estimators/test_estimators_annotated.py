@@ -12,11 +12,20 @@ import scipy.sparse as sp
 import zarr
 from anndata.experimental import read_lazy
 
-from dlatent import PPCA, GraphPPCA, KernelPPCA, PPCAMixture, RelationalPPCA, SupervisedPPCA, annotate, load
+from dlatent import (
+    PPCA,
+    GraphPPCA,
+    KernelPPCA,
+    PPCAMixture,
+    RelationalPPCA,
+    SupervisedPPCA,
+    annotate,
+    ingest,
+    load,
+    read_labels,
+    verify,
+)
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.verify import verify
 
 N, D = 60, 9
 RNG = np.random.default_rng(0)

@@ -27,19 +27,21 @@ from dlatent import (
     RelationalPPCA,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
+    ingest,
+    ingest_graph,
+    open_data,
+    open_graph,
+    read_labels,
+    reorder,
+    verify,
 )
 from dlatent.errors import DlatentError, StoreError
 from dlatent.stores import results
 from dlatent.stores.checkpoint import read_header
 from dlatent.stores.chunked import read_all
-from dlatent.stores.graph import ingest_graph, open_graph, reorder
-from dlatent.stores.ingest import ingest
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
 from dlatent.stores.packed import fingerprint, unpacked
-from dlatent.stores.verify import Verified, verify
 
 FLIPS = 40
 RNG = np.random.default_rng(0)
@@ -164,7 +166,7 @@ def test_one_flipped_bit(kind: str, folder: Path) -> None:
             file.write_bytes(whole)
         refused = isinstance(found, DlatentError) and str(path) in str(found)
         assert refused or same(found, expected), f"bit {at} of {file.relative_to(path)} gives {found}"
-        seen = not isinstance(verified, Verified) or not verified.whole
+        seen = not isinstance(verified, dlatent.VerifyReport) or not verified.whole
         assert seen or not refused, f"bit {at} of {file.relative_to(path)}: {found}, which verify does not see"
     assert same(read(path), expected)
 

@@ -21,8 +21,8 @@ from dlatent import (
     StoreError,
     SupervisedPPCA,
     load,
+    open_data,
 )
-from dlatent.stores.open import open as open_source
 from tests.simulators import documents, simulate
 
 DATA = simulate(60, (5, 2), 2, noise=(0.3, 0.4), random_state=0)
@@ -57,7 +57,7 @@ def test_where_the_kernel_is_changes_nothing(solver, client, tmp_path):
 
 def test_a_stored_kernel_of_many_blocks(tmp_path):
     """Blocks of a few rows, kernels in single precision."""
-    source = open_source(X, block_bytes=300)
+    source = open_data(X, block_bytes=300)
     assert len(source.blocks) > 6
     exact = KernelPPCA(3, solver="memory").fit(X)
     single = KernelPPCA(3, solver="stored", kernel_store=tmp_path / "k.zarr", kernel_dtype="float32").fit(source)

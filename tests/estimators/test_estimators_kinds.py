@@ -12,8 +12,7 @@ import zarr
 from dask.callbacks import Callback
 from estimator_cases import CLASSES, LABELLED, PARTLY, D, N, X, Y, texts
 
-from dlatent import PPCA, SupervisedPPCA
-from dlatent.stores.open import open as open_source
+from dlatent import PPCA, SupervisedPPCA, open_data
 
 PLAIN = PPCA(2).fit(X)
 SEMI = SupervisedPPCA(2).fit(X, PARTLY)
@@ -179,7 +178,7 @@ def test_results_go_into_a_store(kind, with_y, stored, tmp_path):
     if kind.startswith("xarray"):
         assert written["doc"].values.tolist() == NAMES
     np.testing.assert_array_equal(zarr.open(out)["scores"][:], written.values)
-    assert open_source(out).shape == (N, 2), "the scores are data that can be opened again"
+    assert open_data(out).shape == (N, 2), "the scores are data that can be opened again"
 
 
 @pytest.mark.parametrize("kind", DATA)

@@ -110,7 +110,7 @@ def test_the_engine_changes_no_bit(make):
 
 def test_many_blocks_are_one():
     x = s_curve(400)
-    rows = dlatent.stores.open.open(x, block_bytes=24 * 70)
+    rows = dlatent.open_data(x, block_bytes=24 * 70)
     np.testing.assert_allclose(single().fit(rows).embedding_, single().fit(x).embedding_, atol=1e-6)
 
 

@@ -19,13 +19,10 @@ import scipy.sparse as sp
 import zarr
 from distributed import Client, LocalCluster
 
-from dlatent import PPCA, Callback, CorrespondencePPCA, KernelPPCA, RelationalPPCA
+from dlatent import PPCA, Callback, CorrespondencePPCA, KernelPPCA, RelationalPPCA, ingest, ingest_graph, open_data
 from dlatent.arrays import DataSource
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.graph import ingest_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
 
 RNG = np.random.default_rng(3)

@@ -15,11 +15,8 @@ import xarray as xr
 import zarr
 
 import dlatent
+from dlatent import ingest, ingest_graph, open_data, open_graph, rechunk, reorder
 from dlatent.errors import StoreError
-from dlatent.stores.graph import ingest_graph, open_graph, reorder
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_data
-from dlatent.stores.rechunk import rechunk
 from tests.cli.test_cli_places import digest
 
 ROWS, COLUMNS = 40, 5

@@ -23,12 +23,9 @@ import pytest
 import scipy.sparse as sp
 from distributed import Client
 
-from dlatent import PPCA, Callback
+from dlatent import PPCA, Callback, ingest, open_data, verify
 from dlatent.errors import StoreError
 from dlatent.stores import retries, sparse
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_data
-from dlatent.stores.verify import verify
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(200, 3)) @ RNG.normal(size=(3, 40)) + 0.3 * RNG.normal(size=(200, 40))

@@ -9,11 +9,10 @@ import scipy.sparse as sp
 import xarray as xr
 from scipy.stats import multivariate_normal
 
-from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load
+from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load, open_graph
 from dlatent.engine import exchange
 from dlatent.errors import DataError, PlanError
 from dlatent.models import graph_model, relational
-from dlatent.stores.graph import open_graph
 from tests.graphs import power_law_graph
 from tests.routes import only_route
 from tests.simulators import plain_features

@@ -24,15 +24,15 @@ from dlatent import (
     PPCAMixture,
     SupervisedPPCA,
     load,
+    open_data,
+    verify,
 )
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
 from dlatent.models.checkpoints import RowsJournal
 from dlatent.stores import beside
 from dlatent.stores.checkpoint import Checkpoint
-from dlatent.stores.open import open as open_source
 from dlatent.stores.sink import RowSink
-from dlatent.stores.verify import verify
 
 rng = np.random.default_rng(0)
 SMALL = rng.normal(size=(240, 3)) @ rng.normal(size=(3, 24)) + 0.2 * rng.normal(size=(240, 24))
@@ -80,7 +80,7 @@ def many_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stored(path: Path, values: np.ndarray, step: int = 100) -> Any:
     zarr.create_array(path, data=values, chunks=(step, values.shape[1]))
-    return open_source(path, block_bytes=step * 8 * values.shape[1])
+    return open_data(path, block_bytes=step * 8 * values.shape[1])
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -194,7 +194,7 @@ def test_object_stores_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     begin = lambda: WRITERS["scores"](data, out=out, resume=True, client="serial")  # noqa: E731
     first = stopped_after(monkeypatch, 30, begin)
     with pytest.raises(StoreError, match="half-written"):
-        open_source(out)
+        open_data(out)
     assert len(stopped_after(monkeypatch, 10_000, begin)) <= 48 - len(first) + 16
     np.testing.assert_array_equal(zarr.open_array(f"{out}/scores")[:], PPCA(3).fit(SMALL).transform(LONG))
     with pytest.raises(StoreError, match="already exists"):
@@ -208,7 +208,7 @@ from dlatent.stores.sink import RowSink
 from dlatent.cli.main import main
 
 dlatent.engine.session.GROUPS_EACH = dlatent.order.SMALL_GROUP_BYTES = 1
-dlatent.cli.rows.opened = lambda place, _: dlatent.stores.open.open(place, block_bytes=19_200)
+dlatent.cli.rows.opened = lambda place, _: dlatent.open_data(place, block_bytes=19_200)
 left, write = int(sys.argv.pop(1)), RowSink.write
 
 def counted(self, start, values):

@@ -22,8 +22,8 @@ from dlatent import (
     RelationalPPCA,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
+    open_graph,
 )
-from dlatent.stores.graph import open_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::dlatent.NoiseFloorWarning")
 RNG = np.random.default_rng(0)

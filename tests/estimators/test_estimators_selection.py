@@ -29,10 +29,10 @@ from dlatent import (
     RelationalPPCA,
     RelationalSupervisedPPCA,
     SupervisedPPCA,
+    open_graph,
     select_n_components,
 )
 from dlatent.cli.main import main
-from dlatent.stores.graph import open_graph
 from tests.simulators import simulate
 
 SIMULATED = simulate(240, (10, 2), 3, noise=(0.3, 0.3), random_state=2)

@@ -84,7 +84,7 @@ REFUSALS = {
         problem(100_000, 100_000, block=2 * GIB),
         Host(threads=4),
         [
-            "work on smaller blocks, dlatent.stores.open.open(data, block_bytes=536870912)",
+            "work on smaller blocks, dlatent.open_data(data, block_bytes=536870912)",
             "use fewer threads per worker",
             "more memory",
         ],

@@ -12,14 +12,13 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from dlatent import PPCA, CorrespondencePPCA, PlanError, RelationalPPCA, SupervisedPPCA
+from dlatent import PPCA, CorrespondencePPCA, PlanError, RelationalPPCA, SupervisedPPCA, open_data
 from dlatent.fitting import costs
 from dlatent.fitting.costs import subspace
 from dlatent.fitting.plan import Problem
 from dlatent.fitting.routes import kernel
 from dlatent.fitting.routes.krylov import KrylovRoute
 from dlatent.stores import kernel_tiles
-from dlatent.stores.open import open as open_data
 from tests.fitting.test_fitting_planner import GIB, MIB, Host, problem
 from tests.routes import make_plan
 
@@ -190,10 +189,9 @@ class TestChunks:
         program = f"""
 import json
 from pathlib import Path
-from dlatent import PPCA, Callback
-from dlatent.stores.open import open
+from dlatent import PPCA, Callback, open_data
 
-source = open({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)
+source = open_data({str(tmp_path / "x.zarr")!r}, block_bytes=4 * 2**20)
 plans = []
 PPCA(3, solver="covariance").fit(source, client="serial", callbacks=[Callback(on_plan=plans.append)])
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))

@@ -13,8 +13,7 @@ import zarr
 from sklearn.datasets import dump_svmlight_file
 
 import dlatent
-from dlatent.stores.graph import ingest_graph
-from dlatent.stores.ingest import ingest
+from dlatent import ingest, ingest_graph
 
 ROWS, COLUMNS = 12, 7
 

@@ -15,10 +15,7 @@ import zarr
 from sklearn.datasets import load_svmlight_file
 
 import dlatent
-from dlatent.stores.graph import ingest_graph, open_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_store
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels
 
 Rng = np.random.Generator
 
@@ -77,7 +74,7 @@ def _store(path: Path, seeds: Path, folder: Path, rng: Rng) -> None:
     if rng.random() < 0.3:
         ingest(path, folder / "out.zarr", format="zarr")
         return
-    source = open_store(path)
+    source = open_data(path)
     for block in source.blocks[:50]:
         block.load()
 

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law_cases import ROUTES, as_dask, assert_same_maximum, numbers, same_bits, texts
 
-from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA
-from dlatent.stores.graph import ingest_graph
+from dlatent import GraphPPCA, RelationalPPCA, RelationalSupervisedPPCA, ingest_graph
 from tests.graphs import power_law_graph
 from tests.routes import only_route
 

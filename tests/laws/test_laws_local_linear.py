@@ -7,10 +7,9 @@ import pytest
 import zarr
 from sklearn.datasets import make_s_curve
 
-from dlatent import LocallyLinearEmbedding
+from dlatent import LocallyLinearEmbedding, open_data
 from dlatent.engine.connect import connect
 from dlatent.fitting.local_linear import find_neighbours
-from dlatent.stores.open import open as open_source
 
 X = make_s_curve(900, random_state=0)[0]
 
@@ -36,7 +35,7 @@ def test_the_engine_changes_no_bit(engine, store, request):
 def test_neighbours_have_the_same_bits_for_any_cut_into_blocks(values):
     found = []
     for rows in (900, 400, 37):
-        with connect(open_source(values, block_bytes=24 * rows), client="serial") as engine:
+        with connect(open_data(values, block_bytes=24 * rows), client="serial") as engine:
             found.append(find_neighbours(engine.run, 9, values.mean(axis=0))[0])
     for other in found[1:]:
         assert other.indices.tobytes() == found[0].indices.tobytes()

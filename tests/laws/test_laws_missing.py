@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from law_cases import as_dask, assert_same_maximum, numbers, same_bits
 
-from dlatent import PPCA, FactorAnalysis, SupervisedPPCA
-from dlatent.stores.open import open as open_source
+from dlatent import PPCA, FactorAnalysis, SupervisedPPCA, open_data
 from dlatent.stores.sparse import write_csr
 
 COMPLETE, TARGETS, _ = numbers(n=160, d=10)
@@ -60,7 +59,7 @@ def test_stored_ratings_give_the_same_bits(client, tmp_path):
     group = zarr.create_group(tmp_path / "ratings.zarr")
     write_csr(group, [sparse()])
     place = str(tmp_path / "ratings.zarr")
-    assert len(open_source(place).blocks) >= 1
+    assert len(open_data(place).blocks) >= 1
     expected = PPCA(2, missing="unstored").fit(place, client="serial")
     assert same_bits(PPCA(2, missing="unstored").fit(place, client=client), expected)
     assert expected.log_likelihood_ == pytest.approx(PPCA(2, missing="nan").fit(X).log_likelihood_, rel=1e-11)

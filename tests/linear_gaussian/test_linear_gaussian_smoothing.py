@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dlatent import open_data, open_graph
 from dlatent.engine.connect import connect
 from dlatent.fitting.smoothing import _pass
 from dlatent.linear_gaussian import smoothing as smoothing_sums
@@ -20,8 +21,6 @@ from dlatent.linear_gaussian.smoothing import (
     fold_smoothed,
     score_maps,
 )
-from dlatent.stores.graph import open_graph
-from dlatent.stores.open import open as open_source
 from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES, HIDING = 50, 9, Hiding(0.2, 0)
@@ -50,7 +49,7 @@ def with_hidden(x, shift):
 
 
 def run(fold, request, x):
-    with connect(open_source(x), client="serial", graph=open_graph(GRAPH)) as session:
+    with connect(open_data(x), client="serial", graph=open_graph(GRAPH)) as session:
         return session.run(_pass(fold, request, "smoothing"))
 
 

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_data, open_graph, open_precision
 from dlatent.engine import exchange
 from dlatent.engine.connect import connect
 from dlatent.fitting.graph_samples import GraphSamples
@@ -19,8 +20,6 @@ from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import Precision
 from dlatent.operators.smooth_filter import SmoothFilter
-from dlatent.stores.graph import open_graph, open_precision
-from dlatent.stores.open import open as open_source
 from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES = 60, 7
@@ -94,7 +93,7 @@ def test_products_means_and_total_variance_are_those_of_the_formed_matrix(name, 
     mean, scatter = weighted(dense, formed(GRAPH, precision))
     shift = dense[:10].mean(axis=0) if shifted else np.zeros(FEATURES)
     graph = open_precision(GIVEN) if isinstance(precision, GivenPrecision) else open_graph(GRAPH)
-    with connect(open_source(x), client="serial", graph=graph) as session:
+    with connect(open_data(x), client="serial", graph=graph) as session:
         data = samples_of(session, precision, shift, columns=2)
         (found,) = data.products((directions,), True)
         np.testing.assert_allclose(found.product[0], scatter @ directions, rtol=1e-9, atol=1e-10 * abs(scatter).max())

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 from sklearn.mixture import GaussianMixture
 
-from dlatent import PPCA, FactorAnalysis, PPCAMixture
+from dlatent import PPCA, FactorAnalysis, PPCAMixture, open_data
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
 from dlatent.fitting.mixture import fit_mixture
@@ -26,7 +26,6 @@ from dlatent.linear_gaussian.mixture import (
 )
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.models.base import Given
-from dlatent.stores.open import open as open_source
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
 
@@ -154,7 +153,7 @@ def test_no_direction_leads_up_from_the_maximum(own_noise):
 def by_the_route(data, specification, options):
     """A mixture by its own route, which the planner does not take for one component."""
     model = PPCAMixture(specification.n_components, 1, n_init=2)
-    given = Given(open_source(data))
+    given = Given(open_data(data))
     with connect(given.source, client="serial") as session:
         task = model._task(session, given, specification)
         return fit_mixture(session.run, task, data.mean(axis=0), options)

@@ -16,10 +16,7 @@ import scipy.sparse as sp
 import zarr
 
 import dlatent
-from dlatent.stores.graph import ingest_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_data
-from dlatent.stores.rechunk import rechunk
+from dlatent import ingest, ingest_graph, open_data, rechunk
 from dlatent.stores.sparse import write_csr
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlatent import PPCA, SupervisedPPCA
-from dlatent.stores.ingest import ingest
+from dlatent import PPCA, SupervisedPPCA, ingest
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 import zarr
 
+from dlatent import open_data
 from dlatent.errors import StoreError
-from dlatent.stores.open import open as open_store
 
 
 def matrix(store):
@@ -28,7 +28,7 @@ def nothing_opens(folder):
     """Whether no directory in a folder opens as a store."""
     for path in Path(folder).iterdir():
         try:
-            open_store(path)
+            open_data(path)
         except StoreError:
             continue
         return False

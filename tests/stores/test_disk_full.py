@@ -16,12 +16,10 @@ import scipy.sparse as sp
 import zarr
 from distributed import Client, LocalCluster
 
-from dlatent import PPCA, load
+from dlatent import PPCA, ingest, ingest_graph, load
 from dlatent.cli.main import main
 from dlatent.errors import EngineError, StoreError
 from dlatent.stores import beside
-from dlatent.stores.graph import ingest_graph
-from dlatent.stores.ingest import ingest
 
 SIZE = 3 * 2**20
 SPILLED = {"target": 0.6, "spill": 0.7, "pause": 0.8}

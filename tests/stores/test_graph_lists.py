@@ -15,9 +15,9 @@ from graph_cases import co_graph, dense
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_graph
 from dlatent.errors import DataError
 from dlatent.stores.graph import files as edge_files
-from dlatent.stores.graph import open_graph
 
 NAMES = np.array(["007", "a b", "NA", "nan", "é", "x,y", "7"])
 FORMS = ["array", "list", "frame", "npz", "npz by columns", "csv", "headless csv", "tsv.gz", "parquet"]

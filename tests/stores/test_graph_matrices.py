@@ -12,8 +12,8 @@ from graph_cases import co_graph, dense, symmetrised
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_graph
 from dlatent.errors import DataError
-from dlatent.stores.graph import open_graph
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
 

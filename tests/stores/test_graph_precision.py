@@ -13,11 +13,10 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlatent import ingest_graph, open_graph, open_precision, reorder, verify
 from dlatent.arrays import Graph
 from dlatent.errors import DataError
-from dlatent.stores.graph import ingest_graph, open_graph, open_precision, reorder
 from dlatent.stores.sparse import write_csr
-from dlatent.stores.verify import verify
 
 CHAIN = sp.csr_array(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(9, 9)))
 

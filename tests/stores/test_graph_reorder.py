@@ -14,11 +14,8 @@ import zarr
 from graph_cases import dense
 
 import dlatent.stores.graph.carry
+from dlatent import ingest, open_data, open_graph, read_labels, reorder
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.graph import open_graph, reorder
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_data
 
 SIZE = 90
 

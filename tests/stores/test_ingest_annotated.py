@@ -6,9 +6,8 @@ import scipy.sparse as sp
 import zarr
 from ingest_checks import counts, matrix, names
 
+from dlatent import ingest, read_labels
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
 
 pytestmark = pytest.mark.filterwarnings("ignore:Writing zarr v2")
 

@@ -6,9 +6,8 @@ import pytest
 import scipy.sparse as sp
 from ingest_checks import counts, matrix, names
 
+from dlatent import ingest, read_labels
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
 
 
 def save_parts(path, x, **more):

@@ -7,14 +7,20 @@ import scipy.sparse as sp
 import zarr
 from ingest_checks import matrix, names
 
-from dlatent import CorrespondencePPCA, RelationalPPCA, SupervisedPPCA
+from dlatent import (
+    CorrespondencePPCA,
+    RelationalPPCA,
+    SupervisedPPCA,
+    ingest,
+    ingest_graph,
+    open_data,
+    open_graph,
+    read_labels,
+    reorder,
+)
 from dlatent.cli.main import main
 from dlatent.errors import DataError
-from dlatent.stores.graph import ingest_graph, open_graph, reorder
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
 from dlatent.stores.labels import BEFORE
-from dlatent.stores.open import open as open_store
 
 ROWS, DROPPED = 60, np.array([2, 3, 17, 40])
 KEPT = np.delete(np.arange(ROWS), DROPPED)
@@ -73,7 +79,7 @@ def test_edges_by_number_find_the_rows_that_had_these_numbers(store, graph, tmp_
     given = edge_list(kind, graph, tmp_path)
     ingest_graph(given, tmp_path / "edges.zarr", data=store, direction="undirected")
     np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
-    source = open_store(store)
+    source = open_data(store)
     opened = open_graph(
         given,
         samples=source.shape[0],
@@ -95,7 +101,7 @@ def test_edges_to_dropped_rows_are_refused_like_unknown_ones(store, graph, tmp_p
 
 def test_edges_by_number_where_labels_are_too_many_to_be_read(store, graph, tmp_path, monkeypatch):
     monkeypatch.setattr("dlatent.stores.labels.MOST_LABELS", 3)
-    assert open_store(store).labels.samples is None
+    assert open_data(store).labels.samples is None
     given = edge_list("csv", graph, tmp_path)
     ingest_graph(given, tmp_path / "edges.zarr", data=store, direction="undirected")
     np.testing.assert_array_equal(dense(open_graph(tmp_path / "edges.zarr")), CHAIN)
@@ -110,7 +116,7 @@ def test_edges_that_count_the_kept_rows_are_taken_as_they_are(store, tmp_path):
 
 def test_the_store_remembers_and_rows_keep_their_numbers(store, rows):
     assert names(store, "obs") == [str(row) for row in KEPT]
-    origin = open_store(store).labels.origin
+    origin = open_data(store).labels.origin
     assert origin.rows == ROWS
     np.testing.assert_array_equal(origin.load(), KEPT)
     np.testing.assert_allclose(matrix(store), rows[KEPT] / np.linalg.norm(rows[KEPT], axis=1)[:, None])
@@ -128,7 +134,7 @@ def test_names_of_rows_stay_and_so_do_numbers_in_npz_lists(graph, rows, tmp_path
 def test_stores_without_dropped_rows_have_no_origin(rows, tmp_path):
     np.save(tmp_path / "rows.npy", rows[KEPT])
     ingest(tmp_path / "rows.npy", tmp_path / "rows.zarr", unit_norm=True, zero_rows="drop")
-    assert open_store(tmp_path / "rows.zarr").labels.origin is None
+    assert open_data(tmp_path / "rows.zarr").labels.origin is None
     assert BEFORE not in zarr.open_group(tmp_path / "rows.zarr", mode="r")["uns"]
 
 
@@ -196,7 +202,7 @@ def test_reordered_stores_still_know_the_numbers_in_the_file(store, tmp_path, ti
         reorder(data, graph, out, out_graph)
         graph, data = sp.csr_array(dense(open_graph(out_graph))), out
         order = order[zarr.open_group(out, mode="r")["uns"]["original_position"][:]]
-    origin = open_store(data).labels.origin
+    origin = open_data(data).labels.origin
     assert origin.rows == ROWS
     np.testing.assert_array_equal(origin.load(), order)
     np.savez(tmp_path / "listed.npz", edges=listed)

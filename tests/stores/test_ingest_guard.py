@@ -9,12 +9,9 @@ import scipy.sparse as sp
 import zarr
 from ingest_checks import counts, matrix, names
 
+from dlatent import ingest, open_data, open_graph, read_labels
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.graph import open_graph
 from dlatent.stores.guard import guarded, guarded_each
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_store
 
 
 @pytest.fixture
@@ -156,6 +153,6 @@ def test_damaged_attributes_of_stores(tmp_path, value):
     ingest(tmp_path / "a.svm", tmp_path / "a.zarr")
     damaged_root(tmp_path / "a.zarr/X", "shape", value)
     with pytest.raises(StoreError):
-        open_store(tmp_path / "a.zarr")
+        open_data(tmp_path / "a.zarr")
     with pytest.raises(DataError):
         ingest(tmp_path / "a.zarr", tmp_path / "b.zarr")

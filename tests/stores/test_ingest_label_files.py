@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from dlatent import read_labels
 from dlatent.errors import DataError
-from dlatent.stores.label_files import read_labels
 
 pytestmark = pytest.mark.filterwarnings("ignore:Writing zarr v2")
 

@@ -13,14 +13,11 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels
 from dlatent.cli.main import main
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.chunked import lacking_chunks, read_rows
-from dlatent.stores.graph import ingest_graph, open_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
 from dlatent.stores.limits import Limits
-from dlatent.stores.open import open as open_store
 from tests.memory import taking_at_most
 
 FEW = {
@@ -133,7 +130,7 @@ def test_stores_that_announce_more_than_they_have(tmp_path):
     refused(tmp_path / "a.h5ad", tmp_path, "unpacks to 8,000,000,000,000 bytes")
     zarr.create_array(tmp_path / "b.zarr", shape=(2**62, 7), chunks=(5, 7), dtype="f8")
     with pytest.raises(DataError, match="over 1,024 TiB"):
-        open_store(tmp_path / "b.zarr")
+        open_data(tmp_path / "b.zarr")
 
 
 def test_positions_of_edges_beyond_belief(tmp_path):
@@ -163,7 +160,7 @@ def test_absent_chunks_of_a_damaged_shape_are_found_at_once(tmp_path, monkeypatc
     asked = []
     monkeypatch.setattr("dlatent.stores.dense.read_rows", lambda *rows: asked.append(rows[1:]) or read_rows(*rows))
     with pytest.raises(DataError, match="is not there"):
-        open_store(tmp_path / "a.zarr").blocks[0].load()
+        open_data(tmp_path / "a.zarr").blocks[0].load()
     assert [stop - start for start, stop in asked] == [1]
 
 

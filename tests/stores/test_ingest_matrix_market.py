@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ingest_checks import counts, matrix
 
+from dlatent import ingest
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.matrix_market import MatrixMarketReader
 from dlatent.stores.ingest.spill import TripleSpill
 

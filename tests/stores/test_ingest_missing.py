@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlatent import PPCA, DataError
+from dlatent import PPCA, DataError, ingest, open_data
 from dlatent.cli.main import main
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_source
 
 TEXT = "a,b,c\n1,2,3\n4,,6\n7,8.5,\n"
 VALUES = np.array([[1, 2, 3], [4, np.nan, 6], [7, 8.5, np.nan]])
@@ -25,7 +23,7 @@ def test_empty_fields_are_kept_as_nan_where_asked(table, tmp_path):
     with pytest.raises(DataError, match="missing='nan'"):
         ingest(table, tmp_path / "x.zarr")
     ingest(table, tmp_path / "x.zarr", missing="nan")
-    source = open_source(tmp_path / "x.zarr")
+    source = open_data(tmp_path / "x.zarr")
     np.testing.assert_array_equal(np.vstack([block.load() for block in source.blocks]), VALUES)
 
 
@@ -54,6 +52,6 @@ def test_from_a_table_with_gaps_to_a_filled_store(tmp_path):
     assert main(["fit", "ppca", data, "-k", "1", "--missing", "nan", "-o", model, "--quiet"]) == 0
     assert main(["impute", model, data, "-o", out, "--json"]) == 0
     assert main(["impute", model, data, "-o", str(tmp_path / "spread.zarr"), "--variance"]) == 0
-    filled = np.vstack([block.load() for block in open_source(out).blocks])
+    filled = np.vstack([block.load() for block in open_data(out).blocks])
     np.testing.assert_allclose(filled, PPCA(1, missing="nan").fit(x).impute(x), atol=1e-6)
     assert np.abs(filled - whole)[np.isnan(x)].mean() < 0.5

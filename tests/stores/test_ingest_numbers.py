@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ingest_checks import matrix
 
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels
 from dlatent.errors import DataError
-from dlatent.stores.graph import ingest_graph, open_graph
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
 from dlatent.stores.numbers import inexact, numbers_of, real
-from dlatent.stores.open import open as open_store
 
 ODD = 2**53 + 1
 """The first integer that float64 does not have."""
@@ -208,4 +205,4 @@ def test_inexact_integers_are_found(numbers):
 def test_wide_values_are_read_by_the_door(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:9e99\n0 2:-1e-300\n")
     ingest(tmp_path / "a.svm", tmp_path / "out.zarr")
-    assert open_store(tmp_path / "out.zarr").blocks[0].load().toarray().tolist() == [[9e99, 0], [0, -1e-300]]
+    assert open_data(tmp_path / "out.zarr").blocks[0].load().toarray().tolist() == [[9e99, 0], [0, -1e-300]]

@@ -13,10 +13,9 @@ import pandas as pd
 import pytest
 import zarr
 
+from dlatent import ingest, open_data
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.svmlight import SvmlightReader
-from dlatent.stores.open import open as open_data
 
 ROWS = 12_000
 rng = np.random.default_rng(0)

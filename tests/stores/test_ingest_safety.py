@@ -21,9 +21,8 @@ import dlatent.stores.ingest.sparse_parts
 import dlatent.stores.ingest.spill
 import dlatent.stores.ingest.writer
 import dlatent.stores.sparse
+from dlatent import ingest, open_data
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.ingest import ingest
-from dlatent.stores.open import open as open_store
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_a_half_written_store_is_no_source(tmp_path):
 
 KILLED = """
 import sys, time
-from dlatent.stores.ingest import ingest
+from dlatent import ingest
 def wait(done, total, rows):
     print(rows, flush=True)
     time.sleep(60)
@@ -79,7 +78,7 @@ def test_a_killed_ingest_leaves_nothing_that_opens(rows, tmp_path):
     assert not (tmp_path / "a.zarr").exists()
     assert nothing_opens(tmp_path)
     ingest(rows, tmp_path / "a.zarr")
-    assert open_store(tmp_path / "a.zarr").shape == (4000, 23)
+    assert open_data(tmp_path / "a.zarr").shape == (4000, 23)
 
 
 def test_an_existing_store_is_replaced_only_when_asked(rows, tmp_path):
@@ -95,7 +94,7 @@ def test_the_store_opens_by_our_door_and_by_anndata(rows, tmp_path):
     marker = zarr.open_group(tmp_path / "a.zarr", mode="r").attrs["dlatent"]
     assert (marker["kind"], marker["complete"], marker["weighting"]) == ("data", True, "tfidf")
     assert marker["sources"] == ["a.svm"]
-    source, read = open_store(tmp_path / "a.zarr"), anndata.read_zarr(tmp_path / "a.zarr")
+    source, read = open_data(tmp_path / "a.zarr"), anndata.read_zarr(tmp_path / "a.zarr")
     assert source.shape == read.shape == (4000, 23)
     assert source.sparse
     assert source.dtype == np.float32
@@ -130,7 +129,7 @@ def test_urls_as_source_and_destination(rows):
     fsspec.filesystem("memory").pipe("/ingest/a.svm", rows.read_bytes())
     report = ingest("memory://ingest/a.svm", "memory://ingest/a.zarr", overwrite=True)
     assert report.bytes_written is None
-    assert open_store("memory://ingest/a.zarr").shape == (4000, 23)
+    assert open_data("memory://ingest/a.zarr").shape == (4000, 23)
 
 
 @pytest.mark.parametrize("kind", ["npz", "parquet", "csv"])

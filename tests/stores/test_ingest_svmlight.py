@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from ingest_checks import counts, matrix, names, nothing_opens
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from dlatent import ingest, read_labels
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.svmlight import parse_fast, parse_strict
-from dlatent.stores.label_files import read_labels
 
 RCV1 = "1,5,7 3:0.2 5:0.5\n5 1:0.25\n 2:1e-3 4:7\n7,1 3:-2 # a remark\n\n# nothing but a remark\n1 5:1\n"
 

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 from ingest_checks import matrix, names
 
+from dlatent import ingest, read_labels
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
+from dlatent import ingest, read_labels
 from dlatent.errors import DataError
-from dlatent.stores.ingest import ingest
 from dlatent.stores.ingest.weighting import DocumentFrequencies, weigh
-from dlatent.stores.label_files import read_labels
 
 
 def save(x, folder, kind):

@@ -17,9 +17,9 @@ import pytest
 import zarr
 from zarr.storage import MemoryStore
 
+from dlatent import open_data
 from dlatent.errors import StoreError
 from dlatent.stores.atomic import MARKER, abandon, new_store
-from dlatent.stores.open import open as open_data
 
 
 def write(target: str | Path, value: float, **options: bool) -> None:

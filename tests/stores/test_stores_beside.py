@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import zarr
 
+from dlatent import open_data
 from dlatent.errors import StoreError
 from dlatent.stores import beside
 from dlatent.stores.atomic import new_store, require_writable
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.location import is_node
-from dlatent.stores.open import open as open_data
 
 HEAD = """
     import os, sys, threading

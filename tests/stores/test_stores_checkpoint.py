@@ -14,9 +14,9 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+from dlatent import verify
 from dlatent.errors import StoreError
 from dlatent.stores.checkpoint import Checkpoint, discard, read_header, recorded
-from dlatent.stores.verify import verify
 
 ABOUT = {"model": "PPCA", "data": {"shape": [3, 4]}}
 

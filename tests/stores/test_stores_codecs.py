@@ -20,11 +20,8 @@ import zarr
 from zarr.codecs import numcodecs as zarr3
 
 import dlatent
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels, reorder
 from dlatent.errors import StoreError
-from dlatent.stores.graph import ingest_graph, open_graph, reorder
-from dlatent.stores.ingest import ingest
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_data
 
 
 class Canary:

@@ -11,12 +11,8 @@ import pytest
 import xarray as xr
 import zarr
 
-from dlatent import PPCA
+from dlatent import PPCA, ingest_graph, open_data, open_graph, read_labels, rechunk
 from dlatent.errors import DataError
-from dlatent.stores.graph import ingest_graph, open_graph
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_data
-from dlatent.stores.rechunk import rechunk
 
 VALUES = np.where(np.random.default_rng(0).random((30, 4)) < 0.1, np.nan, np.arange(120.0).reshape(30, 4))
 ENCODED = {

@@ -14,11 +14,11 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_data
 from dlatent.engine.connect import connect
 from dlatent.errors import DataError
 from dlatent.passes import Pass
 from dlatent.stores.joint import joint
-from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
 from tests.memory import taking_at_most
 

@@ -21,11 +21,11 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_data
 from dlatent.arrays import BlockSource, DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores import lazy
 from dlatent.stores.atomic import new_store
-from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import write_csr
 
 ROWS, COLUMNS = 60, 17

@@ -11,10 +11,9 @@ import zarr
 from zarr.storage import ZipStore
 
 import dlatent
+from dlatent import ingest, rechunk
 from dlatent.errors import StoreError
-from dlatent.stores.ingest import ingest
 from dlatent.stores.places import read_places, require_apart, require_separate
-from dlatent.stores.rechunk import rechunk
 from tests.s3_server import s3_server
 
 SAME = [

@@ -18,14 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import taking_at_most
 
-from dlatent import PPCA
+from dlatent import PPCA, ingest, ingest_graph, open_data, open_graph, rechunk, reorder, verify
 from dlatent.errors import DataError, StoreError
-from dlatent.stores import open as open_data
-from dlatent.stores.graph import ingest_graph, open_graph, reorder
-from dlatent.stores.ingest import ingest
-from dlatent.stores.rechunk import rechunk
 from dlatent.stores.sparse import write_csr
-from dlatent.stores.verify import verify
 
 RNG = np.random.default_rng(0)
 
@@ -73,9 +68,9 @@ def test_data_of_this_library_stay_what_they_are(tmp_path: Path) -> None:
     assert verify(tmp_path / "b.zarr").whole
     (tmp_path / "b.zarr/X/c/1/0").rename(tmp_path / "shard")
     with pytest.raises(StoreError, match="lacks 1 of its 2 chunks"):
-        open_data.open(tmp_path / "b.zarr")
+        open_data(tmp_path / "b.zarr")
     (tmp_path / "shard").rename(tmp_path / "b.zarr/X/c/1/0")
-    one, two = (PPCA(2).fit(open_data.open(tmp_path / f"{x}.zarr", block_bytes=9600), client="serial") for x in "ab")
+    one, two = (PPCA(2).fit(open_data(tmp_path / f"{x}.zarr", block_bytes=9600), client="serial") for x in "ab")
     assert one.log_likelihood_ == two.log_likelihood_
 
 
@@ -118,9 +113,7 @@ def test_an_array_becomes_X(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=np.arange(600.0).reshape(50, 12), chunks=(50, 1))
     rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr", chunk_bytes=960)
     assert zarr.open_array(tmp_path / "b.zarr/X", mode="r").chunks == (10, 12)
-    np.testing.assert_array_equal(
-        open_data.open(tmp_path / "b.zarr").blocks[0].load()[:2, :3], [[0, 1, 2], [12, 13, 14]]
-    )
+    np.testing.assert_array_equal(open_data(tmp_path / "b.zarr").blocks[0].load()[:2, :3], [[0, 1, 2], [12, 13, 14]])
 
 
 @settings(max_examples=30)
@@ -214,9 +207,9 @@ def test_an_object_store_is_not_removed_before_it_is_read(tmp_path: Path) -> Non
     for name, call in again.items():
         with pytest.raises(StoreError, match="which is read; choose another place"):
             call()
-        assert open_data.open(place).shape == (20, 4), name
+        assert open_data(place).shape == (20, 4), name
     rechunk(place, f"memory://{tmp_path.name}/b.zarr", chunk_bytes=64)
-    assert open_data.open(f"memory://{tmp_path.name}/b.zarr").shape == (20, 4)
+    assert open_data(f"memory://{tmp_path.name}/b.zarr").shape == (20, 4)
 
 
 class Bucket(fsspec.implementations.local.LocalFileSystem):

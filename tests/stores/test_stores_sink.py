@@ -15,9 +15,9 @@ import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_data
 from dlatent.errors import DataError, StoreError
 from dlatent.stores import sink as sink_module
-from dlatent.stores.open import open as open_data
 from dlatent.stores.sink import RowSink, choose_row_chunk
 
 

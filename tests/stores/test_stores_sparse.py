@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import dlatent.stores.csr
 import dlatent.stores.sparse
+from dlatent import open_data
 from dlatent.errors import DataError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.open import open as open_data
 from dlatent.stores.sparse import CsrWriter, canonical, write_csr
 
 

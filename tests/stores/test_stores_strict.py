@@ -22,21 +22,16 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.storage import MemoryStore, ZipStore
 
 import dlatent
+from dlatent import ingest, ingest_graph, open_data, open_graph, read_labels, rechunk, verify
 from dlatent.arrays import DataSource
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
 from dlatent.stores.chunked import process_local
-from dlatent.stores.graph import ingest_graph, open_graph
-from dlatent.stores.ingest import ingest
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
-from dlatent.stores.label_files import read_labels
-from dlatent.stores.open import open as open_data
 from dlatent.stores.open import open_node
-from dlatent.stores.rechunk import rechunk
 from dlatent.stores.sink import RowSink
 from dlatent.stores.sparse import write_csr
 from dlatent.stores.strict import StrictStore, place_of
-from dlatent.stores.verify import verify
 from tests.memory import taking_at_most
 
 X = np.random.default_rng(0).normal(size=(60, 12))
@@ -337,7 +332,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import zarr
 from dlatent import PPCA
-from dlatent.stores.rechunk import rechunk
+from dlatent import rechunk
 
 os.chdir(sys.argv[1])
 zarr.create_array("a.zarr", data=np.random.default_rng(0).normal(size=(40, 3)), chunks=(10, 3))

@@ -13,14 +13,10 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from dlatent import PPCA, Callback
+from dlatent import PPCA, Callback, ingest, ingest_graph, rechunk, reorder, verify
 from dlatent.cli.main import main
 from dlatent.errors import StoreError
-from dlatent.stores.graph import ingest_graph, reorder
-from dlatent.stores.ingest import ingest
-from dlatent.stores.rechunk import rechunk
 from dlatent.stores.strict import MissingChunks
-from dlatent.stores.verify import verify
 
 X = np.random.default_rng(0).normal(size=(300, 12))
 

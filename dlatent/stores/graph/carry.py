@@ -17,7 +17,7 @@ from dlatent.stores.chunked import read_all, write_array
 from dlatent.stores.ingest.spill import TripleSpill, scatter
 from dlatent.stores.ingest.writer import DenseWriter, start_layout, write_feature_names, write_vector
 from dlatent.stores.labels import BEFORE, DIMENSIONS, ORIGINAL, ROWS_BEFORE
-from dlatent.stores.open import open
+from dlatent.stores.open import open_data
 from dlatent.stores.sparse import CsrWriter, canonical, row_numbers
 
 BLOCK_BYTES = 32 << 20
@@ -80,7 +80,7 @@ def _copy(member: Any, group: zarr.Group, name: str, new: Reordering | None) -> 
     """Copy an array or a group, its rows in the new order where there is one."""
     encoding = member.attrs.get("encoding-type")
     if new is not None and (encoding in SPARSE or (isinstance(member, zarr.Array) and member.ndim == 2)):
-        source = open(member)
+        source = open_data(member)
         _write_matrix(source, group, name, _stored_dtype(member, source), new)
     elif isinstance(member, zarr.Array):
         values = read_all(member)

@@ -33,7 +33,7 @@ from dlatent.stores.guard import guarded, guarded_each
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.spill import TripleSpill
 from dlatent.stores.lazy import is_dask_array
-from dlatent.stores.open import open
+from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
 from dlatent.stores.sparse import CsrWriter, entries_where, row_numbers
 from dlatent.stores.strict import MissingChunks
@@ -153,6 +153,13 @@ def ingest_graph(
         As `open_graph`, or as `open_precision`; for a direction of a precision.
     StoreError
         Where the destination cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, dlatent
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dlatent.ingest_graph([[0, 1], [1, 2]], folder + "/graph.zarr", samples=3, direction="undirected").edges
+    2
     """
     started = time.perf_counter()
     check_direction(direction)
@@ -162,7 +169,7 @@ def ingest_graph(
     require_writable(out, overwrite=overwrite)
     origin = None
     if data is not None:
-        opened = open(data, missing_chunks=missing_chunks)
+        opened = open_data(data, missing_chunks=missing_chunks)
         check_samples(opened.shape[0], samples, opened.description)
         samples, ids = opened.shape[0], opened.labels.samples if ids is None else ids
         origin = opened.labels.origin
@@ -248,7 +255,8 @@ def _given(
     if sp.issparse(source):
         check_parts(source, "the graph, a scipy.sparse matrix")
     if stored or sp.issparse(source) or is_dask_array(source):
-        matrix = open_csr(adjacency_group(source), BLOCK_BYTES) if stored else open(source, block_bytes=BLOCK_BYTES)
+        node = adjacency_group(source) if stored else source
+        matrix = open_csr(node, BLOCK_BYTES) if stored else open_data(node, block_bytes=BLOCK_BYTES)
         check_adjacency(matrix.shape, matrix.dtype, lookup.samples, matrix.description)
         placed = block_graph(matrix, precision=precision)
         return _Given(matrix.description, matrix.shape[0], placed, True if precision else None, precision=precision)

@@ -78,7 +78,7 @@ def open_graph(
         Labels of the samples, by which lists and networkx graphs name them; without, they are named by position from 0.
         Rows of matrices and positions in npz files are taken as they are.
     missing_chunks : {"raise", "fill"}, default "raise"
-        Of a Zarr store, as for `dlatent.stores.open.open`.
+        Of a Zarr store, as for `dlatent.open_data`.
     origin : optional
         Where the samples lay before rows of the data were dropped or reordered (`source.labels.origin`); positions in
         lists are then those before.
@@ -98,7 +98,7 @@ def open_graph(
 
     Examples
     --------
-    >>> from dlatent.stores.graph import open_graph
+    >>> from dlatent import open_graph
     >>> open_graph([[0, 1], [1, 2]], samples=3, direction="undirected").entries
     4
     """
@@ -127,7 +127,7 @@ def open_precision(
     samples : int, optional
         N, the number of rows of the data.
     missing_chunks : {"raise", "fill"}, default "raise"
-        Of a Zarr store, as for `dlatent.stores.open.open`.
+        Of a Zarr store, as for `dlatent.open_data`.
     origin : optional
         As for `open_graph`.
 
@@ -147,7 +147,7 @@ def open_precision(
     Examples
     --------
     >>> import scipy.sparse as sp
-    >>> from dlatent.stores.graph import open_precision
+    >>> from dlatent import open_precision
     >>> open_precision(sp.diags_array([-0.5, 1.25, -0.5], offsets=[-1, 0, 1], shape=(4, 4))).shape
     (4, 4)
     """

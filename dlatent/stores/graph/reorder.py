@@ -22,7 +22,7 @@ from dlatent.stores.guard import guarded
 from dlatent.stores.ingest.run import scratch
 from dlatent.stores.ingest.writer import write_vector
 from dlatent.stores.labels import ORIGINAL
-from dlatent.stores.open import open, open_node
+from dlatent.stores.open import open_data, open_node
 from dlatent.stores.places import require_apart, require_separate
 from dlatent.stores.sparse import row_numbers
 from dlatent.stores.strict import MissingChunks
@@ -110,9 +110,18 @@ def reorder(
     Raises
     ------
     DataError
-        As `open` and `open_graph`.
+        As `open_data` and `open_graph`.
     StoreError
         Where a destination cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, dlatent
+    >>> path = [[0, 2], [2, 1], [1, 3]]
+    >>> graph = dlatent.open_graph(path, samples=4, direction="undirected")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dlatent.reorder(np.eye(4), graph, folder + "/data.zarr", folder + "/graph.zarr").largest_distance
+    (2, 1)
     """
     started = time.perf_counter()
     if method != "rcm":
@@ -122,7 +131,7 @@ def reorder(
         require_apart(place, data, graph)
         require_writable(place, overwrite=overwrite)
     node = open_node(data, missing_chunks) if isinstance(data, str | os.PathLike) else data
-    source = open(node, missing_chunks=missing_chunks)
+    source = open_data(node, missing_chunks=missing_chunks)
     graph = open_graph(
         graph,
         samples=source.shape[0],

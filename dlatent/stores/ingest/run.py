@@ -142,7 +142,7 @@ def ingest(
     missing : {"raise", "nan"}, default "raise"
         "nan" keeps missing values of dense data (empty fields, NaN) as NaN, for models with `missing="nan"`.
     missing_chunks : {"raise", "fill"}, default "raise"
-        Of Zarr stores, as for `dlatent.stores.open.open`.
+        Of Zarr stores, as for `dlatent.open_data`.
     max_features : int, default 10000000
         Largest number of features that a file may name or announce, unless `features` says their number.
     max_expansion : int, default 200
@@ -166,6 +166,14 @@ def ingest(
         Naming file and line, row or column.
     StoreError
         Where the destination cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, dlatent
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(folder + "/rows.npy", np.ones((100, 3)))
+    ...     dlatent.ingest(folder + "/rows.npy", folder + "/rows.zarr").shape
+    (100, 3)
     """
     started = time.perf_counter()
     _check_options(weighting, zero_rows, block_bytes, dtype, index_base, missing)
