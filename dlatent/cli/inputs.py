@@ -125,7 +125,7 @@ def edges_of(arguments: argparse.Namespace) -> dict[str, Graph]:
     names = [name for name in ("graph", "precision") if getattr(arguments, name, None) is not None]
     if not names:
         return {}
-    from dlatent.stores.graph import open_graph, open_precision
+    from dlatent.stores.graph.open import open_graph, open_precision
     from dlatent.stores.open import open_data
 
     (name,) = names

@@ -93,7 +93,7 @@ def _graph(path: str, missing_chunks: MissingChunks) -> Told:
     import numpy as np
 
     from dlatent.stores.chunked import read_all
-    from dlatent.stores.graph import open_graph
+    from dlatent.stores.graph.open import open_graph
     from dlatent.stores.open import open_node
 
     graph = open_graph(path, missing_chunks=missing_chunks)
@@ -126,7 +126,7 @@ def _graph(path: str, missing_chunks: MissingChunks) -> Told:
 
 def _precision(path: str, missing_chunks: MissingChunks) -> Told:
     """What a precision between samples is, without reading its entries."""
-    from dlatent.stores.graph import open_precision
+    from dlatent.stores.graph.open import open_precision
     from dlatent.stores.open import open_node
 
     precision = open_precision(path, missing_chunks=missing_chunks)

@@ -26,7 +26,7 @@ from dlatent.models.ppca import PPCA
 from dlatent.models.row_methods import encoded
 from dlatent.models.view_results import ViewResults
 from dlatent.passes import Pass
-from dlatent.stores.graph import open_graph
+from dlatent.stores.graph.open import open_graph
 from dlatent.stores.held_out import hide_cells, take_rows
 
 Line: TypeAlias = dict[str, Any]

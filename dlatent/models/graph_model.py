@@ -31,7 +31,7 @@ from dlatent.operators import given_precision, graph_precision
 from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import EXACT_COMPONENT, EXACT_SAMPLES, Estimate, Precision
 from dlatent.passes import Pass
-from dlatent.stores.graph import open_graph, open_precision
+from dlatent.stores.graph.open import open_graph, open_precision
 
 GRAPH_BLOCK_ENTRIES = 4_000_000
 """Stored edges that the multiplication with a graph beyond memory reads at a time."""

@@ -33,7 +33,6 @@ from dlatent.operators.sample_precision import SamplePrecision
 from dlatent.passes import Alone, Meeting, Pass
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.checkpoint import checkpoint_beside
-from dlatent.stores.graph import open_graph
 from dlatent.stores.lazy import has_sparse_chunks, refuse_encoded
 from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
@@ -72,6 +71,8 @@ def open_edges(graph: GraphLike, source: DataSource) -> Graph:
     """The graph between the samples of a source. Errors: DataError where there is none, or one of other samples."""
     if graph is None:
         raise DataError("edges are missing; give the graph between the samples as graph=…, or use PPCA without")
+    from dlatent.stores.graph.open import open_graph  # readers of edges, which few fits need
+
     return open_graph(graph, samples=source.shape[0], ids=source.labels.samples, origin=source.labels.origin)
 
 

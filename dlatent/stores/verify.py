@@ -16,7 +16,7 @@ from dlatent.stores.atomic import GRAPH, PRECISION, RESULT, kind_of
 from dlatent.stores.checkpoint import damaged_results, read_header, recorded
 from dlatent.stores.chunked import ZarrArray, check_announced, check_chunks, lacking_chunks, read_rows, stored_objects
 from dlatent.stores.codecs import harmless
-from dlatent.stores.graph import open_graph, open_precision
+from dlatent.stores.graph.open import open_graph, open_precision
 from dlatent.stores.guard import guarded
 from dlatent.stores.location import filesystem_at, local_path, place_text, zarr_location
 from dlatent.stores.open import Node, check_complete, open_data, open_node

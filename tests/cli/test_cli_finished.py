@@ -33,7 +33,7 @@ def count(event, *of):
             os.kill(os.getpid(), 9)
 
 words = sys.argv[3:]
-import dlatent.models, dlatent.stores.ingest
+import dlatent.models, dlatent.stores.ingest.run
 sys.addaudithook(count)
 sys.exit(main(words))
 """

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 SERVER = """
 import json, os, signal, sys
 import dlatent.cli.main as cli
-import dlatent.models.saved, dlatent.stores.ingest, dlatent.models.map_rows, dask.threaded, pandas
+import dlatent.models.saved, dlatent.stores.ingest.run, dlatent.models.map_rows, dask.threaded, pandas
 
 def embed(words):
     from dlatent import LocallyLinearEmbedding

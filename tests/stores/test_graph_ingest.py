@@ -18,11 +18,11 @@ from graph_cases import co_graph, dense
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlatent import ingest
+from dlatent import ingest, ingest_graph, open_graph
 from dlatent.arrays import Graph
 from dlatent.errors import DataError, StoreError
 from dlatent.stores.atomic import new_store
-from dlatent.stores.graph import common_neighbours, ingest_graph, open_graph, stored
+from dlatent.stores.graph import common_neighbours, stored
 from dlatent.stores.graph import ingest as ingesting
 from dlatent.stores.sparse import write_csr
 

@@ -17,8 +17,9 @@ from graph_cases import Dense, co_graph, dense, symmetrised
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dlatent import open_graph
 from dlatent.errors import DataError, StoreError
-from dlatent.stores.graph import open_graph, stored
+from dlatent.stores.graph import stored
 
 
 def raw_group(where: Any, matrix: sp.coo_array, chunk: int = 7) -> zarr.Group:
