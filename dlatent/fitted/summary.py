@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dlatent.errors import number_of
 from dlatent.fitted.facts import Facts, shortened
 from dlatent.fitted.linear import Fit
 
@@ -56,5 +57,36 @@ def _labels(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
     return {"labels": f"{len(names)}: {shortened(names)}"}
 
 
-TOLD: dict[str, Callable[[Facts, dict[str, str]], dict[str, str]]] = {"targets": _labels}
+def _graph(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
+    graph, likelihood = facts["graph"], lines["log-likelihood"]
+    if "alpha" in graph:
+        text = f"{graph['edges']:,}, with α = {graph['alpha']:g} and γ = {graph['gamma']:g}{_rank(facts, graph)}"
+        return {"log-likelihood": f"{likelihood} without ½ D log|Δ| of the graph", "graph": text}
+    compared: dict[str, str] = {}
+    if "compared" in graph:
+        scores = graph["compared"]
+        pairs = zip(scores["smoothing"], scores["smoothing_correlation"], strict=True)
+        text = ", ".join(f"{correlation:.4f} (λ = {smoothing:g})" for smoothing, correlation in pairs)
+        compared = {"smoothing": f"correlation with hidden cells {text}"}
+    if not graph["smoothing"]:
+        return {**compared, "graph": "not used, as λ = 0"}
+    hops = number_of(graph["hops"], "hop", "hops")
+    text = f"{graph['edges']:,} edges, with λ = {graph['smoothing']:g} and {hops}"
+    return {**compared, "log-likelihood": f"{likelihood} of the smoothed rows", "graph": text}
+
+
+def _precision(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
+    text = f"given, {facts['precision']['entries']:,} entries{_rank(facts, facts['precision'])}"
+    return {"log-likelihood": f"{lines['log-likelihood']} without ½ D log|Δ|", "precision": text}
+
+
+def _rank(facts: Facts, between: Facts) -> str:
+    return "" if between["rank"] == facts["samples"] else f", rank of Δ {between['rank']:,}"
+
+
+TOLD: dict[str, Callable[[Facts, dict[str, str]], dict[str, str]]] = {
+    "targets": _labels,
+    "graph": _graph,
+    "precision": _precision,
+}
 """What is told of the facts that some models have; it sees the lines before it."""

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, AxisLabels, Block, DataSource, Graph, Grid
+from dlatent.arrays import Array, AxisLabels, Block, DataSource, Grid
 from dlatent.blas import pinned
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where, connect
-from dlatent.engine.exchange import Traffic
 from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import (
@@ -67,7 +66,6 @@ from dlatent.models.restored import (
 from dlatent.models.saved import Estimator
 from dlatent.models.task import initial_mean, sound_algebra
 from dlatent.order import group_count, task_count
-from dlatent.passes import Run
 from dlatent.stores.places import read_places, require_apart
 
 ONLY_DENSE = (
@@ -94,7 +92,6 @@ class Given:
 
     source: DataSource
     targets: EncodedTargets | None = None
-    graph: Graph | None = None
     adding: bool = False
     earlier: Moments | None = None
     beside: tuple[str, ...] = ()
@@ -102,11 +99,11 @@ class Given:
     @property
     def places(self) -> tuple[str, ...]:
         """Where all of it is read from, as far as that is known."""
-        return (*read_places(self.source, self.graph), *self.beside)
+        return (*read_places(self.source), *self.beside)
 
     def named(self) -> dict[str, Any]:
         """All of it by name."""
-        return {"data": self.source, "targets": self.targets, "graph": self.graph}
+        return {"data": self.source, "targets": self.targets}
 
 
 @dataclass(frozen=True)
@@ -214,8 +211,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _problem(self, session: Session, given: Given, specification: Specification) -> Problem:
         """The shape of the fit, for the planner."""
-        source, graph = given.source, given.graph
-        moved = Traffic(0, 0) if graph is None else session.traffic()
+        source = given.source
         sizes = [block.nbytes for block in source.blocks]
         found = Problem(
             samples=source.shape[0],
@@ -235,10 +231,6 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             missing=self._missing != "raise",
             shared=all(view.shared for view in specification.views),
             em_passes=(self.max_iter or MAX_EM_ITERATIONS) + 1 if self.solver == "em" else None,
-            graph_entries=None if graph is None else graph.entries,
-            graph_in_memory=graph is not None and graph.in_memory,
-            travelling=moved.rows,
-            reach=moved.reach,
             decoding=source.decoding,
             target_bytes=0 if given.targets is None else given.targets.nbytes,
             computed=source.blocks[0].collection is not None,
@@ -248,10 +240,6 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             prior=self._prior != "ml",
         )
         return replace(found, **self._more_of_problem(given, specification))
-
-    def _settled(self, task: Task, plan: Plan, given: Given, run: Run) -> Task:
-        """The task, with what is chosen from the data before the fit."""
-        return task
 
     @property
     def _passes_after(self) -> int:
@@ -321,7 +309,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
 
     def _plan(self, given: Given, client: Where) -> Plan:
         """What a fit will cost."""
-        with connect(given.source, client=client, graph=given.graph, planned=True) as session:
+        with connect(given.source, client=client, planned=True) as session:
             return self._planned(self._task(session, given), session)
 
     def _fit(
@@ -333,7 +321,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         # Most of the driver's matrices are small, where BLAS threads would only wait for each other, and they would
         # make bits depend on cores; tall ones are cut into slabs (`operators.tall`).
         with (
-            connect(given.source, targets=rows, client=client, graph=given.graph) as session,
+            connect(given.source, targets=rows, client=client) as session,
             ExitStack() as opened,
             pinned(),
             sound_algebra(),
@@ -359,11 +347,9 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
                 earlier = given.earlier
                 shift = self._initial_mean(session, observed=route.observed) if earlier is None else earlier.shift
                 session.on_pass, session.on_progress = listeners.on_pass, listeners.on_task
-                task = self._settled(task, plan, given, session.run)
                 outcome = route.fit(task, plan, shift, session.run, listeners.on_iteration)
                 require_sound(outcome)
                 lost = lost_digits(outcome, shift, task.settled_options(plan).precision)
-                outcome = self._finished(outcome, given)
                 head = self._estimated_head(session, outcome, given)
         outcome = replace(outcome, advice=(*outcome.advice, *lost, *remarks(session.counted, given.targets)))
         self._keep(Fitted(outcome, tuple(session.passes), given.source.labels, plan, head), task, given)
@@ -375,10 +361,6 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             kind, _, words = text.partition(": ")
             warnings.warn(words, WARNINGS[kind], stacklevel=outside())
         return self
-
-    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
-        """What the model makes of the maximum that its route has found."""
-        return outcome
 
     def _estimated_head(self, session: Session, outcome: Outcome, given: Given) -> Head | None:
         """What predicts targets, where the model has some and the outcome does not do it."""

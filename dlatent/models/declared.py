@@ -166,7 +166,7 @@ def model(cls: type[T]) -> type[T]:
     complete = dataclass(eq=False, repr=False, kw_only=True)(cls)
     sections = parsed(complete.__doc__ or "")
     sections["Parameters"] = "\n".join(_entry(one, about) for one, about in declared(complete))
-    sections["Attributes"] = "\n".join((entries(sections.get("Attributes", "")) | dict(_attributes(complete))).values())
+    sections["Attributes"] = "\n".join((dict(_attributes(complete)) | entries(sections.get("Attributes", ""))).values())
     body = (f"{title}\n{'-' * len(title)}\n{sections[title]}" for title in SECTIONS if sections.get(title))
     complete.__doc__ = "\n\n".join([sections[""], *body]) + "\n"
     return complete

@@ -3,37 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Self, cast
+from dataclasses import dataclass, replace
+from functools import partial
+from math import log10
+from typing import Any, Literal, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, Graph
+from dlatent.arrays import Graph
 from dlatent.engine.connect import Where
-from dlatent.engine.session import Session
 from dlatent.errors import DataError
-from dlatent.fitting.outcome import Outcome
+from dlatent.fitted.graph import Compared, Smoothed
+from dlatent.fitted.rows import RowFunction, function
+from dlatent.fitted.stored import variables
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.smoothing import CANDIDATES, chosen_averaging, chosen_smoothing
-from dlatent.fitting.task import Relation, Task
+from dlatent.fitting.task import Relation
+from dlatent.fitting.task import Task as SolverTask
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.models.base import Fitted, Given
+from dlatent.models import row_methods
+from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
-from dlatent.models.heads import Draws, Imputes, Reconstructs, Scores, Transforms
-from dlatent.models.hyperparameters import GraphPPCAHyperparameters
+from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
+from dlatent.models.docstrings import described
+from dlatent.models.hyperparameters import COUNT, SMOOTHING, Missing, Prior, SmoothedSolver
 from dlatent.models.inputs import Data, GraphLike, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import Way, open_edges
+from dlatent.models.model import LinearModel
+from dlatent.models.row_methods import RowsRun
+from dlatent.models.table import table_fields, table_task
+from dlatent.models.task import FitRun, Known, Task
 from dlatent.operators.smooth_filter import SmoothFilter
 from dlatent.passes import Run
 
-SMOOTHING_SCORES = ("smoothing_correlation", "smoothing_error")
-"""What is known of each candidate."""
+STRENGTH = Parameter(
+    SMOOTHING,
+    'float or "auto"',
+    'λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, 0.3, 1, 3, '
+    "10 and 30 with which rows predict cells best that they have not seen.",
+    short="L",
+)
+HOPS = Parameter(COUNT, "int", "h, how far neighbours reach.", short="N")
+MISSING = replace(
+    SHARED["missing"],
+    text="Which entries are missing, as in PPCA.  Where entries may be missing, each cell of a smoothed row is a "
+    "weighted mean over those of the samples near by that have it.",
+)
+PRIOR = replace(
+    SHARED["prior"],
+    text='Prior of the loadings, as in PPCA: "auto" is "ard" with missing entries, and "ml", maximum likelihood, for '
+    "complete data.",
+)
+SOLVER = choice(
+    SmoothedSolver,
+    'How the maximum is found.  "auto" takes the cheaper of two that find the global maximum from eigenvectors: '
+    '"covariance" (one pass, D² numbers) and "krylov" (about ten passes); data with missing entries go by '
+    '"accelerated_em" (about twenty passes).  "em" is textbook EM.',
+)
 
 
-class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstructs, Draws):
+@dataclass(frozen=True)
+class Smoothing:
+    """Rows are smoothed over a graph, as much as is said or as held-out cells choose."""
+
+    graph: Graph
+    strength: float | Literal["auto"]
+    hops: int
+
+    def shape(self) -> dict[str, Any]:
+        """How far neighbours reach, and how many strengths are compared."""
+        return {"hops": self.hops, "candidates": len(CANDIDATES) if self.strength == "auto" else 0}
+
+    def relation(self, specification: Specification) -> Relation | None:
+        """The filter, where its strength is given."""
+        return None if self.strength == "auto" else self._by(float(self.strength))
+
+    def settled(self, task: SolverTask, plan: Plan, run: Run) -> SolverTask:
+        """The task with the filter of the strength that was chosen."""
+        if self.strength != "auto":
+            return task
+        if task.options.refuse_missing:
+            compared = chosen_smoothing(task, plan, self.hops, run, sparse=task.problem.nnz is not None)
+        else:
+            compared = chosen_averaging(task, plan, self.hops, run)
+        return replace(task, compared=compared, relation=self._by(CANDIDATES[compared.chosen]))
+
+    def _by(self, strength: float) -> Relation | None:
+        return Relation(SmoothFilter(strength, self.hops), self.graph.samples) if strength else None
+
+
+def fitted_smoothed(task: Task, known: Known, hops: int) -> Smoothed:
+    """The fitted model, with the strength of smoothing and what it was compared with."""
+    relation, compared = known.asked.relation, known.asked.compared
+    between = None if relation is None else relation.precision
+    scores = None
+    if compared is not None:
+        scores = Compared(np.asarray(CANDIDATES), compared.correlation, compared.standard_error)
+    return Smoothed(
+        **table_fields(task, known),
+        smoothing=between.smoothing if isinstance(between, SmoothFilter) else 0.0,
+        hops=hops,
+        edges=0 if task.graph is None else task.graph.entries // 2,
+        compared=scores,
+    )
+
+
+@model
+class GraphPPCA(LinearModel):
     r"""PPCA of samples in a graph, whose rows are smoothed over it.
 
     .. math:: f(S) (T - 1 \mu^\top) = Z W^\top + E, \qquad
@@ -51,11 +129,6 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
 
     Attributes
     ----------
-    smoothing_ : float
-        λ, given or chosen.
-    smoothing_scores_ : xarray.Dataset or None
-        Over the candidates `smoothing` of "auto": `smoothing_correlation` with the hidden cells, and `smoothing_error`,
-        the standard error of its difference to the largest.  None where λ was given.
     log_likelihood_ : float
         Of the smoothed rows, in nats; likelihoods of different λ are those of different data, and do not compare.
     mean_ : ndarray of shape (n_features,)
@@ -83,6 +156,50 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
     0.0
     """
 
+    solver: SmoothedSolver = parameter(SOLVER, default="auto")
+    smoothing: float | Literal["auto"] = parameter(STRENGTH, default="auto")
+    hops: int = parameter(HOPS, default=2)
+    missing: Missing = parameter(MISSING, default="raise")
+    prior: Prior | float = parameter(PRIOR, default="auto")
+
+    def _check(self) -> None:
+        super()._check()
+        if isinstance(self.smoothing, str) or not self.smoothing:
+            return
+        if 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
+            raise DataError(
+                f"smoothing={self.smoothing:g} over {self.hops} hops is no more in double precision; take a larger "
+                "smoothing, 0, or fewer hops"
+            )
+
+    def _task(
+        self,
+        X: Data,
+        *,
+        graph: GraphLike = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        **given: Any,
+    ) -> Task:
+        task, hops = table_task(self, X, dim, weights), int(self.hops)
+        between = Smoothing(open_edges(graph, task.source), self.smoothing, hops) if self.smoothing else None
+        return replace(task, between=between, fitted=partial(fitted_smoothed, hops=hops))
+
+    def _way(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
+        """How scores of rows meet those of their neighbours, or where rows may have `holes` the rows themselves."""
+        fitted = self._fitted().model
+        assert isinstance(fitted, Smoothed)
+        if graph is None or not fitted.smoothing:
+            return {}
+        if not fitted.missing and (holes or self._rows.holes):
+            raise DataError(
+                "the fit was one of complete data, whose smoothed rows are sums over neighbours; for rows with missing "
+                "entries and edges fit with missing='nan', or leave out graph="
+            )
+        shift = np.nan_to_num(fitted.parameters.mean) if fitted.missing else None
+        return {"graph": graph, "way": Way(SmoothFilter(fitted.smoothing, fitted.hops), shift)}
+
+    @described
     def plan(
         self,
         X: Data,
@@ -94,8 +211,9 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         client: Where = None,
     ) -> Plan:
         """What `fit` would do and cost, with what its neighbour sums move; reads the graph once, and no data."""
-        return self._plan(self._in_graph(self._given(X, dim, weights), graph), client)
+        return tasks.plan(self._task(X, graph=graph, dim=dim, weights=weights), client)
 
+    @described
     def fit(
         self,
         X: Data,
@@ -120,9 +238,10 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         StoreError
             For a checkpoint of another fit, with what differs.
         """
-        given = self._in_graph(self._given(X, dim, weights), graph)
-        return self._fit(given, client, callbacks, checkpoint, resume)
+        task = self._task(X, graph=graph, dim=dim, weights=weights)
+        return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
 
+    @described
     def transform(
         self,
         X: Data,
@@ -154,9 +273,9 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         DataError
             For other features or another order of them, for NaN or infinity, and for a graph of other samples.
         """
-        options = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        return self._scores(X, None, **options, **self._smoothed(graph))
+        return row_methods.scored(self, X, None, RowsRun(out, overwrite, resume, client), **self._way(graph))
 
+    @described
     def fit_transform(
         self,
         X: Data,
@@ -177,6 +296,7 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         self.fit(X, graph=graph, dim=dim, weights=weights, client=client)
         return cast(Rows, self.transform(X, graph=graph, client=client))
 
+    @described
     def posterior(self, X: Data, *, graph: GraphLike = None, client: Where = None) -> xr.Dataset:
         """The distribution of the latent variables of each sample, given its smoothed row.
 
@@ -196,8 +316,9 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
         NotFittedError, DataError
             As in `transform`.
         """
-        return self._posterior(X, None, client, **self._smoothed(graph))
+        return row_methods.posteriors(self, X, None, RowsRun(client=client), **self._way(graph))
 
+    @described
     def impute(
         self,
         X: Data,
@@ -230,109 +351,29 @@ class GraphPPCA(GraphPPCAHyperparameters, Transforms, Scores, Imputes, Reconstru
             For other features, infinite values or sparse data, and for a graph with a model of complete data, whose
             smoothed rows are sums over neighbours and not in units of the features.
         """
-        options = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        edges = self._smoothed(graph, holes=True)
-        if not edges:
-            return self._imputed(incomplete.imputed, X, None, "imputed", **options)
-        edges["way"] = edges["way"]._replace(beside=True)
-        return self._imputed(incomplete.imputed_beside, X, None, "imputed", **options, **edges)
-
-    def _smoothed(self, graph: GraphLike, *, holes: bool = False) -> dict[str, Any]:
-        """How scores of rows meet those of their neighbours, or where rows may have `holes` the rows themselves."""
-        self._require_fitted()
-        if graph is None or not self.smoothing_:
-            return {}
-        if not self._averaged and (holes or self._averaging):
-            raise DataError(
-                "the fit was one of complete data, whose smoothed rows are sums over neighbours; for rows with missing "
-                "entries and edges fit with missing='nan', or leave out graph="
-            )
-        shift = np.nan_to_num(self._parameters.mean) if self._averaged else None
-        return {"graph": graph, "way": Way(SmoothFilter(self.smoothing_, self._hops), shift)}
+        way, run, rows = self._way(graph, holes=True), RowsRun(out, overwrite, resume, client), self._rows
+        filled: RowFunction = function(rows.imputed)
+        if way:
+            way["way"] = way["way"]._replace(beside=True)
+            filled = partial(incomplete.imputed_beside, parameters=rows.parameters, specification=rows.specification)
+        return row_methods.filled(self, X, None, filled, "imputed", 1, run, **way)
 
     @property
-    def _averaging(self) -> bool:
-        """Whether entries may be missing, so that rows are averaged."""
-        return self.missing != "raise"
+    def smoothing_(self) -> float:
+        """float: λ, given or chosen."""
+        return cast(Smoothed, self._model).smoothing
 
-    def _in_graph(self, given: Given, graph: GraphLike) -> Given:
-        """What a fit is given, with the graph between the samples, where rows are smoothed over it."""
-        return replace(given, graph=open_edges(graph, given.source)) if self.smoothing else given
+    @property
+    def smoothing_scores_(self) -> xr.Dataset | None:
+        """xarray.Dataset or None: Over the candidates `smoothing` of "auto": `smoothing_correlation` with the hidden
+        cells, and `smoothing_error`, the standard error of its difference to the largest.  None where λ was given."""
+        compared = cast(Smoothed, self._model).compared
+        if compared is None:
+            return None
+        return xr.Dataset({name: (each.dims, each.values) for name, each in variables(compared).items()})
 
-    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
-        candidates = len(CANDIDATES) if self.smoothing == "auto" else 0
-        return super()._more_of_problem(given, specification) | {"hops": int(self.hops), "candidates": candidates}
-
-    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
-        if given.graph is None:
-            return {}
-        if self.smoothing == "auto":
-            return {}
-        return {"relation": self._relation(float(self.smoothing), given.graph)}
-
-    def _relation(self, smoothing: float, graph: Graph) -> Relation | None:
-        return Relation(SmoothFilter(smoothing, int(self.hops)), graph.samples) if smoothing else None
-
-    def _settled(self, task: Task, plan: Plan, given: Given, run: Run) -> Task:
-        if self.smoothing != "auto":
-            return task
-        assert given.graph is not None
-        if not self._averaging:
-            found = chosen_smoothing(task, plan, int(self.hops), run, sparse=given.source.sparse)
-        else:
-            found = chosen_averaging(task, plan, int(self.hops), run)
-        return replace(task, compared=found, relation=self._relation(CANDIDATES[found.chosen], given.graph))
-
-    def _finished(self, outcome: Outcome, given: Given) -> Outcome:
-        return outcome if self._averaging else self._with_prior(outcome, float(given.source.shape[0]))
-
-    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
-        super()._keep(fitted, task, given)
-        between = None if task.relation is None else task.relation.precision
-        self.smoothing_ = between.smoothing if isinstance(between, SmoothFilter) else 0.0
-        self._hops, self.smoothing_scores_ = int(self.hops), None
-        self._averaged = self._averaging
-        if task.compared is not None:
-            self.smoothing_scores_ = _scores_of(CANDIDATES, task.compared.correlation, task.compared.standard_error)
-        self._edges = 0 if given.graph is None else given.graph.entries // 2
-
-    def _variables(self, *, whole: bool) -> dict[str, Any]:
-        found, scores = super()._variables(whole=whole), self.smoothing_scores_
-        if scores is None:
-            return found
-        return found | {name: scores[name].values for name in ("smoothing", *SMOOTHING_SCORES)}
-
-    def _attributes(self, *, whole: bool) -> dict[str, Any]:
-        graph = {"smoothing": self.smoothing_, "hops": self._hops, "edges": self._edges, "averaged": self._averaged}
-        return super()._attributes(whole=whole) | (graph if whole else {})
-
-    def _facts(self) -> dict[str, Any]:
-        graph: dict[str, Any] = {"edges": self._edges, "smoothing": self.smoothing_, "hops": self._hops}
-        if self.smoothing_scores_ is not None:
-            scores = self.smoothing_scores_
-            graph["compared"] = {name: scores[name].values.tolist() for name in ("smoothing", *SMOOTHING_SCORES)}
-        return super()._facts() | {"graph": graph}
-
-    def _words(self) -> dict[str, str]:
-        found, scores = super()._words(), self.smoothing_scores_
-        if scores is not None:
-            pairs = zip(scores["smoothing"].values, scores["smoothing_correlation"].values, strict=True)
-            found["smoothing"] = "correlation with hidden cells " + ", ".join(f"{c:.4f} (λ = {s:g})" for s, c in pairs)
-        if not self.smoothing_:
-            return found | {"graph": "not used, as λ = 0"}
-        found["log-likelihood"] += " of the smoothed rows"
-        hops = f"{self._hops} hop{'s' if self._hops > 1 else ''}"
-        return found | {"graph": f"{self._edges:,} edges, with λ = {self.smoothing_:g} and {hops}"}
-
-    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
-        super()._restore(values, attributes)
-        names = ("smoothing", "hops", "edges", "averaged")
-        self.smoothing_, self._hops, self._edges, self._averaged = (attributes[name] for name in names)
-        known = "smoothing" in values
-        self.smoothing_scores_ = _scores_of(*(values[n] for n in ("smoothing", *SMOOTHING_SCORES))) if known else None
-
-
-def _scores_of(smoothings: npt.ArrayLike, correlation: Array, error: Array) -> xr.Dataset:
-    """What is known of each candidate."""
-    scores = zip(SMOOTHING_SCORES, (correlation, error), strict=True)
-    return xr.Dataset({name: ("smoothing", values) for name, values in scores}, {"smoothing": np.asarray(smoothings)})
+    score_samples, score = row_methods.score_samples, row_methods.score
+    impute_variance, sample = row_methods.impute_variance, row_methods.sample
+    components_, mean_ = row_methods.components_, row_methods.mean_
+    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
+    get_precision = row_methods.get_precision

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
-from math import inf, log10
+from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args
 
@@ -255,108 +255,6 @@ class TargetHyperparameters(Checked):
 
 
 @hyperparameters
-class PriorHyperparameters(Checked):
-    """What models have whose loadings may have a prior.
-
-    Parameters
-    ----------
-    prior : {"auto", "ml", "ard"} or float, default "auto"
-        Of the loadings.  "auto" and "ml" are none: maximum likelihood.  "ard" (automatic relevance determination) gives
-        those of each component a normal prior whose variance the evidence chooses, and switches off components that the
-        data do not support.  A number is the variance of all loadings, in squared units of the features.
-    """
-
-    prior: Prior | float = parameter(
-        "of the loadings; ard: its variances, and which components are on, by evidence; a number: its variance",
-        PRIOR,
-        default="auto",
-    )
-
-    @property
-    def _prior(self) -> str | float:
-        """The prior of the loadings, by what may be missing where that is left open."""
-        if self.prior != "auto":
-            return self.prior
-        return "ml" if getattr(self, "missing", "raise") == "raise" else "ard"
-
-
-@hyperparameters
-class GraphHyperparameters(LatentVariableHyperparameters):
-    """Those of models of samples in a graph.
-
-    Parameters
-    ----------
-    alpha : float, default 1.0
-        α ≥ 0, the weight of a sample beside its neighbours.
-    gamma : float, default 1e-6
-        γ ≥ 0, the weight of the features alone.  With 0 the precision may be singular: its rank takes the place of N
-        (errata 17), found for connected components of up to 4,000 samples.
-    solver : {"auto", "covariance", "krylov", "em"}, default "auto"
-        "auto" takes the cheaper of two that find the global maximum from eigenvectors (PRPCA (17)–(18)): "covariance"
-        (one pass, D² numbers) and "krylov" (about ten passes); "em" iterates (19)–(22).
-    start : {"random", "pca"}, default "random"
-        Where "em" begins; "pca" as in the paper.
-    start_noise : float, optional
-        σ² at which "em" begins with `start="pca"`, in squared units of the features (the paper has 1e-6); by default
-        that of the start.
-    """
-
-    alpha: float = parameter("weight of a row beside its neighbours", NOT_NEGATIVE, default=1.0, short="A")
-    gamma: float = parameter("weight of the features alone", NOT_NEGATIVE, default=1e-6, short="G")
-    solver: GraphSolver = choice(SOLVER, GraphSolver, default="auto")
-    start: Start = choice("where --solver em begins", Start, default="random")
-    start_noise: float | None = parameter(
-        "noise variance at which --start pca begins", POSITIVE.or_none(), default=None, short="VARIANCE"
-    )
-
-    def _check_hyperparameters(self) -> None:
-        super()._check_hyperparameters()
-        if self.start_noise is not None and self.start != "pca":
-            raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
-
-
-@hyperparameters
-class GraphPPCAHyperparameters(PriorHyperparameters, LatentVariableHyperparameters):
-    """Those of PPCA of rows that are smoothed over a graph.
-
-    Parameters
-    ----------
-    smoothing : float or "auto", default "auto"
-        λ ≥ 0, the weight of the neighbours beside a sample; with 0 no graph is needed.  "auto" is that of 0, 0.3, 1, 3,
-        10 and 30 with which rows predict cells best that they have not seen.
-    hops : int, default 2
-        h, how far neighbours reach.
-    missing : {"raise", "nan", "unstored"}, default "raise"
-        As in PPCA.  Where entries may be missing, each cell of a smoothed row is a weighted mean over those of the
-        samples near by that have it.
-    prior : {"auto", "ml", "ard"} or float, default "auto"
-        Of the loadings, as in PPCA: "auto" is "ard" with missing entries, and "ml", maximum likelihood, for complete
-        data.
-    solver : {"auto", "covariance", "krylov", "accelerated_em", "em"}, default "auto"
-        "auto" takes the cheaper of two that find the global maximum from eigenvectors: "covariance" (one pass, D²
-        numbers) and "krylov" (about ten passes); data with missing entries go by "accelerated_em" (about twenty
-        passes).  "em" is textbook EM.
-    """
-
-    smoothing: float | Literal["auto"] = parameter(
-        "weight of the neighbours beside a row; auto: by held-out cells", SMOOTHING, default="auto", short="L"
-    )
-    hops: int = parameter("how far neighbours reach", COUNT, default=2, short="N")
-    missing: Missing = choice(MISSING, Missing, default="raise")
-    solver: SmoothedSolver = choice(SOLVER, SmoothedSolver, default="auto")
-
-    def _check_hyperparameters(self) -> None:
-        super()._check_hyperparameters()
-        if isinstance(self.smoothing, str) or not self.smoothing:
-            return
-        if 2 * self.hops * log10(1.0 + 1.0 / self.smoothing) > 300:
-            raise DataError(
-                f"smoothing={self.smoothing:g} over {self.hops} hops is no more in double precision; take a larger "
-                "smoothing, 0, or fewer hops"
-            )
-
-
-@hyperparameters
 class KernelHyperparameters(LatentVariableHyperparameters):
     """Those of models of features that a kernel makes.
 
@@ -423,26 +321,6 @@ class KernelHyperparameters(LatentVariableHyperparameters):
 
 
 @hyperparameters
-class LinearHyperparameters(LatentVariableHyperparameters):
-    """What models of samples × features have, of which entries may be missing.
-
-    Parameters
-    ----------
-    solver : {"auto", "covariance", "krylov", "gram", "accelerated_em", "em"}, default "auto"
-        "auto" takes the cheapest of those that find the global maximum: "covariance" (one pass, D² numbers), "krylov"
-        (about ten passes, D·K) and, with fewer samples than features, "gram" (two passes, N² numbers); data with
-        missing entries go by "accelerated_em" (about twenty passes).  "em" is textbook EM, for teaching and checking.
-    missing : {"raise", "nan", "unstored"}, default "raise"
-        "raise" raises for NaN.  With "nan" the entries of dense data that are NaN are missing; with "unstored" the
-        stored entries of sparse data, zeros among them, are the observed ones.  The model is then that of the observed
-        entries, wherever they are, and all methods take such rows, too.
-    """
-
-    solver: LinearSolver = choice(SOLVER, LinearSolver, default="auto")
-    missing: Missing = choice(MISSING, Missing, default="raise")
-
-
-@hyperparameters
 class IteratedHyperparameters(Checked):
     """What models have that are fitted by iterations over the data.
 
@@ -464,16 +342,6 @@ class IteratedHyperparameters(Checked):
                 "warm_start=True is for iterations over the data; of complete data the best maximum is found without a "
                 "start: leave warm_start=False, or say missing='nan'"
             )
-
-
-@hyperparameters
-class RelationalHyperparameters(PriorHyperparameters, GraphHyperparameters):
-    """Those of PPCA of samples in a graph."""
-
-
-@hyperparameters
-class RelationalSupervisedHyperparameters(TargetHyperparameters, GraphHyperparameters):
-    """Those of supervised PPCA of samples in a graph."""
 
 
 @hyperparameters

@@ -14,7 +14,6 @@ from dlatent.arrays import Array
 from dlatent.engine.connect import Where
 from dlatent.engine.records import PassRecord
 from dlatent.fitted.grid import feature_axis, over_features
-from dlatent.fitting.evidence import with_evidence
 from dlatent.fitting.outcome import Outcome
 from dlatent.linear_gaussian import complete
 from dlatent.linear_gaussian.expectation import pattern_projection
@@ -89,12 +88,6 @@ class LinearModel(RowModel):
         """How many components are not zero."""
         self._require_fitted()
         return int(self._parameters.loadings[:, : self.n_components_].any(axis=0).sum())
-
-    def _with_prior(self, outcome: Outcome, samples: float) -> Outcome:
-        """What the prior of the loadings makes of the maximum of the likelihood of so many complete samples."""
-        if self._prior == "ml":
-            return outcome
-        return with_evidence(outcome, samples, None if isinstance(self._prior, str) else float(self._prior))
 
     @property
     def _dimension(self) -> int:

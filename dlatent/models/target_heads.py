@@ -45,9 +45,8 @@ from dlatent.linear_gaussian.specification import Specification
 from dlatent.models.base import Fitted, Given, LatentVariableModel
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
-from dlatent.models.heads import Imputing
 from dlatent.models.hyperparameters import TargetHyperparameters
-from dlatent.models.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
+from dlatent.models.inputs import Data, Mask, PathLike, Rows, TargetsLike
 from dlatent.models.labelled import plain_rows
 from dlatent.models.linear import LinearModel
 from dlatent.models.map_rows import samples_of
@@ -512,69 +511,6 @@ class ScoresWithTargets(RowTargets):
         return float(np.mean(np.asarray(self.score_samples(X, y, client=client))))
 
 
-class ImputesWithTargets(RowTargets, Imputing):
-    """Models that fill in missing features from the others and, where present, the targets."""
-
-    def impute(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        out: PathLike | None = None,
-        overwrite: bool = False,
-        resume: bool = False,
-        client: Where = None,
-    ) -> Rows | str:
-        """The features with each missing entry replaced by its mean given the observed ones, and the targets if given.
-
-        Parameters
-        ----------
-        y : array of shape (n_samples,) or (n_samples, n_targets), optional
-            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
-
-        Returns
-        -------
-        array of shape (n_samples, n_features), or str
-            In the kind of the input, or the path `out`.
-
-        Raises
-        ------
-        NotFittedError, DataError
-            As in PPCA.impute.
-        """
-        targets = self._encode_new(X, y)
-        return self._imputed(
-            incomplete.imputed, X, targets, "imputed", out=out, overwrite=overwrite, resume=resume, client=client
-        )
-
-    def impute_variance(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        out: PathLike | None = None,
-        overwrite: bool = False,
-        resume: bool = False,
-        client: Where = None,
-    ) -> Rows | str:
-        """The variance of each missing entry of the features given the observed ones, and the targets if given.
-
-        Parameters
-        ----------
-        y : array of shape (n_samples,) or (n_samples, n_targets), optional
-            Targets as in `fit`.  Of samples without, and without `y`, the features alone count.
-
-        Returns
-        -------
-        array of shape (n_samples, n_features), or str
-            0 where an entry was observed; in the kind of the input, or the path `out`.
-        """
-        targets, function = self._encode_new(X, y), incomplete.imputed_variances
-        return self._imputed(
-            function, X, targets, "imputed_variance", out=out, overwrite=overwrite, resume=resume, client=client
-        )
-
-
 class Predicts(RowTargets):
     """Models that predict targets from features."""
 
@@ -690,22 +626,3 @@ class Predicts(RowTargets):
         """
         self._require_fitted()
         return self._output_variance((0,))
-
-
-class DrawsWithTargets(RowTargets):
-    """Models that samples with targets are drawn from."""
-
-    def sample(
-        self, n_samples: int = 1, *, random_state: Seed = None
-    ) -> tuple[npt.NDArray[Any] | xr.DataArray, npt.NDArray[Any]]:
-        """Draw samples from the model: z ~ N(0, I), x = W_x z + μ_x + ε_x, y = W_y z + μ_y + ε_y.
-
-        Returns
-        -------
-        samples : array of shape (n_samples, n_features)
-            In units of the features.
-        targets : ndarray of shape (n_samples, n_targets)
-            In units of the targets.
-        """
-        both, own = self._drawn(n_samples, random_state), self._specification.slices
-        return self._over_features(both[:, own[0]]), self._encoding.decode(both[:, own[1]])

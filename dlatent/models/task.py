@@ -261,10 +261,11 @@ class Task:
 def plan(task: Task, client: Where) -> Plan:
     """What a fit will do and cost."""
     with connect(task.source, client=client, graph=task.graph, planned=True) as session:
-        return _planned(task, task.for_solver(session), session)
+        return planned(task, task.for_solver(session), session)
 
 
-def _planned(task: Task, asked: SolverTask, session: Session) -> Plan:
+def planned(task: Task, asked: SolverTask, session: Session) -> Plan:
+    """The plan of a task, of which solvers are asked this."""
     return make_plan(asked.problem, session.available, ROUTES, "auto" if task.solver == "em" else task.solver)
 
 
@@ -289,7 +290,7 @@ def run(task: Task, options: FitRun, model: Any) -> Fit:
         asked = task.for_solver(session)
         if task.start is not None and checkpoint is not None:
             raise DataError("warm_start=True goes on from parameters that no checkpoint holds; leave out one of both")
-        plan = _planned(task, asked, session)
+        plan = planned(task, asked, session)
         if checkpoint is not None:
             require_apart(checkpoint, *task.places)
         data = {"data": source, "targets": task.targets, "graph": task.graph}

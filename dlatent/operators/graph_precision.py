@@ -100,11 +100,6 @@ class Estimate(NamedTuple):
     standard_error: float
 
 
-def isolated_precision(precision: Precision) -> float:
-    """Δ_ii of a sample without edges, γ + α²."""
-    return precision.gamma + precision.alpha**2
-
-
 def _shifted(adjacency: sp.csr_array, precision: Precision) -> sp.csc_array:
     """αI + A + i√γI."""
     n = adjacency.shape[0]

@@ -12,7 +12,9 @@ from scipy.stats import multivariate_normal
 from dlatent import PPCA, RelationalPPCA, RelationalSupervisedPPCA, SupervisedPPCA, load, open_graph
 from dlatent.engine import exchange
 from dlatent.errors import DataError, PlanError
-from dlatent.models import graph_model, relational
+from dlatent.models import relational
+from dlatent.operators import probes
+from tests.fitted import model_of
 from tests.graphs import power_law_graph
 from tests.routes import only_route
 from tests.simulators import plain_features
@@ -152,7 +154,7 @@ def test_saved_relations_remember_their_numbers(tmp_path):
     model.save(tmp_path / "m.zarr")
     again = load(tmp_path / "m.zarr")
     assert (again.alpha, again.gamma, again.precision_rank_) == (1.0, 0.0, 55)
-    assert (again.plan_, again._edges) == (model.plan_, 5)
+    assert (again.plan_, model_of(again).between.edges) == (model.plan_, 5)
 
 
 def test_labels_of_samples_name_the_ends_of_edges():
@@ -186,8 +188,8 @@ def test_stochastic_determinants_come_with_their_error(monkeypatch):
     model = RelationalPPCA(2, gamma=0.01)
     exact = model.log_determinant(graph).value
     for held in (10**6, 0):
-        monkeypatch.setattr(graph_model, "HELD_ENTRIES", held)
-        monkeypatch.setattr(graph_model, "GRAPH_BLOCK_ENTRIES", 1000)
+        monkeypatch.setattr(probes, "HELD_ENTRIES", held)
+        monkeypatch.setattr(probes, "GRAPH_BLOCK_ENTRIES", 1000)
         found = model.log_determinant(graph, method="lanczos")
         assert abs(found.value - exact) < 4 * found.standard_error < 0.2 * abs(exact)
     with pytest.raises(DataError, match="'auto', 'exact' or 'lanczos'"):
