@@ -37,7 +37,7 @@ from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import EXACT_COMPONENT, EXACT_SAMPLES, Estimate, Precision
 from dlatent.operators.probes import probe_pass, probe_source
 from dlatent.passes import Run
-from dlatent.stores.graph import open_graph, open_precision
+from dlatent.stores.graph.open import open_graph, open_precision
 
 ALPHA = Parameter(NOT_NEGATIVE, "float", "α ≥ 0, the weight of a sample beside its neighbours.", short="A")
 GAMMA = Parameter(
