@@ -8,6 +8,7 @@ from dlatent.fitted import stored
 from dlatent.fitted.linear import Fit
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.linear_gaussian.head import Head
+from dlatent.linear_gaussian.kernel_map import KernelMap
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.models.row_methods import encoded
@@ -65,3 +66,9 @@ def view_samples_of(model: Any) -> tuple[int, ...]:
     if hasattr(model, "_parameters"):
         return tuple(model._fitted.outcome.view_samples)
     return tuple(model_of(model).view_samples.tolist())
+
+
+def map_of(model: Any) -> KernelMap:
+    """What makes coordinates of the rows of a kernel model."""
+    found: KernelMap = model_of(model).map
+    return found

@@ -258,6 +258,11 @@ class LinearGaussian(FittedModel):
     @property
     def dimension(self) -> int:
         """The number of features that share the noise."""
+        return self.columns
+
+    @property
+    def columns(self) -> int:
+        """The number of features in a row."""
         return len(self.mean)
 
     @property
@@ -276,7 +281,7 @@ class LinearGaussian(FittedModel):
         total = float(self.total_variance[0]) * self.dimension
         components = component_facts(self.loadings, self.feature_words(), total)
         targets = {} if self.targets is None else {"targets": self.targets.names}
-        return {"features": len(self.mean), "noise": lines, "components": components} | targets
+        return {"features": self.columns, "noise": lines, "components": components} | targets
 
     def feature_words(self) -> Any:
         """What to call each of the features."""

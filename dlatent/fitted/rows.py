@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, TypeGuard
 
 import numpy as np
 
 from dlatent.arrays import Array, Features
+from dlatent.errors import DataError
 from dlatent.linear_gaussian import complete
 from dlatent.linear_gaussian.complete import LatentFunction
 from dlatent.linear_gaussian.expectation import Projection, pattern_projection
 from dlatent.linear_gaussian.expectation import scores as projected_scores
 from dlatent.linear_gaussian.factor_analysis import bartlett_coefficients
+from dlatent.linear_gaussian.gram import outside_log_likelihoods
+from dlatent.linear_gaussian.kernel_map import BlockReader, KernelMap
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
@@ -132,13 +135,94 @@ class MissingEntries(GaussianRows):
         return incomplete.bartlett(x, y, self.parameters, self.specification)
 
 
-def function(method: Any) -> Any:
-    """A method of a row model as a function that travels.
+@dataclass(frozen=True)
+class KernelRows:
+    """Rows whose features a kernel makes: the coordinates of these are rows of a model without missing entries.
 
-    A bound method has a name and nothing else for `fingerprint`: a checkpoint of `transform(out=)` would take the rows
-    of another model for its own.
+    `cache` is where the rows stay that a block is compared with; None where each block reads them.
     """
-    return partial(method.__func__, method.__self__)
+
+    features: KernelMap
+    coordinates: Complete
+    cache: BlockReader | None = None
+    holes: ClassVar[bool] = False
+
+    def with_cache(self, cache: BlockReader) -> Self:
+        """The same with a cache."""
+        return replace(self, cache=cache)
+
+    def _of(self, x: Features) -> Array:
+        return np.ascontiguousarray(self.features(x, self.cache)[:, :-1])
+
+    def scores(self, x: Features, y: Array | None) -> Array:
+        """E[z | x, y] (n, K)."""
+        return self.coordinates.scores(self._of(x), y)
+
+    def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None:
+        """Cov[z] given the views of a pattern (K, K)."""
+        return self.coordinates.shared_covariance(pattern)
+
+    def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array:
+        """A function of E[z | x] and Cov[z | x] (n, width)."""
+        return self.coordinates.posteriors(self._of(x), function, width)
+
+    @property
+    def log_density(self) -> RowFunction:
+        """The log-likelihood of the M features and the targets of rows (n,).
+
+        Errors: DataError where the kernel is given.
+        """
+        if self.features.kernel.name == "precomputed":
+            raise DataError(
+                "rows of a precomputed kernel do not tell k(x, x), which the likelihood needs; name the kernel"
+            )
+        return self._log_density
+
+    def _log_density(self, x: Features, y: Array | None) -> Array:
+        both = self.features(x, self.cache)
+        coordinates, distances = np.ascontiguousarray(both[:, :-1]), both[:, -1]
+        outside = np.maximum(distances - (coordinates**2).sum(axis=1), 0.0)
+        noise = float(self.coordinates.parameters.noise_variance[0])
+        rest = outside_log_likelihoods(outside, noise, self.features.dimension - coordinates.shape[1])
+        return self.coordinates.log_density(coordinates, y) + rest
+
+
+@dataclass(frozen=True)
+class OfRows(ABC):
+    """A function of rows that asks a fitted model; it travels, and `fingerprint` sees the model.
+
+    A bound method has a name and nothing else for that: a checkpoint of `transform(out=)` would take the rows of
+    another model for its own.
+    """
+
+    rows: Any
+
+    @abstractmethod
+    def __call__(self, x: Features, y: Array | None) -> Array: ...
+
+    def with_cache(self, cache: BlockReader) -> Self:
+        """The same with a cache of the rows that others are compared with."""
+        return replace(self, rows=self.rows.with_cache(cache))
+
+
+@dataclass(frozen=True)
+class RowMethod(OfRows):
+    """A method of a row model, by its name."""
+
+    method: str
+
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        return np.asarray(getattr(self.rows, self.method)(x, y))
+
+
+def function(method: Any) -> RowMethod:
+    """A method of a row model as a function that travels."""
+    return RowMethod(method.__self__, method.__name__)
+
+
+def compares(function: RowFunction) -> TypeGuard[OfRows]:
+    """Whether a function compares rows with others, which may stay in a cache."""
+    return isinstance(function, OfRows) and isinstance(function.rows, KernelRows)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import UserDict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,12 +45,24 @@ def _plain(value: Any) -> Any:
     return masked(value) if isinstance(value, str) else value
 
 
+class Asked(UserDict[str, Any]):
+    """Values that remember the names that were asked for: a model asks for all that it has."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.names = set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
 def restored(path: PathLike, variables: dict[str, Variable], attributes: Any) -> Fit:
     """The fit that was kept as these at a place.  Errors: any, for what no fit leaves."""
-    values = {name: variable.values for name, variable in variables.items()}
+    values = Asked({name: variable.values for name, variable in variables.items()})
     fit = stored.restored(Fit, values, attributes)
     (place, *_) = read_places(zarr_location(path))
-    unknown = set(variables) - set(stored.variables(fit))
+    unknown = set(variables) - values.names
     if unknown:
         raise StoreError(f"there is a variable {min(unknown)!r}, which the model does not have")
     return Fit(fit.model, fit.report, place=place)
@@ -57,7 +71,7 @@ def restored(path: PathLike, variables: dict[str, Variable], attributes: Any) ->
 def result(kind: str, fit: Fit) -> xr.Dataset:
     """The arrays of a fit with named dimensions and the coordinates of the data."""
     report, model = fit.report, fit.model
-    variables = {name: v for name, v in stored.variables(fit).items() if not name.startswith(GRID)}
+    variables = {name: v for name, v in stored.variables(fit, whole=False).items() if not name.startswith(GRID)}
     along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
     used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
     arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}

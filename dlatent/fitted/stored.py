@@ -30,11 +30,13 @@ class About:
     dims : the dimensions of an array; of a table the one that its lines lie along.
     name : in a store; by default that of the field.
     row : the dataclass of a line, of a table.
+    whole : whether only a saved model needs it, and a Dataset of results has it not.
     """
 
     dims: tuple[str, ...] = ()
     name: str = ""
     row: Any = None
+    whole: bool = False
 
 
 def _described(about: About, default: Any) -> Any:
@@ -51,9 +53,9 @@ def fact(default: Any = MISSING) -> Any:
     return _described(About(), default)
 
 
-def part(default: Any = MISSING) -> Any:
-    """A value of several fields."""
-    return _described(About(), default)
+def part(default: Any = MISSING, *, whole: bool = False) -> Any:
+    """A value of several fields; with `whole` one that only a saved model needs."""
+    return _described(About(whole=whole), default)
 
 
 def table(row: type, dim: str, default: Any = MISSING) -> Any:
@@ -73,14 +75,17 @@ def columns(about: About) -> list[str]:
     return [one.name for one in fields(about.row) if one.name != about.dims[0]]
 
 
-def variables(value: Any) -> dict[str, Variable]:
-    """All arrays of a value by their names in a store, without those that it does not have."""
+def variables(value: Any, *, whole: bool = True) -> dict[str, Variable]:
+    """The arrays of a value by their names in a store, without those that it does not have, and unless it is the
+    `whole` value without those that only a saved model needs."""
     arrays: dict[str, Variable] = {}
     for name, about, content in kept(value):
+        if about.whole and not whole:
+            continue
         if hasattr(content, "variables"):
             arrays |= content.variables()
         elif is_dataclass(content):
-            arrays |= variables(content)
+            arrays |= variables(content, whole=whole)
         elif about.row is not None:
             for column in columns(about) if content else ():
                 cells = np.array([getattr(line, column) for line in content])

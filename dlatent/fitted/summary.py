@@ -8,6 +8,7 @@ from typing import Any
 from dlatent.errors import number_of
 from dlatent.fitted.facts import Facts, shortened
 from dlatent.fitted.linear import Fit
+from dlatent.operators.kernels import NUMBERS
 
 INITIAL_MEAN = "initial mean"
 """The name of the pass that is not counted as one."""
@@ -84,9 +85,17 @@ def _rank(facts: Facts, between: Facts) -> str:
     return "" if between["rank"] == facts["samples"] else f", rank of Δ {between['rank']:,}"
 
 
+def _kernel(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
+    known = facts["kernel"]
+    numbers = [f"{name} {known[name]:g}" for name in NUMBERS.get(known["name"], ())]
+    error = f"; trace error of the landmarks {known['trace_error']:.2g}" if known["trace_error"] else ""
+    return {"kernel": ", ".join([known["name"], *numbers, f"{known['dimension']:,} features"]) + error}
+
+
 TOLD: dict[str, Callable[[Facts, dict[str, str]], dict[str, str]]] = {
     "targets": _labels,
     "graph": _graph,
     "precision": _precision,
+    "kernel": _kernel,
 }
 """What is told of the facts that some models have; it sees the lines before it."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -74,25 +73,3 @@ class KernelMap:
                     start = block.start + b
                     found[a : a + TILE] += tile @ thin[start : start + tile.shape[1]]
         return found
-
-
-@dataclass(frozen=True)
-class KernelRows:
-    """A function of coordinates as a function of rows; with `distances` it gets these, too, as the last column.
-
-    `shelf` is where it keeps the model's rows between blocks; None where it reads them for every block.
-    """
-
-    features: KernelMap
-    function: Callable[..., Array]
-    distances: bool = False
-    shelf: BlockReader | None = None
-
-    def keeping(self, shelf: BlockReader) -> Self:
-        """The same function with a shelf."""
-        return replace(self, shelf=shelf)
-
-    def __call__(self, x: Features, y: Array | None, **more: Any) -> Array:
-        """The function's values for rows (n, D), and their targets where there are any."""
-        found = self.features(x, self.shelf)
-        return self.function(found if self.distances else np.ascontiguousarray(found[:, :-1]), y, **more)

@@ -72,13 +72,12 @@ MODELS = (
         graph=True,
     ),
     Model("GraphPPCA", "graph_ppca", "graph-ppca", "PPCA of rows smoothed over a graph", graph=True),
-    Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes", "Kernel"),
+    Model("KernelPPCA", "kernel", "kernel", "PPCA of features that a kernel makes"),
     Model(
         "KernelSupervisedPPCA",
         "kernel",
         "kernel-supervised",
         "supervised PPCA of features that a kernel makes",
-        "KernelSupervised",
         labels=True,
     ),
     Model(

@@ -152,8 +152,6 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     _specification: Specification
     _shared = True
     """Whether the features of a view share one noise variance."""
-    _space = ""
-    """What names in a saved model say of features that are coordinates of others."""
 
     @property
     def _missing(self) -> str:
@@ -485,8 +483,8 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
     def _parameter_variables(self) -> dict[str, Any]:
         """Loadings, mean and noise."""
         return uncertainty_variables(self._parameters.of(self._own)) | {
-            f"{self._space}loadings": self._own_loadings,
-            f"{self._space}mean": self._parameters.mean[self._own],
+            "loadings": self._own_loadings,
+            "mean": self._parameters.mean[self._own],
             noise_name(self._shared, "noise_variance"): self._parameters.noise_variance,
             noise_name(self._shared, "noise_floor"): self._specification.floors,
             noise_name(self._shared, "at_floor"): np.array(self._fitted.outcome.at_floor),
@@ -575,7 +573,7 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
         return restored_outcome(values, attributes, parameters, made, at_floor)
 
     def _restored_parameters(self, values: dict[str, Any]) -> Parameters:
-        loadings, mean = values[f"{self._space}loadings"], values[f"{self._space}mean"]
+        loadings, mean = values["loadings"], values["mean"]
         noise = values[noise_name(self._shared, "noise_variance")]
         return Parameters(loadings, mean, noise, restored_covariance(values, loadings), values.get("mean_variance"))
 

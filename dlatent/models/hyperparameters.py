@@ -255,72 +255,6 @@ class TargetHyperparameters(Checked):
 
 
 @hyperparameters
-class KernelHyperparameters(LatentVariableHyperparameters):
-    """Those of models of features that a kernel makes.
-
-    Parameters
-    ----------
-    n_components : int, default 2
-        K, the number of latent variables; less than the number of samples minus 1.
-    random_state : int or numpy.random.Generator, default 0
-        Seed of the first directions, of the landmarks and of the rows for the median.
-    kernel : str or callable, default "rbf"
-        "linear" ⟨x, x'⟩, "rbf" exp(−γ‖x − x'‖²), "polynomial" (γ⟨x, x'⟩ + c)^d, "cosine", "laplacian" exp(−γ‖x − x'‖₁),
-        "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of rows, (n, D) and
-        (m, D) → (n, m).
-    gamma : float or "median", default "median"
-        γ.  "median" is 1/(2 m²) for the rbf kernel, m² the median of ‖x − x'‖² over some rows; 1/m for the laplacian
-        kernel; 1 over the median of ‖x‖² for the polynomial one.
-    degree : int, default 3
-        d of the polynomial kernel.
-    coef0 : float, default 1.0
-        c of the polynomial kernel.
-    feature_dimension : int, optional
-        M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance and, with targets,
-        the weight of the features beside them.  By default D for the linear and the cosine kernel, whose features are
-        so many, and for the others N − 1, what N samples about their mean can span.
-    landmarks : int, optional
-        A number of random rows in whose span the loadings are looked for (Nyström); by default all rows.
-    kernel_store : path or URL, optional
-        Where K may be kept while a fit runs, a place that all workers reach; it is removed afterwards.
-    kernel_dtype : {"float64", "float32"}, default "float64"
-        Of the values that are kept there.
-    solver : {"auto", "memory", "recomputed", "stored", "em"}, default "auto"
-        Where K is: in the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or the
-        cheapest of these; "em" is textbook EM on K in memory.
-    """
-
-    kernel: KernelName | KernelFunction = parameter(
-        "precomputed: DATA is the matrix of the kernel", KERNEL, default="rbf"
-    )
-    gamma: float | Literal["median"] = parameter(
-        "of rbf, polynomial and laplacian", BANDWIDTH, default="median", short="G"
-    )
-    degree: int = parameter("of the polynomial kernel", COUNT, default=3, short="N")
-    coef0: float = parameter("of the polynomial kernel", NUMBER, default=1.0, short="C")
-    feature_dimension: int | None = parameter(
-        "features that share the noise (default: by the kernel)", COUNT.or_none(), default=None, short="M"
-    )
-    landmarks: int | None = parameter("random rows in whose span to fit", COUNT.or_none(), default=None, short="N")
-    kernel_store: PathLike | None = parameter(
-        "where the matrix may be kept while the fit runs, then removed", PLACE.or_none(), default=None, short="K.zarr"
-    )
-    kernel_dtype: Float = choice("of its values there", Float, default="float64")
-    solver: KernelSolver = choice("where the matrix is; em: textbook EM", KernelSolver, default="auto")
-
-    def _check_hyperparameters(self) -> None:
-        super()._check_hyperparameters()
-        for name in ("feature_dimension", "landmarks"):
-            value = getattr(self, name)
-            if value is not None and value <= self.n_components:
-                raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
-        if self.landmarks is not None and self.kernel == "precomputed":
-            raise DataError("landmarks are rows, of which a precomputed kernel has none; leave landmarks=None")
-        if self.landmarks is not None and self.solver == "em":
-            raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
-
-
-@hyperparameters
 class IteratedHyperparameters(Checked):
     """What models have that are fitted by iterations over the data.
 
@@ -342,11 +276,6 @@ class IteratedHyperparameters(Checked):
                 "warm_start=True is for iterations over the data; of complete data the best maximum is found without a "
                 "start: leave warm_start=False, or say missing='nan'"
             )
-
-
-@hyperparameters
-class KernelSupervisedHyperparameters(TargetHyperparameters, KernelHyperparameters):
-    """Those of supervised PPCA of features that a kernel makes."""
 
 
 @hyperparameters

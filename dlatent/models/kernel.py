@@ -3,228 +3,284 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+import xarray as xr
 from sklearn.base import BaseEstimator
 
 from dlatent.arrays import Array, DataSource
+from dlatent.engine.connect import Where
 from dlatent.engine.session import Session
 from dlatent.errors import DataError, masked
-from dlatent.fitted.facts import Facts, component_facts
-from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.task import KernelFeatures, Task
-from dlatent.linear_gaussian.complete import log_likelihoods
-from dlatent.linear_gaussian.gram import outside_log_likelihoods
-from dlatent.linear_gaussian.kernel_map import KernelMap, KernelRows
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification
-from dlatent.models.base import Fitted, Given
-from dlatent.models.heads import Fits, Scores, Transforms
-from dlatent.models.hyperparameters import KernelHyperparameters, KernelSupervisedHyperparameters
-from dlatent.models.linear import LinearModel
-from dlatent.models.saved_kernel import map_attributes, map_variables, restored_map
-from dlatent.models.target_heads import FitsTargets, Predicts, ScoresWithTargets, TransformsWithTargets
-from dlatent.operators.kernels import Kernel
+from dlatent.fitted.kernel import Compared, KernelGaussian
+from dlatent.fitting.plan import Plan
+from dlatent.fitting.task import KernelFeatures
+from dlatent.linear_gaussian.specification import Specification, View
+from dlatent.models import row_methods, target_methods
+from dlatent.models import task as tasks
+from dlatent.models.callbacks import Callback
+from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
+from dlatent.models.docstrings import described
+from dlatent.models.hyperparameters import (
+    BANDWIDTH,
+    COUNT,
+    KERNEL,
+    NUMBER,
+    PLACE,
+    Float,
+    Head,
+    KernelName,
+    KernelSolver,
+    TargetType,
+)
+from dlatent.models.inputs import Data, Mask, PathLike, Seed, TargetsLike
+from dlatent.models.map_rows import open_input
+from dlatent.models.model import LinearModel
+from dlatent.models.table import table_fields, task_of, with_targets
+from dlatent.models.task import FitRun, Known, Task
+from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
 from dlatent.stores.atomic import require_writable
 from dlatent.stores.kernel_tiles import TileSink, open_tiles
 from dlatent.stores.memory import held, lent, owned
 from dlatent.stores.places import require_apart
 
-NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "degree", "coef0")}
-"""What named kernels depend on."""
+COMPONENTS = replace(
+    SHARED["n_components"], text="K, the number of latent variables; less than the number of samples minus 1."
+)
+SEED = replace(
+    SHARED["random_state"], text="Seed of the first directions, of the landmarks and of the rows for the median."
+)
+SOLVER = choice(
+    KernelSolver,
+    'Where K is.  In the "memory" of the driver, "recomputed" in every pass, "stored" (with `kernel_store`), or the '
+    'cheapest of these; "em" is textbook EM on K in memory.',
+)
+NAME = Parameter(
+    KERNEL,
+    "str or callable",
+    '"linear" ⟨x, x\'⟩, "rbf" exp(−γ‖x − x\'‖²), "polynomial" (γ⟨x, x\'⟩ + c)^d, "cosine", "laplacian" '
+    'exp(−γ‖x − x\'‖₁), "precomputed" (the data are k(x_i, x_j), new rows k(x, x_j)), or a function of two blocks of '
+    "rows, (n, D) and (m, D) → (n, m).",
+)
+GAMMA = Parameter(
+    BANDWIDTH,
+    'float or "median"',
+    'γ of the rbf, the laplacian and the polynomial kernel.  "median" is 1/(2 m²) for the rbf kernel, m² the median of '
+    "‖x − x'‖² over some rows; 1/m for the laplacian kernel; 1 over the median of ‖x‖² for the polynomial one.",
+    short="G",
+)
+DEGREE = Parameter(COUNT, "int", "d of the polynomial kernel.", short="N")
+COEF0 = Parameter(NUMBER, "float", "c of the polynomial kernel.", short="C")
+DIMENSION = Parameter(
+    COUNT.or_none(),
+    "int",
+    "M, the number of features that share the noise, of SPPCA (25).  It changes the noise variance and, with targets, "
+    "the weight of the features beside them.  By default D for the linear and the cosine kernel, whose features are so "
+    "many, and for the others N − 1, what N samples about their mean can span.",
+    short="M",
+)
+LANDMARKS = Parameter(
+    COUNT.or_none(),
+    "int",
+    "A number of random rows in whose span the loadings are looked for (Nyström); by default all rows.",
+    short="N",
+)
+STORE = Parameter(
+    PLACE.or_none(),
+    "path or URL",
+    "Where K may be kept while a fit runs, a place that all workers reach; it is removed afterwards.",
+    short="K.zarr",
+)
+DTYPE = choice(Float, "Of the values that are kept there.")
 
 
-class KernelModel(KernelHyperparameters, LinearModel):
-    """The common part of the models of features that a kernel makes; see KernelPPCA.
+def check_kernel(estimator: Any) -> None:
+    """Refuse hyperparameters of a kernel that make no sense together.  Errors: DataError."""
+    LinearModel._check(estimator)
+    for name in ("feature_dimension", "landmarks"):
+        value = getattr(estimator, name)
+        if value is not None and value <= estimator.n_components:
+            raise DataError(f"{name} is {value!r}; expected an integer above n_components, or None")
+    if estimator.landmarks is not None and estimator.kernel == "precomputed":
+        raise DataError("landmarks are rows, of which a precomputed kernel has none; leave landmarks=None")
+    if estimator.landmarks is not None and estimator.solver == "em":
+        raise DataError("solver='em' is for the whole kernel; leave landmarks=None, or take solver='auto'")
 
-    Attributes
-    ----------
-    dual_components_ : ndarray of shape (n_components, n_samples)
-        Aᵀ, loadings as combinations of the centred features of the training rows, W = ΦᵀA; with landmarks of theirs,
-        (n_components, landmarks).
-    noise_variance_ : float
-        σ², in units of the kernel.
-    gamma_ : float
-        γ that was used.
-    feature_dimension_ : int
-        M that was used.
-    trace_error_ : float
-        With landmarks, the part of Σ k(x, x) that is outside their span; 0 without.
+
+def kernel_task(estimator: Any, X: Data, dim: str | None, weights: xr.DataArray | None) -> Task:
+    """The task without targets, whose features are as many coordinates as there are components.
+
+    Errors: DataError for hyperparameters or data that the model cannot be fitted to.
     """
+    estimator._check()
+    source, _ = open_input(X, dim=dim, weights=weights)
+    check_rows(estimator, source)
+    kernel, components = kernel_of(estimator), int(estimator.n_components)
+    place, dtype = os.fspath(estimator.kernel_store or ""), np.dtype(estimator.kernel_dtype)
+    rows = () if kernel.name == "precomputed" else source.blocks
 
-    _map: KernelMap
-    _space = "coordinate_"
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
-
-    def _check_shape(self, source: DataSource) -> None:
-        rows, columns = source.shape
-        if self.kernel_store is not None:
-            require_apart(self.kernel_store, source)
-        if self.kernel == "precomputed" and rows != columns:
-            raise DataError(
-                f"the precomputed kernel has {rows} × {columns} values; a fit needs those of the training rows with "
-                "themselves, as many columns as rows"
-            )
-        if self.n_components >= rows - 1:
-            raise DataError(
-                f"n_components is {self.n_components}, but the features of {rows} samples allow at most {rows - 2}; "
-                "ask for fewer components"
-            )
-        if self.landmarks is not None and self.landmarks > rows:
-            raise DataError(f"landmarks is {self.landmarks}, but there are {rows} samples; ask for fewer, or None")
-
-    def _make_specification(self, given: Given) -> Specification:
-        """The model in the span of the loadings: as many coordinates as components stand for the features."""
-        whole = super()._make_specification(given)
-        return whole.resized((int(self.n_components), *whole.sizes[1:]))
-
-    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
-        kept = () if self.landmarks or self.kernel == "precomputed" else given.source.blocks
-        return {
-            "kernel": self._kernel().name,
-            "kernel_itemsize": np.dtype(self.kernel_dtype).itemsize,
-            "kernel_place": self.kernel_store is not None,
-            "landmarks": int(self.landmarks or 0),
-            "kept_bytes": sum(block.nbytes for block in kept if lent(block)),
-        }
-
-    def _initial_mean(self, session: Session, *, observed: bool) -> Array:
-        """Features that are never written down are summed about nothing."""
-        return np.zeros(0)
-
-    def _more_of_task(self, session: Session, given: Given, specification: Specification) -> dict[str, Any]:
-        kernel, source = self._kernel(), given.source
-        rows = () if kernel.name == "precomputed" else source.blocks
-        made = KernelFeatures(kernel, self._features(kernel, source), rows, held, partial(self._kept, session))
-        return {"kernel": made}
-
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
-        return str(BaseEstimator.__repr__(self._shown(), N_CHAR_MAX))
-
-    def _shown(self) -> Self:
-        """The same for the eyes: without credentials in the URL of `kernel_store`."""
-        shown = copy(self)
-        if self.kernel_store is not None:
-            shown.kernel_store = masked(os.fspath(self.kernel_store))
-        return shown
-
-    @contextmanager
-    def _kept(self, session: Session) -> Iterator[tuple[TileSink, Run]]:
-        """A store of the kernel, which is removed at the end."""
-        path, source = os.fspath(self.kernel_store or ""), session.source
-        require_writable(path, overwrite=False, how="remove it")
-        bounds = (*(block.start for block in source.blocks), source.shape[0])
-        sink = TileSink.create(path, bounds, dtype=self.kernel_dtype)
-        try:
-            with session.over(open_tiles(sink.location)) as stored:
-                yield sink, stored.run
-        finally:
-            sink.abort()
-
-    def _kernel(self) -> Kernel:
-        """The kernel as far as it is known before the data are seen; γ = 0 stands for the median heuristic."""
-        if self.kernel == "precomputed":
-            return Kernel("precomputed")
-        function = self.kernel if callable(self.kernel) else None
-        name = "callable" if callable(self.kernel) else str(self.kernel)
-        gamma = 0.0 if self.gamma == "median" and "gamma" in NUMBERS.get(name, ()) else 1.0
-        if self.gamma != "median":
-            gamma = float(self.gamma)
-        return Kernel(name, gamma, int(self.degree), float(self.coef0), function)
-
-    def _features(self, kernel: Kernel, source: DataSource) -> int:
-        """The number M of features: as asked for; D where they are the rows' own; else what N samples can span."""
-        if self.feature_dimension is not None:
-            return int(self.feature_dimension)
-        rows, columns = source.shape
-        known = kernel.dimension(columns)
-        if kernel.name in ("linear", "cosine"):
-            return max(columns, int(self.n_components) + 1)
-        return rows - 1 if known is None else max(min(rows - 1, known), int(self.n_components) + 1)
-
-    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
-        assert fitted.outcome.features is not None
-        found = fitted.outcome.features
-        self._map = replace(found, rows=tuple(map(owned, found.rows)))
-        self.n_features_in_ = task.problem.features
-        super()._keep(fitted, task, given)
-
-    def _variables(self, *, whole: bool) -> dict[str, Any]:
-        found = super()._variables(whole=whole) | {"dual_components": self.dual_components_.T}
-        return found | map_variables(self._map, rows=whole)
-
-    def _attributes(self, *, whole: bool) -> dict[str, Any]:
-        more = {"features": map_attributes(self._map, self.n_features_in_)} if whole else {}
-        return super()._attributes(whole=whole) | more
-
-    def _facts(self) -> dict[str, Any]:
-        kernel, made = self._map.kernel, self._map
-        numbers = {"name": kernel.name, "gamma": kernel.gamma, "degree": kernel.degree, "coef0": kernel.coef0}
-        return super()._facts() | {"kernel": {**numbers, "dimension": made.dimension, "trace_error": made.trace_error}}
-
-    def _words(self) -> dict[str, str]:
-        found = super()._words()
-        kernel, made = self._map.kernel, self._map
-        said = [f"{name} {getattr(kernel, name):g}" for name in NUMBERS.get(kernel.name, ())]
-        error = f"; trace error of the landmarks {made.trace_error:.2g}" if made.trace_error else ""
-        return found | {"kernel": ", ".join([kernel.name, *said, f"{made.dimension:,} features"]) + error}
-
-    def _component_facts(self) -> list[Facts]:
-        total = float(self._fitted.outcome.total_variance[0]) * self._map.dimension
-        return component_facts(self._parameters.loadings[self._specification.slices[0]], (), total)
-
-    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
-        self._map = restored_map(values, attributes["features"])
-        self.n_features_in_ = attributes["features"]["columns"]
-        super()._restore(values, attributes)
-
-    def _publish_loadings(self, outcome: Outcome) -> None:
-        own = outcome.specification.slices[0]
-        self.dual_components_ = (self._map.combinations @ outcome.parameters.loadings[own]).T
-        self.gamma_ = self._map.kernel.gamma
-        self.feature_dimension_ = self._map.dimension
-        self.trace_error_ = self._map.trace_error
-
-    @property
-    def _dimension(self) -> int:
-        return self._map.dimension
-
-    def _rows(self, function: Any) -> Callable[..., Array]:
-        inner = super()._rows(function)
-        return KernelRows(self._map, inner)
-
-    def _rows_at(self, outcome: Outcome, function: Any) -> Callable[..., Array]:
-        assert outcome.features is not None
-        return KernelRows(outcome.features, super()._rows_at(outcome, function))
-
-    def _likelihood_function(self) -> Any:
-        self._require_fitted()
-        if self.kernel == "precomputed":
-            raise DataError(
-                "rows of a precomputed kernel do not tell k(x, x), which the likelihood needs; name the kernel"
-            )
-        inner = partial(
-            feature_likelihood_rows,
-            parameters=self._parameters,
-            specification=self._specification,
-            dimension=self._map.dimension,
+    def features(session: Session) -> KernelFeatures:
+        return KernelFeatures(
+            kernel, dimension_of(estimator, kernel, source), rows, held, partial(kept, session, place, dtype)
         )
-        return KernelRows(self._map, inner, distances=True)
+
+    specification = Specification((View("features", components),), ((0,),), components)
+    return replace(
+        task_of(estimator, source, specification, fitted_kernel),
+        kernel=features,
+        shape={
+            "kernel": kernel.name,
+            "kernel_itemsize": dtype.itemsize,
+            "kernel_place": bool(place),
+            "landmarks": int(estimator.landmarks or 0),
+            "kept_bytes": 0 if estimator.landmarks else sum(block.nbytes for block in rows if lent(block)),
+        },
+        # Features that are never written down are summed about nothing.
+        shift=lambda session, observed: np.zeros(0),
+    )
 
 
-class KernelPPCA(KernelModel, Fits, Transforms, Scores):
+def check_rows(estimator: Any, source: DataSource) -> None:
+    """Refuse data that the model cannot be fitted to.  Errors: DataError."""
+    rows, columns = source.shape
+    if estimator.kernel_store is not None:
+        require_apart(estimator.kernel_store, source)
+    if estimator.kernel == "precomputed" and rows != columns:
+        raise DataError(
+            f"the precomputed kernel has {rows} × {columns} values; a fit needs those of the training rows with "
+            "themselves, as many columns as rows"
+        )
+    if estimator.n_components >= rows - 1:
+        raise DataError(
+            f"n_components is {estimator.n_components}, but the features of {rows} samples allow at most {rows - 2}; "
+            "ask for fewer components"
+        )
+    if estimator.landmarks is not None and estimator.landmarks > rows:
+        raise DataError(f"landmarks is {estimator.landmarks}, but there are {rows} samples; ask for fewer, or None")
+
+
+def kernel_of(estimator: Any) -> Kernel:
+    """The kernel as far as it is known before the data are seen; γ = 0 stands for the median heuristic."""
+    if estimator.kernel == "precomputed":
+        return Kernel("precomputed")
+    function = estimator.kernel if callable(estimator.kernel) else None
+    name = "callable" if function is not None else str(estimator.kernel)
+    if estimator.gamma == "median":
+        gamma = 0.0 if "gamma" in NUMBERS.get(name, ()) else 1.0
+    else:
+        gamma = float(estimator.gamma)
+    return Kernel(name, gamma, int(estimator.degree), float(estimator.coef0), function)
+
+
+def dimension_of(estimator: Any, kernel: Kernel, source: DataSource) -> int:
+    """The number M of features: as asked for; D where they are the rows' own; else what N samples can span."""
+    if estimator.feature_dimension is not None:
+        return int(estimator.feature_dimension)
+    (rows, columns), least = source.shape, int(estimator.n_components) + 1
+    if kernel.name in ("linear", "cosine"):
+        return max(columns, least)
+    known = kernel.dimension(columns)
+    return rows - 1 if known is None else max(min(rows - 1, known), least)
+
+
+@contextmanager
+def kept(session: Session, place: str, dtype: np.dtype[Any]) -> Iterator[tuple[TileSink, Run]]:
+    """A store of the kernel, which is removed at the end."""
+    source = session.source
+    require_writable(place, overwrite=False, how="remove it")
+    bounds = (*(block.start for block in source.blocks), source.shape[0])
+    sink = TileSink.create(place, bounds, dtype=dtype)
+    try:
+        with session.over(open_tiles(sink.location)) as stored:
+            yield sink, stored.run
+    finally:
+        sink.abort()
+
+
+def fitted_kernel(task: Task, known: Known) -> KernelGaussian:
+    """The fitted model, which owns the rows that it keeps."""
+    fields, made = table_fields(task, known), known.outcome.features
+    assert made is not None
+    return KernelGaussian(
+        **fields,
+        dual_components=made.combinations @ fields["loadings"],
+        combinations=made.combinations,
+        offset=made.offset,
+        middle=made.middle,
+        length=made.length,
+        feature_dimension=made.dimension,
+        trace_error=made.trace_error,
+        compared=Compared(made.kernel, tuple(map(owned, made.rows)), task.source.shape[1]),
+    )
+
+
+# What both models have.
+
+
+def model_of(estimator: Any) -> KernelGaussian:
+    """The fitted model.  Errors: NotFittedError."""
+    found: KernelGaussian = estimator._model
+    return found
+
+
+@property  # type: ignore[misc]
+def dual_components_(self: LinearModel) -> Array:
+    """ndarray of shape (n_components, n_samples): Aᵀ, loadings as combinations of the centred features of the training
+    rows, W = ΦᵀA; with landmarks of theirs, (n_components, landmarks)."""
+    return model_of(self).dual_components.T
+
+
+@property  # type: ignore[misc]
+def gamma_(self: LinearModel) -> float:
+    """float: γ that was used."""
+    return model_of(self).compared.kernel.gamma
+
+
+@property  # type: ignore[misc]
+def feature_dimension_(self: LinearModel) -> int:
+    """int: M that was used."""
+    return model_of(self).feature_dimension
+
+
+@property  # type: ignore[misc]
+def trace_error_(self: LinearModel) -> float:
+    """float: With landmarks, the fraction of Σ k(x, x) that is outside their span; 0 without."""
+    return model_of(self).trace_error
+
+
+def shown(estimator: Any) -> Any:
+    """The estimator as people see it, without credentials in the URL of `kernel_store`."""
+    other = copy(estimator)
+    if other.kernel_store is not None:
+        other.kernel_store = masked(os.fspath(other.kernel_store))
+    return other
+
+
+def shown_repr(self: LinearModel, N_CHAR_MAX: int = 700) -> str:  # as scikit-learn calls it
+    """What Python shows."""
+    return str(BaseEstimator.__repr__(shown(self), N_CHAR_MAX))
+
+
+def shown_html(self: LinearModel) -> str:
+    """What a notebook shows."""
+    return LinearModel._html_repr(shown(self))
+
+
+def pairwise_tags(estimator: Any, tags: Any) -> Any:
+    """Tell scikit-learn's splitters that rows of a given kernel are cut with its columns."""
+    tags.input_tags.pairwise = estimator.kernel == "precomputed"
+    return tags
+
+
+@model
+class KernelPPCA(LinearModel):
     r"""Probabilistic PCA of features φ(x) that a kernel makes.
 
     .. math:: \varphi(x) = W z + \mu + \varepsilon, \qquad k(x, x') = \varphi(x)^\top \varphi(x')
@@ -246,15 +302,63 @@ class KernelPPCA(KernelModel, Fits, Transforms, Scores):
     (5, 2)
     """
 
+    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
+    random_state: Seed = parameter(SEED, default=0)
+    solver: KernelSolver = parameter(SOLVER, default="auto")
+    kernel: KernelName | KernelFunction = parameter(NAME, default="rbf")
+    gamma: float | Literal["median"] = parameter(GAMMA, default="median")
+    degree: int = parameter(DEGREE, default=3)
+    coef0: float = parameter(COEF0, default=1.0)
+    feature_dimension: int | None = parameter(DIMENSION, default=None)
+    landmarks: int | None = parameter(LANDMARKS, default=None)
+    kernel_store: PathLike | None = parameter(STORE, default=None)
+    kernel_dtype: Float = parameter(DTYPE, default="float64")
 
-class KernelSupervisedPPCA(
-    KernelSupervisedHyperparameters,
-    KernelModel,
-    FitsTargets,
-    TransformsWithTargets,
-    ScoresWithTargets,
-    Predicts,
-):
+    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **given: Any) -> Task:
+        return kernel_task(self, X, dim, weights)
+
+    @described
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Fit the model to samples × features."""
+        task = self._task(X, dim=dim, weights=weights)
+        return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
+
+    @described
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
+        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
+        return tasks.plan(self._task(X, dim=dim, weights=weights), client)
+
+    def __sklearn_tags__(self) -> Any:
+        return pairwise_tags(self, super().__sklearn_tags__())
+
+    _check, __repr__, _html_repr = check_kernel, shown_repr, shown_html
+    transform, posterior = row_methods.transform, row_methods.posterior
+    score_samples, score = row_methods.score_samples, row_methods.score
+    dual_components_, gamma_ = dual_components_, gamma_
+    feature_dimension_, trace_error_ = feature_dimension_, trace_error_
+
+
+@model
+class KernelSupervisedPPCA(LinearModel):
     r"""Supervised PPCA of features φ(x) that a kernel makes.
 
     .. math:: \varphi(x) = W_x z + \mu_x + \varepsilon_x, \qquad y = W_y z + \mu_y + \varepsilon_y
@@ -283,12 +387,44 @@ class KernelSupervisedPPCA(
     True
     """
 
+    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
+    random_state: Seed = parameter(SEED, default=0)
+    solver: KernelSolver = parameter(SOLVER, default="auto")
+    kernel: KernelName | KernelFunction = parameter(NAME, default="rbf")
+    gamma: float | Literal["median"] = parameter(GAMMA, default="median")
+    degree: int = parameter(DEGREE, default=3)
+    coef0: float = parameter(COEF0, default=1.0)
+    feature_dimension: int | None = parameter(DIMENSION, default=None)
+    landmarks: int | None = parameter(LANDMARKS, default=None)
+    kernel_store: PathLike | None = parameter(STORE, default=None)
+    kernel_dtype: Float = parameter(DTYPE, default="float64")
+    target_type: TargetType = parameter(default="auto")
+    target_noise_floor: float = parameter(default=1e-3)
+    head: Head = parameter(default="auto")
 
-def feature_likelihood_rows(
-    found: Array, y: Array | None, parameters: Parameters, specification: Specification, dimension: int
-) -> Array:
-    """Log-likelihood of the M features of each row (n,), from coordinates and squared distances (n, K+1)."""
-    coordinates, distances = np.ascontiguousarray(found[:, :-1]), found[:, -1]
-    outside = np.maximum(distances - (coordinates**2).sum(axis=1), 0.0)
-    rest = outside_log_likelihoods(outside, float(parameters.noise_variance[0]), dimension - coordinates.shape[1])
-    return log_likelihoods(coordinates, y, parameters, specification) + rest
+    def _task(
+        self,
+        X: Data,
+        *,
+        y: TargetsLike = None,
+        labelled: Mask = None,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        **given: Any,
+    ) -> Task:
+        return with_targets(kernel_task(self, X, dim, weights), y, labelled, self)
+
+    def __sklearn_tags__(self) -> Any:
+        return target_methods.target_tags(self, pairwise_tags(self, super().__sklearn_tags__()))
+
+    _check, __repr__, _html_repr = check_kernel, shown_repr, shown_html
+    fit, plan = target_methods.fit, target_methods.plan
+    transform, posterior = row_methods.transform, row_methods.posterior
+    score_samples, score = row_methods.score_samples, row_methods.score
+    predict, predict_proba = target_methods.predict, target_methods.predict_proba
+    decision_function = target_methods.decision_function
+    predictive_variance = target_methods.predictive_variance
+    target_components_, target_mean_ = target_methods.target_components_, target_methods.target_mean_
+    target_noise_variance_, classes_ = target_methods.target_noise_variance_, target_methods.classes_
+    dual_components_, gamma_ = dual_components_, gamma_
+    feature_dimension_, trace_error_ = feature_dimension_, trace_error_

@@ -74,7 +74,9 @@ class LinearModel(RowModel):
         self.at_floor_ = outcome.at_floor
         loadings = outcome.parameters.loadings[outcome.specification.slices[0]]
         self.explained_variance_: Array = (loadings**2).sum(axis=0) + self.noise_variance_
-        self.explained_variance_ratio_: Array = self.explained_variance_ / (outcome.total_variance[0] * self._dimension)
+        self.explained_variance_ratio_: Array = self.explained_variance_ / (
+            outcome.total_variance[0] * self.n_features_in_
+        )
 
     def _publish_loadings(self, outcome: Outcome) -> None:
         """What the fit says of the features."""
@@ -88,11 +90,6 @@ class LinearModel(RowModel):
         """How many components are not zero."""
         self._require_fitted()
         return int(self._parameters.loadings[:, : self.n_components_].any(axis=0).sum())
-
-    @property
-    def _dimension(self) -> int:
-        """Number of features that share the noise."""
-        return self.n_features_in_
 
     @property
     def _functions(self) -> ModuleType:

@@ -22,6 +22,7 @@ from dlatent.engine.session import Session
 from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
 from dlatent.fitted.grid import cells_named
+from dlatent.fitted.rows import RowFunction, compares
 from dlatent.linear_gaussian.averaged_rows import averaged_rows, observed_rows
 from dlatent.linear_gaussian.graph_statistics import way_of
 from dlatent.models.callbacks import shown
@@ -38,8 +39,6 @@ from dlatent.stores.open import open_data
 from dlatent.stores.places import require_apart
 from dlatent.stores.sink import RowSink
 
-RowFunction = Callable[[Features, Array | None], Array]
-"""Rows (n, D) and their targets (n, L') or None → (n, width); see also `Way.beside`."""
 S = TypeVar("S")
 
 
@@ -114,10 +113,10 @@ class RowWork(NamedTuple):
     def on(self, session: Session) -> RowWork:
         """The same work; a function that compares rows with others may keep of these what engines keep in their cache,
         which is empty in a pass that sees each block once."""
-        keeping = getattr(self.function, "keeping", None)
-        if keeping is None:
+        if not compares(self.function):
             return self
-        return self._replace(function=keeping(Shelf(cache_share(session.resources.worker_memory))))
+        shelf = Shelf(cache_share(session.resources.worker_memory))
+        return self._replace(function=self.function.with_cache(shelf))
 
 
 def _of_block(block: Block, work: RowWork) -> Array:
@@ -170,9 +169,9 @@ def _in_own_units(features: Features, targets: Array | None, function: RowFuncti
     return function(features, targets) / scale
 
 
-def _keeping(function: Any, single: bool) -> Callable[[Features], Array]:
+def _with_cache(function: Any, single: bool) -> Callable[[Features], Array]:
     """The function of rows alone, with a place for what it compares them with."""
-    return partial(_without_targets, function=function.keeping(Shelf()), single=single)
+    return partial(_without_targets, function=function.with_cache(Shelf()), single=single)
 
 
 def map_rows(
@@ -214,8 +213,8 @@ def map_rows(
         features.check(like.data.shape, None if like.labels is None else like.labels.features)
         refuse_encoded(like.data)
         features.check_kind(has_sparse_chunks(like.data), "Dask array with scipy.sparse chunks")
-        shared = hasattr(function, "keeping")
-        rows = partial(_keeping if shared else _without_targets, function=function, single=names is None)
+        shared = compares(function)
+        rows = partial(_with_cache if shared else _without_targets, function=function, single=names is None)
         width, check = 1 if names is None else len(names), partial(_checked, features=replace(features, labels=None))
         lazy = map_chunks(like.data, rows, width, check=check, shared=shared)
         return wrapped(lazy[:, 0] if names is None else lazy)

@@ -244,7 +244,7 @@ class LinearModel(Model):
     @property
     def n_features_in_(self) -> int:
         """int: Number of features, D."""
-        return len(self._model.mean)
+        return self._model.columns
 
     @property
     def feature_names_in_(self) -> npt.NDArray[np.object_]:

@@ -6,7 +6,7 @@ A model says which variables and attributes it has, and how it is made of them a
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -84,14 +84,10 @@ class Estimator(scikit.Estimator):
         """
         raise NotImplementedError
 
-    def _shown(self) -> Self:
-        """The same for the eyes."""
-        return self
-
     def _html_repr(self) -> str:
         """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
         lines = self._words().items() if hasattr(self, "history_") else ()
-        return str(estimator_html_repr(self._shown())) + (html_table(lines) if lines else "")
+        return str(estimator_html_repr(self)) + (html_table(lines) if lines else "")
 
     def _require_fitted(self) -> Any:
         if not hasattr(self, "history_"):

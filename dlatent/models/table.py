@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -56,10 +57,23 @@ def table_task(
     rule = None if COUNT.test(model.n_components) else model.n_components
     components = _most_components(model.n_components, rule, rows, source)
     views = (View("features", source.shape[1], shared=not diagonal),)
+    return task_of(
+        model, source, Specification(views, ((0,),), components + int(row_effects), row_effects), fitted_table, rule
+    )
+
+
+def task_of(
+    model: Any,
+    source: DataSource,
+    specification: Specification,
+    fitted: Callable[[Task, Known], LinearGaussian],
+    rule: str | float | None = None,
+) -> Task:
+    """The task of these parts, with the hyperparameters that all models have."""
     return Task(
         source,
-        Specification(views, ((0,),), components + int(row_effects), row_effects),
-        fitted_table,
+        specification,
+        fitted,
         model.tol,
         model.max_iter,
         model.random_state,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,10 @@ from sklearn.utils import ClassifierTags
 from dlatent.arrays import Array, AxisLabels, Features
 from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
-from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
-from dlatent.engine.shelf import Shelf
 from dlatent.fitted.facts import shortened
 from dlatent.fitted.targets import EncodedTargets, TargetEncoding, check_dropped_rows, encode_targets
 from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Task
 from dlatent.linear_gaussian.classes import ClassRule
 from dlatent.linear_gaussian.complete import ModelFunction
@@ -43,7 +40,6 @@ from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.models.base import Fitted, Given, LatentVariableModel
-from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import TargetHyperparameters
 from dlatent.models.inputs import Data, Mask, PathLike, Rows, TargetsLike
@@ -343,8 +339,6 @@ class RowTargets(TargetModel, LinearModel):
         self, session: Session, outcome: Outcome, given: Given, part: float, sums: Any
     ) -> Pass[Any, LabelledRows | None]:
         scores = self._rows_at(outcome, self._functions.scores)
-        if hasattr(scores, "keeping"):
-            scores = scores.keeping(Shelf(cache_share(session.resources.worker_memory)))
         covariance = self._rows_at(outcome, row_covariances)
         if self._missing == "raise":
             covariance = pattern_projection(outcome.parameters, outcome.specification, (0,)).covariance
@@ -357,63 +351,6 @@ class RowTargets(TargetModel, LinearModel):
             return None
         rows, labels = samples_of(X, self._fitted.labels.grid)
         return self._encoding.encode(plain_rows(y, labels), rows, holes=self._missing != "raise")
-
-
-class FitsTargets(RowTargets):
-    """Models that are fitted to features and targets."""
-
-    def plan(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        labelled: Mask = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-    ) -> Plan:
-        """What `fit` would do and cost, from metadata and the targets alone.
-
-        Parameters
-        ----------
-        y : array of shape (n_samples,) or (n_samples, n_targets)
-            The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-        """
-        return self._plan(self._given_targets(X, y, labelled, dim, weights), client)
-
-    def fit(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        labelled: Mask = None,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: PathLike | None = None,
-        resume: bool = False,
-    ) -> Self:
-        """Fit the model to features and targets.
-
-        What is maximised is Σ log p(x, y) over samples with targets, plus Σ log p(x) over those without.
-
-        Parameters
-        ----------
-        y : array of shape (n_samples,) or (n_samples, n_targets)
-            The targets: labels or numbers.  Samples without have NaN, None or (class labels) −1.
-
-        Raises
-        ------
-        DataError
-            For data that cannot be fitted, and where no sample has a target, all are of one class, the lengths differ,
-            or a sample has only some of its targets.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
-        """
-        return self._fit(self._given_targets(X, y, labelled, dim, weights), client, callbacks, checkpoint, resume)
 
 
 class TransformsWithTargets(RowTargets):

@@ -16,6 +16,7 @@ from dlatent.engine.connect import Where
 from dlatent.engine.lazy import is_dask
 from dlatent.fitted.grid import over_features
 from dlatent.fitted.linear import Targets
+from dlatent.fitted.rows import OfRows
 from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.models import task as tasks
@@ -133,10 +134,9 @@ def target_tags(model: Any, tags: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(OfRows):
     """What a model says of the targets of rows: of log-probabilities of classes through `form`, or means of outputs."""
 
-    rows: Any
     rule: Any
     classes: bool
     form: Callable[[Array], Array] = np.asarray
@@ -149,10 +149,9 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class OutputVariances:
+class OutputVariances(OfRows):
     """The variances of the outputs (n, L) given the observed features of rows."""
 
-    rows: Any
     head: Any
 
     def __call__(self, x: Features, y: Array | None) -> Array:

@@ -28,7 +28,7 @@ from dlatent.errors import (
 )
 from dlatent.fitted.grid import cells_named
 from dlatent.fitted.linear import EstimatedHead, Fit, FittedModel, Notice, Report
-from dlatent.fitted.rows import function
+from dlatent.fitted.rows import compares, function
 from dlatent.fitted.summary import INITIAL_MEAN
 from dlatent.fitted.targets import EncodedTargets
 from dlatent.fitting.diagnostics import lost_digits, require_sound
@@ -373,10 +373,10 @@ def _with_head(fitted: Any, outcome: Outcome, task: Task, session: Session) -> F
     else:
         rows = fitted.rows
         scores: Any = function(rows.scores)
-        if hasattr(scores, "keeping"):
-            scores = scores.keeping(Shelf(cache_share(session.resources.worker_memory)))
+        if compares(scores):
+            scores = scores.with_cache(Shelf(cache_share(session.resources.worker_memory)))
         shared = rows.shared_covariance((0,))
-        covariance = function(rows.covariances) if shared is None else shared
+        covariance: Any = function(rows.covariances) if shared is None else shared
         labelled = Pass(block_labelled, RowsRequest(scores, covariance, part, sums))
     found = session.run(replace(labelled, combine=joined, recorded=False, name="labelled rows"))
     assert found is not None

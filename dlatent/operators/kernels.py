@@ -27,6 +27,8 @@ KernelFunction = Callable[[Features, Features], Array]
 """Rows (n, D) and (m, D) → k (n, m); symmetric and positive semi-definite, and picklable for a cluster."""
 
 NAMES = ("linear", "rbf", "polynomial", "cosine", "laplacian", "precomputed")
+NUMBERS = {"rbf": ("gamma",), "laplacian": ("gamma",), "polynomial": ("gamma", "degree", "coef0")}
+"""What named kernels depend on."""
 NEGLIGIBLE = 1e-11
 """A direction of landmarks with less than this part of the largest energy is rounding."""
 OWN_ROWS = 64

@@ -87,5 +87,5 @@ class KernelConformance(Conformance):
         model = preset.fitted
         inside = model.explained_variance_.sum() - model.n_components * model.noise_variance_
         total = inside + model.feature_dimension_ * model.noise_variance_
-        distances = model._map(preset.features)[:, -1]
+        distances = model._model.map(preset.features)[:, -1]
         np.testing.assert_allclose(total, distances.mean(), rtol=1e-6 if preset.targets is None else 0.1)

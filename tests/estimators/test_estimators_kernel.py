@@ -23,6 +23,7 @@ from dlatent import (
     load,
     open_data,
 )
+from tests.fitted import map_of
 from tests.simulators import documents, simulate
 
 DATA = simulate(60, (5, 2), 2, noise=(0.3, 0.4), random_state=0)
@@ -162,7 +163,7 @@ def test_a_saved_model_of_a_given_kernel_needs_no_rows(tmp_path):
     model.save(tmp_path / "m.zarr")
     again = load(tmp_path / "m.zarr")
     np.testing.assert_array_equal(again.predict(square(NEW, X)), model.predict(square(NEW, X)))
-    assert again._map.rows == ()
+    assert map_of(again).rows == ()
 
 
 def test_a_function_cannot_be_saved(tmp_path):

@@ -21,6 +21,7 @@ from dlatent import KernelPPCA, KernelSupervisedPPCA
 from dlatent.arrays import DataSource
 from dlatent.engine.cache import measured
 from dlatent.engine.shelf import Shelf
+from tests.fitted import map_of
 
 COLUMNS, TRAINING, NEW = 5, (0, 30, 47, 80, 120), (0, 1, 9, 20, 40, 43, 60, 61, 75, 90, 104, 118, 130)
 BLOCKS = len(TRAINING) - 1
@@ -131,7 +132,7 @@ def test_what_is_kept_is_bounded(fitted, client, tmp_path, monkeypatch):
     reads = tmp_path / "reads"
     expected = one_by_one(fitted.transform)
     lines(reads)
-    cap = sum(block.nbytes for block in fitted._map.rows[:2])
+    cap = sum(block.nbytes for block in map_of(fitted).rows[:2])
     monkeypatch.setattr("dlatent.models.map_rows.cache_share", lambda memory: cap)
     assert np.array_equal(fitted.transform(source(OTHERS, NEW), client=client), expected)
     read = lines(reads)
