@@ -92,10 +92,17 @@ def _kernel(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
     return {"kernel": ", ".join([known["name"], *numbers, f"{known['dimension']:,} features"]) + error}
 
 
+def _mixture(facts: Facts, lines: dict[str, str]) -> dict[str, str]:
+    weights = ", ".join(f"{weight:.3g}" for weight in facts["mixture"])
+    of = "component" if facts["parameters"]["noise"] == "isotropic" else "component and feature"
+    return {"mixture": f"weights {weights}; a noise variance for each {of}"}
+
+
 TOLD: dict[str, Callable[[Facts, dict[str, str]], dict[str, str]]] = {
     "targets": _labels,
     "graph": _graph,
     "precision": _precision,
     "kernel": _kernel,
+    "mixture": _mixture,
 }
 """What is told of the facts that some models have; it sees the lines before it."""

@@ -105,7 +105,7 @@ MODELS = (
         labels=True,
         views=True,
     ),
-    Model("PPCAMixture", "mixture", "mixture", "a mixture of PPCA, or of factor analysers", "Mixture"),
+    Model("PPCAMixture", "mixture", "mixture", "a mixture of PPCA, or of factor analysers"),
     Model("LocallyLinearEmbedding", "local_linear"),
     Model("CorrespondenceLLE", "correspondence_lle"),
 )

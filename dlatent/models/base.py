@@ -269,28 +269,9 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             specification,
             options,
             targets=None if given.targets is None else given.targets.rows,
-            start=self._last_outcome(specification),
             earlier=given.earlier,
         )
         return replace(task, **self._more_of_task(session, given, specification))
-
-    def _shapes(self, specification: Specification) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shapes of the loadings and the noise variances of a fit."""
-        return (sum(specification.sizes), specification.n_components), (len(specification.group_sizes),)
-
-    def _last_outcome(self, specification: Specification) -> Outcome | None:
-        """What the last fit came to, where this one is to go on from there."""
-        if not getattr(self, "warm_start", False) or not hasattr(self, "_fitted"):
-            return None
-        last = self._fitted.outcome.parameters
-        found = last.loadings.shape, last.noise_variance.shape
-        wanted = self._shapes(specification)
-        if found != wanted:
-            raise DataError(
-                f"warm_start=True goes on from loadings and noise variances of shapes {found[0]} and {found[1]}, and "
-                f"this fit has {wanted[0]} and {wanted[1]}; set warm_start=False for it"
-            )
-        return self._fitted.outcome
 
     def _planned(self, task: Task, session: Session) -> Plan:
         return make_plan(task.problem, session.available, ROUTES, "auto" if self.solver == "em" else self.solver)
@@ -326,10 +307,6 @@ class LatentVariableModel(LatentVariableHyperparameters, Estimator):
             cells_named(self._grids(given.source)),
         ):
             task = self._task(session, given)
-            if task.start is not None and checkpoint is not None:
-                raise DataError(
-                    "warm_start=True goes on from parameters that no checkpoint holds; leave out one of both"
-                )
             plan = self._planned(task, session)
             choices = {name: getattr(plan, name) for name in CHOICES}
             if checkpoint is not None:

@@ -2,35 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dlatent.arrays import Array, DataSource
+from dlatent.arrays import Array
 from dlatent.containers import refuse_mask
 from dlatent.engine.connect import Where
-from dlatent.engine.records import PassRecord
-from dlatent.errors import DataError, StoreError
-from dlatent.fitted.facts import Facts, component_facts, noise_fact
-from dlatent.fitted.grid import feature_words
-from dlatent.fitting.outcome import Outcome
-from dlatent.fitting.task import Task
-from dlatent.linear_gaussian import mixture
+from dlatent.errors import DataError
+from dlatent.fitted.grid import feature_axis, over_features
+from dlatent.fitted.linear import Labels
+from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixture
+from dlatent.fitted.rows import function
+from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.dimension import free_numbers
-from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.models.base import Fitted, Given
-from dlatent.models.heads import Criteria, Fits
-from dlatent.models.hyperparameters import MixtureHyperparameters
+from dlatent.models import row_methods
+from dlatent.models import task as tasks
+from dlatent.models.callbacks import Callback
+from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
+from dlatent.models.docstrings import described
+from dlatent.models.features import feature_names
+from dlatent.models.hyperparameters import COUNT, MixtureNoise, MixtureSolver
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
-from dlatent.models.restored import noise_name, restored_outcome
+from dlatent.models.model import Model
+from dlatent.models.row_methods import RowsRun, latent, mapped
+from dlatent.models.table import table_task
+from dlatent.models.task import FitRun, Known, Task
+
+COMPONENTS = replace(
+    SHARED["n_components"],
+    text="K, the number of latent variables of each component of the mixture; less than the number of samples, and at "
+    "most that of features.",
+)
+MIXTURES = Parameter(
+    COUNT,
+    "int",
+    "M, the number of components of the mixture (what scikit-learn's GaussianMixture calls `n_components`).",
+    option="mixtures",
+    letter="m",
+    short="M",
+)
+TOL = replace(
+    SHARED["tol"], text="Estimated relative distance of the log-likelihood from its maximum at which a fit stops."
+)
+MAX_ITER = replace(
+    SHARED["max_iter"],
+    text='Most passes over the data (by default 300), or EM iterations with `solver="em"` (by default 2,000).',
+)
+RANDOM_STATE = replace(SHARED["random_state"], text="Seed of the starts, and of the rows that they climb on.")
+SOLVER = choice(MixtureSolver, '"auto" is accelerated EM; "em" iterates textbook EM from the same start.')
+NOISE_FLOOR = replace(
+    SHARED["noise_floor"],
+    text="Smallest noise variance, as a fraction of the mean variance of the features (isotropic), or of that of the "
+    "feature; what is less than rounding, or of a feature than 1e-6, counts as that.  It is where a component ends "
+    "that collapses on few rows, of which the likelihood has no bound.",
+)
+NOISE = choice(
+    MixtureNoise,
+    "One noise variance for each component (PPCA), or one for each component and feature (factor analysis).",
+)
+STARTS = Parameter(
+    COUNT,
+    "int",
+    "Number of starts, each climbed from on some rows of the data; the best goes on over all of them.",
+    option="starts",
+    short="N",
+)
+WARM_START = replace(
+    SHARED["warm_start"],
+    text="Go on from the components of the last fit, or of the saved model, instead of from the best of `n_init` "
+    "starts.",
+)
 
 
-class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
+@model
+class PPCAMixture(Model):
     r"""A mixture of probabilistic PCA, or of factor analysers.
 
     .. math:: c \sim \pi, \qquad x = W_c z + \mu_c + \varepsilon, \qquad z \sim N(0, I_K), \quad
@@ -41,19 +91,6 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
 
     A maximum is a local one: the likelihood of a mixture has several, and more starts find better ones.  With one
     component the model is PPCA, or factor analysis, and is fitted as such.
-
-    Attributes
-    ----------
-    weights_ : ndarray of shape (n_mixtures,)
-        π, in decreasing order.
-    means_ : ndarray of shape (n_mixtures, n_features)
-        μ_c, in units of the features.
-    components_ : ndarray of shape (n_mixtures, n_components, n_features)
-        W_cᵀ, loadings in units of the features; those of each component as in PPCA.
-    noise_variance_ : ndarray of shape (n_mixtures,) or (n_mixtures, n_features)
-        σ_c² or, with `noise="diagonal"`, ψ_c; in squared units of the features.
-    at_floor_ : ndarray of bool in the shape of `noise_variance_`
-        Whether a noise variance is at its floor.
 
     References
     ----------
@@ -73,111 +110,119 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
     array([90, 60])
     """
 
-    def _check_shape(self, source: DataSource) -> None:
-        super()._check_shape(source)
-        if self.n_mixtures > source.shape[0]:
+    n_components: int = parameter(COMPONENTS, default=2, kw_only=False)
+    n_mixtures: int = parameter(MIXTURES, default=2, kw_only=False)
+    tol: float = parameter(TOL, default=1e-9)
+    max_iter: int | None = parameter(MAX_ITER, default=None)
+    random_state: Seed = parameter(RANDOM_STATE, default=0)
+    solver: MixtureSolver = parameter(SOLVER, default="auto")
+    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
+    noise: MixtureNoise = parameter(NOISE, default="isotropic")
+    n_init: int = parameter(STARTS, default=5)
+    warm_start: bool = parameter(WARM_START, default=False)
+
+    def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **given: Any) -> Task:
+        task = table_task(self, X, dim, weights, diagonal=self.noise == "diagonal")
+        rows, mixtures, starts = task.source.shape[0], int(self.n_mixtures), int(self.n_init)
+        if mixtures > rows:
             raise DataError(
-                f"n_mixtures is {self.n_mixtures}, but the {source.description} has {source.shape[0]} samples; ask for "
-                "fewer components of the mixture"
+                f"n_mixtures is {self.n_mixtures}, but the {task.source.description} has {rows} samples; ask for fewer "
+                "components of the mixture"
             )
+        start = self._fit if self.warm_start and hasattr(self, "_fit") else None
+        shape = {"mixtures": mixtures, "starts": starts}
+        return replace(task, fitted=fitted_mixture, shape=shape, starts=starts, start=start)
+
+    @described
+    def fit(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: PathLike | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Fit the model to samples × features."""
+        task = self._task(X, dim=dim, weights=weights)
+        return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
+
+    @described
+    def plan(
+        self,
+        X: Data,
+        y: TargetsLike = None,
+        *,
+        dim: str | None = None,
+        weights: xr.DataArray | None = None,
+        client: Where = None,
+    ) -> Plan:
+        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
+        return tasks.plan(self._task(X, dim=dim, weights=weights), client)
+
+    bic, aic = row_methods.bic, row_methods.aic
 
     @property
-    def _shared(self) -> bool:  # type: ignore[override]
-        return self.noise == "isotropic"
+    def _model(self) -> Mixture:
+        """The fitted model."""
+        found = self._fitted().model
+        assert isinstance(found, Mixture)
+        return found
 
-    def _more_of_problem(self, given: Given, specification: Specification) -> dict[str, Any]:
-        return {"mixtures": int(self.n_mixtures), "starts": int(self.n_init)}
+    @property
+    def n_components_(self) -> int:
+        """int: K."""
+        return len(self._model.component)
 
-    def _shapes(self, specification: Specification) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        loadings, noise = super()._shapes(specification)
-        return (int(self.n_mixtures), *loadings), (int(self.n_mixtures), *noise)
+    @property
+    def n_features_in_(self) -> int:
+        """int: Number of features, D."""
+        return int(self._model.mean.shape[1])
 
-    def _keep(self, fitted: Fitted, task: Task, given: Given) -> None:
-        outcome = fitted.outcome
-        if outcome.weights is None:
-            # Of one component, which another route has fitted.
-            first = Parameters(*(part[None] for part in outcome.parameters[:3]))
-            outcome = replace(outcome, parameters=first, weights=np.ones(1))
-        super()._keep(replace(fitted, outcome=outcome), task, given)
+    @property
+    def feature_names_in_(self) -> npt.NDArray[np.object_]:
+        """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
+        texts."""
+        return feature_names(self, self._model.labels.known.features)
 
-    def _publish(self, outcome: Outcome, passes: tuple[PassRecord, ...]) -> None:
-        assert outcome.weights is not None
-        self._mixture = mixture.Mixture(outcome.weights, *outcome.parameters[:3])
-        self.weights_ = self._mixture.weights
-        self.means_ = self._mixture.mean
-        self.components_: Array = np.ascontiguousarray(self._mixture.loadings.transpose(0, 2, 1))
-        noise, shared = self._mixture.noise_variance, outcome.specification.views[0].shared
-        self.noise_variance_: Array = noise[:, 0] if shared else noise
-        self.n_features_in_ = self._mixture.loadings.shape[1]
-        self._publish_course(outcome, passes)
-        self.at_floor_ = np.array(outcome.at_floor).reshape(self.noise_variance_.shape)
+    @property
+    def weights_(self) -> Array:
+        """ndarray of shape (n_mixtures,): π, in decreasing order."""
+        return self._model.weights
 
-    def _parameter_variables(self) -> dict[str, Any]:
-        shared = self._shared
-        return {
-            "mixture": self._mixture_names,
-            "mixture_weight": self.weights_,
-            "mixture_loadings": self._parameters.loadings,
-            "mixture_mean": self.means_,
-            f"mixture_{noise_name(shared, 'noise_variance')}": self.noise_variance_,
-            f"mixture_{noise_name(shared, 'at_floor')}": self.at_floor_,
-            noise_name(shared, "noise_floor"): self._specification.floors,
-        }
+    @property
+    def means_(self) -> Array:
+        """ndarray of shape (n_mixtures, n_features): μ_c, in units of the features."""
+        return self._model.mean
 
-    def _facts(self) -> Facts:
-        return super()._facts() | {"mixture": self.weights_}
+    @property
+    def components_(self) -> Array:
+        """ndarray of shape (n_mixtures, n_components, n_features): W_cᵀ, loadings in units of the features; those of
+        each component as in PPCA."""
+        return self._model.components
 
-    def _words(self) -> dict[str, str]:
-        of = "component" if self._shared else "component and feature"
-        said = f"weights {', '.join(f'{weight:.3g}' for weight in self.weights_)}; a noise variance for each {of}"
-        return super()._words() | {"mixture": said}
+    @property
+    def noise_variance_(self) -> Array:
+        """ndarray of shape (n_mixtures,) or (n_mixtures, n_features): σ_c² or, with `noise="diagonal"`, ψ_c; in squared
+        units of the features."""
+        return self._model.noise.variance
 
-    def _noise_facts(self) -> list[Facts]:
-        own = zip(self._mixture_names, self.weights_, self._mixture.noise_variance, strict=True)
-        low = self.at_floor_.reshape(len(self.weights_), -1)
-        return [
-            noise_fact(f"component {m}", noise, low[m], round(weight * self.n_samples_), shared=self._shared)
-            for m, weight, noise in own
-        ]
-
-    def _component_facts(self) -> list[Facts]:
-        names = feature_words(self._fitted.labels, self.n_features_in_)
-        total = float(self._fitted.outcome.total_variance[0]) * self.n_features_in_
-        each = zip(self._mixture_names.tolist(), self._mixture.loadings, strict=True)
-        return [{"mixture": m} | one for m, own in each for one in component_facts(own, names, total)]
-
-    def _restored_outcome(self, values: dict[str, Any], attributes: dict[str, Any]) -> Outcome:
-        weights, loadings, shared = values["mixture_weight"], values["mixture_loadings"], self._shared
-        if abs(weights.sum() - 1.0) > 1e-9:
-            raise StoreError(f"the weights of the mixture add up to {weights.sum():.10g}, not to 1")
-        noise, low = (values[f"mixture_{noise_name(shared, name)}"] for name in ("noise_variance", "at_floor"))
-        floors = values[noise_name(shared, "noise_floor")]
-        floor = float(floors[0]) if shared else tuple(floors.tolist())
-        view = View("features", loadings.shape[1], floor, shared=shared)
-        parameters = Parameters(loadings, values["mixture_mean"], noise.reshape(len(weights), view.groups))
-        made = Specification((view,), ((0,),), loadings.shape[2])
-        return replace(
-            restored_outcome(values, attributes, parameters, made, tuple(low.ravel().tolist())), weights=weights
-        )
+    @property
+    def at_floor_(self) -> Array:
+        """ndarray of bool in the shape of `noise_variance_`: Whether a noise variance is at its floor."""
+        return self._model.noise.at_floor
 
     @property
     def n_parameters_(self) -> int:
-        """Free numbers of the model, rotations of the loadings not counted."""
-        self._require_fitted()
-        count, width, k = self._parameters.loadings.shape
-        each = free_numbers(width, k, self._parameters.noise_variance.shape[1])
-        return int(count * each + count - 1)
+        """int: Free numbers of the model, rotations of the loadings not counted."""
+        parameters = self._model.parameters
+        count, width, k = parameters.loadings.shape
+        return int(count * free_numbers(width, k, parameters.noise_variance.shape[1]) + count - 1)
 
-    @property
-    def _mixture_names(self) -> npt.NDArray[np.int64]:
-        return np.arange(len(self.weights_))
-
-    def _of_rows(
-        self, X: Data, function: Any, name: str, columns: str = "", names: Any = None, **options: Any
-    ) -> Rows | str:
-        self._require_fitted()
-        return self._mapped(X, partial(function, mixture=self._mixture), name, columns, names, **options)
-
+    @described
     def predict_proba(
         self,
         X: Data,
@@ -201,10 +246,10 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         NotFittedError, DataError
             As in PPCA.transform.
         """
-        self._require_fitted()
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        return self._of_rows(X, mixture.responsibilities, "responsibilities", "mixture", self._mixture_names, **options)
+        rows, names = function(self._model.rows.responsibilities), self._model.mixture
+        return mapped(self, X, rows, "responsibilities", "mixture", names, run=RowsRun(out, overwrite, resume, client))
 
+    @described
     def predict(self, X: Data, *, client: Where = None) -> Rows:
         """The component of the mixture with the largest responsibility.
 
@@ -213,9 +258,11 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         array of int of shape (n_samples,)
             From 0, in the kind of the input.
         """
-        found: Any = self._of_rows(X, mixture.likeliest, "mixture", client=client)
+        rows = function(self._model.rows.likeliest)
+        found: Any = mapped(self, X, rows, "mixture", run=RowsRun(client=client))
         return cast(Rows, found.astype(np.int64))
 
+    @described
     def transform(
         self,
         X: Data,
@@ -241,10 +288,10 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         NotFittedError, DataError
             As in PPCA.transform.
         """
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        self._require_fitted()
-        return self._of_rows(X, mixture.scores, "scores", "component", self.component_names_, **options)
+        rows, names = function(self._model.rows.scores), self._model.component
+        return mapped(self, X, rows, "scores", "component", names, run=RowsRun(out, overwrite, resume, client))
 
+    @described
     def reconstruct(
         self,
         X: Data,
@@ -261,9 +308,13 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         array of shape (n_samples, n_features), or str
             In the kind of the input, or the path `out`.
         """
-        options: dict[str, Any] = {"out": out, "overwrite": overwrite, "resume": resume, "client": client}
-        return self._of_rows(X, mixture.reconstructions, "reconstructed", **self._feature_axis(), **options)
+        rows, axis = (
+            function(self._model.rows.reconstructions),
+            feature_axis(self._model.labels.known, self.n_features_in_),
+        )
+        return mapped(self, X, rows, "reconstructed", run=RowsRun(out, overwrite, resume, client), **axis)
 
+    @described
     def inverse_transform(self, Z: ScoresLike, labels: npt.ArrayLike) -> Array | xr.DataArray:
         """What the model expects of the features for given latent variables, E[x|z, c] = W_c z + μ_c.
 
@@ -284,19 +335,11 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         DataError
             For another number of latent variables, or labels that are no components.
         """
-        return self._over_features(self._means_given(self._latent(Z), refuse_mask(labels, "labels")), Z)
+        fitted = self._model
+        scores, chosen = latent(self, Z, fitted.component), refuse_mask(labels, "labels")
+        return over_features(means_given(fitted, scores, chosen), fitted.labels.known, Z)
 
-    def _means_given(self, z: Array, chosen: npt.NDArray[Any]) -> Array:
-        """The means of the features (n, D) given latent variables and the component of each row."""
-        if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, self._mixture_names).all():
-            raise DataError(
-                f"the labels must be {len(z)} whole numbers from 0 to {len(self.weights_) - 1}, as `predict` gives them"
-            )
-        found = np.empty((len(z), self.n_features_in_))
-        for c in self._mixture_names:
-            found[chosen == c] = z[chosen == c] @ self.components_[c] + self.means_[c]
-        return found
-
+    @described
     def score_samples(self, X: Data, *, client: Where = None) -> Rows:
         r"""Log-likelihood of each sample, in O(DKM) each.
 
@@ -307,8 +350,10 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         array of shape (n_samples,)
             In nats, in the kind of the input.
         """
-        return cast(Rows, self._of_rows(X, mixture.log_densities, "log_likelihood", client=client))
+        density = function(self._model.rows.log_density)
+        return cast(Rows, mapped(self, X, density, "log_likelihood", run=RowsRun(client=client)))
 
+    @described
     def score(self, X: Data, y: TargetsLike = None, *, client: Where = None) -> float:
         """Mean log-likelihood per sample, in nats.
 
@@ -319,6 +364,7 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         """
         return float(np.mean(np.asarray(self.score_samples(X, client=client))))
 
+    @described
     def sample(
         self, n_samples: int = 1, *, random_state: Seed = None
     ) -> tuple[npt.NDArray[np.float64] | xr.DataArray, npt.NDArray[np.int64]]:
@@ -331,10 +377,44 @@ class PPCAMixture(MixtureHyperparameters, Fits, Criteria):
         labels : ndarray of int of shape (n_samples,)
             The component of each.
         """
-        self._require_fitted()
-        rng = np.random.default_rng(random_state)
-        labels = rng.choice(len(self.weights_), size=n_samples, p=self.weights_)
-        z = rng.standard_normal((n_samples, self.components_.shape[1]))
-        spread = np.sqrt(self._mixture.noise_variance)[labels]
+        fitted, rng = self._model, np.random.default_rng(random_state)
+        labels = rng.choice(len(fitted.weights), size=n_samples, p=fitted.weights)
+        z = rng.standard_normal((n_samples, len(fitted.component)))
+        spread = np.sqrt(fitted.parameters.noise_variance)[labels]
         noise = rng.standard_normal((n_samples, self.n_features_in_)) * spread
-        return self._over_features(self._means_given(z, labels) + noise), labels
+        return over_features(means_given(fitted, z, labels) + noise, fitted.labels.known), labels
+
+
+def means_given(fitted: Mixture, z: Array, chosen: npt.NDArray[Any]) -> Array:
+    """The means of the features (n, D) given latent variables and the component of each row.  Errors: DataError."""
+    if chosen.shape != (len(z),) or chosen.dtype.kind not in "iu" or not np.isin(chosen, fitted.mixture).all():
+        raise DataError(
+            f"the labels must be {len(z)} whole numbers from 0 to {len(fitted.weights) - 1}, as `predict` gives them"
+        )
+    means = np.empty((len(z), fitted.mean.shape[1]))
+    for c in fitted.mixture:
+        means[chosen == c] = z[chosen == c] @ fitted.components[c] + fitted.mean[c]
+    return means
+
+
+def fitted_mixture(task: Task, known: Known) -> Mixture:
+    """The fitted mixture; one component is fitted as PPCA or factor analysis, and has no weight."""
+    outcome, specification = known.outcome, known.outcome.specification
+    weights, (loadings, mean, variance) = outcome.weights, outcome.parameters[:3]
+    if weights is None:
+        weights, loadings, mean, variance = np.ones(1), loadings[None], mean[None], variance[None]
+    shared = specification.views[0].shared
+    variance = variance[:, 0] if shared else variance
+    noise = variance, specification.floors, np.array(outcome.at_floor).reshape(variance.shape)
+    return Mixture(
+        mixture=np.arange(len(weights)),
+        weights=weights,
+        loadings=loadings,
+        mean=mean,
+        noise=ComponentNoise(*noise) if shared else ComponentFeatureNoise(*noise),
+        views=np.array([view.name for view in specification.views]),
+        component=np.arange(specification.n_components),
+        view_samples=np.array(outcome.view_samples),
+        total_variance=np.array(outcome.total_variance),
+        labels=Labels(task.source.labels),
+    )

@@ -149,6 +149,44 @@ class Model(Estimator, ABC):
         """dict: What was planned: solver, reason, passes, bytes and memory."""
         return self._fitted().report.plan
 
+    @property
+    def component_names_(self) -> Integers:
+        """ndarray of shape (n_components,): Labels of the latent variables, from 0."""
+        fitted: Any = self._fitted().model
+        component: Integers = fitted.component
+        return component
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.component_names_)
+
+    @property
+    @abstractmethod
+    def n_features_in_(self) -> int:
+        """int: Number of features, D."""
+
+    @property
+    def _rows(self) -> Any:
+        """What the fitted model says of single rows."""
+        fitted: Any = self._fitted().model
+        return fitted.rows
+
+    def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
+        """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
+        fit: Any = self._fitted()
+        known = fit.model.labels.known
+        dense = ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else ""
+        return KnownFeatures(
+            type(self).__name__,
+            self.n_features_in_,
+            known.features,
+            holes=self._rows.holes if holes is None else holes,
+            advice=", or fit around NaN with missing='nan'" if hasattr(self, "missing") else "",
+            dense=dense,
+            grid=known.grid,
+            place=fit.place,
+        )
+
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn's tools which data a model takes."""
         tags = super().__sklearn_tags__()
@@ -188,31 +226,11 @@ class LinearModel(Model):
             return fitted.rows
         return MissingEntries(fitted.parameters, fitted.specification)
 
-    def _known_features(self, *, holes: bool | None = None) -> KnownFeatures:
-        """What the model asks of new data; `holes` says whether NaN is a missing entry (None: as in the fit)."""
-        fit, known = self._fitted(), self._model.labels.known
-        dense = ONLY_DENSE if self._missing == "nan" else ONLY_DENSE_FILLED if holes else ""
-        return KnownFeatures(
-            type(self).__name__,
-            self.n_features_in_,
-            known.features,
-            holes=self._rows.holes if holes is None else holes,
-            advice=", or fit around NaN with missing='nan'" if hasattr(self, "missing") else "",
-            dense=dense,
-            grid=known.grid,
-            place=fit.place,
-        )
-
     @property
     def n_components_(self) -> int:
         """int: K, given or chosen."""
         fitted = self._model
         return len(fitted.component) - int(fitted.row_effects)
-
-    @property
-    def component_names_(self) -> Integers:
-        """ndarray of shape (n_components,): Labels of the latent variables, from 0."""
-        return self._model.component
 
     @property
     def n_components_effective_(self) -> int:
@@ -251,7 +269,3 @@ class LinearModel(Model):
         """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
         texts."""
         return feature_names(self, self._model.labels.known.features)
-
-    @property
-    def _n_features_out(self) -> int:
-        return len(self._model.component)

@@ -35,7 +35,7 @@ class RowsRun(NamedTuple):
 
 
 def mapped(
-    model: LinearModel, X: Data, rows: RowFunction, name: str, columns: str = "", names: Any = None, *,
+    model: Model, X: Data, rows: RowFunction, name: str, columns: str = "", names: Any = None, *,
     run: RowsRun, targets: Array | None = None, holes: bool | None = None, **axis: Any,
 ) -> Rows | str:  # fmt: skip
     """A function of rows over data, in the kind of the data, or into the store `out`."""

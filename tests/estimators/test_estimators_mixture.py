@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dlatent
 from dlatent import DataError, NotFittedError, PPCAMixture, StoreError
+from tests.fitted import parameters_of
 from tests.oracles.mixture import joint_log_densities, simulate_mixture
 
 DATA = simulate_mixture(150, 6, separation=3.0, own_noise=True, noise=0.5, random_state=1)
@@ -44,7 +45,7 @@ def test_labels_are_those_of_the_largest_responsibility(model):
     labels = model.predict(X)
     assert labels.dtype == np.int64
     np.testing.assert_array_equal(labels, shares.argmax(axis=1))
-    expected = joint_log_densities(model._mixture, X)
+    expected = joint_log_densities(parameters_of(model), X)
     np.testing.assert_allclose(shares, np.exp(expected - model.score_samples(X)[:, None]), atol=1e-9)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -25,7 +27,6 @@ from dlatent.linear_gaussian.mixture import (
     scores,
 )
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.models.base import Given
 from tests.oracles.dense import DenseModel, latent_given, numerical_gradient
 from tests.oracles.mixture import joint_log_densities, mixture_log_densities, simulate_mixture
 
@@ -152,11 +153,9 @@ def test_no_direction_leads_up_from_the_maximum(own_noise):
 
 def by_the_route(data, specification, options):
     """A mixture by its own route, which the planner does not take for one component."""
-    model = PPCAMixture(specification.n_components, 1, n_init=2)
-    given = Given(open_data(data))
-    with connect(given.source, client="serial") as session:
-        task = model._task(session, given, specification)
-        return fit_mixture(session.run, task, data.mean(axis=0), options)
+    task = replace(PPCAMixture(specification.n_components, 1, n_init=2)._task(data), specification=specification)
+    with connect(task.source, client="serial") as session:
+        return fit_mixture(session.run, task.for_solver(session), data.mean(axis=0), options)
 
 
 @pytest.mark.parametrize(("kind", "own_noise"), [(PPCA, False), (FactorAnalysis, True)])

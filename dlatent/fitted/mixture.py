@@ -1,0 +1,144 @@
+"""What a fit of a mixture returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array, Features, Integers
+from dlatent.errors import StoreError
+from dlatent.fitted.facts import Facts, component_facts, noise_fact
+from dlatent.fitted.grid import feature_words
+from dlatent.fitted.linear import FittedModel, Labels, Report
+from dlatent.fitted.stored import part, stored
+from dlatent.fitting.outcome import Outcome
+from dlatent.linear_gaussian import mixture
+from dlatent.linear_gaussian.mixture import Mixture as MixtureParameters
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification, View
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentNoise:
+    """A noise variance for each component of the mixture."""
+
+    variance: Array = stored("mixture", name="mixture_noise_variance")
+    floor: Array = stored("view", name="noise_floor")
+    at_floor: Array = stored("mixture", name="mixture_at_floor")
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentFeatureNoise:
+    """A noise variance for each feature in each component of the mixture."""
+
+    variance: Array = stored("mixture", "feature", name="mixture_feature_noise_variance")
+    floor: Array = stored("feature", name="feature_noise_floor")
+    at_floor: Array = stored("mixture", "feature", name="mixture_feature_at_floor")
+
+
+@dataclass(frozen=True)
+class MixtureRows:
+    """What a mixture says of single rows."""
+
+    mixture: MixtureParameters
+    holes: ClassVar[bool] = False
+
+    def responsibilities(self, x: Features, y: Array | None) -> Array:
+        """p(c | x) (n, M)."""
+        return mixture.responsibilities(x, y, self.mixture)
+
+    def likeliest(self, x: Features, y: Array | None) -> Array:
+        """The component with the largest responsibility (n,)."""
+        return mixture.likeliest(x, y, self.mixture)
+
+    def scores(self, x: Features, y: Array | None) -> Array:
+        """E[z | x, c] in that component (n, K)."""
+        return mixture.scores(x, y, self.mixture)
+
+    def reconstructions(self, x: Features, y: Array | None) -> Array:
+        """W_c E[z | x, c] + μ_c in that component (n, D)."""
+        return mixture.reconstructions(x, y, self.mixture)
+
+    def log_density(self, x: Features, y: Array | None) -> Array:
+        """log p(x) (n,)."""
+        return mixture.log_densities(x, y, self.mixture)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mixture(FittedModel):
+    """c ~ π, x = W_c z + μ_c + ε."""
+
+    mixture: Integers = stored("mixture")
+    weights: Array = stored("mixture", name="mixture_weight")
+    loadings: Array = stored("mixture", "feature", "component", name="mixture_loadings")
+    mean: Array = stored("mixture", "feature", name="mixture_mean")
+    noise: ComponentNoise | ComponentFeatureNoise = part()
+    views: npt.NDArray[np.str_] = stored("view", name="view")
+    component: Integers = stored("component")
+    view_samples: Integers = stored("view")
+    total_variance: Array = stored("view")
+    labels: Labels = part()
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together.  Errors: StoreError."""
+        if abs(self.weights.sum() - 1.0) > 1e-9:
+            raise StoreError(f"the weights of the mixture add up to {self.weights.sum():.10g}, not to 1")
+        if not self.loadings.shape[2]:
+            raise StoreError("the model has no component")
+
+    @cached_property
+    def parameters(self) -> MixtureParameters:
+        """Those of all components of the mixture."""
+        noise = self.noise.variance.reshape(len(self.weights), -1)
+        return MixtureParameters(self.weights, self.loadings, self.mean, noise)
+
+    @cached_property
+    def components(self) -> Array:
+        """W_cᵀ (M, K, D)."""
+        return np.ascontiguousarray(self.loadings.transpose(0, 2, 1))
+
+    @property
+    def rows(self) -> MixtureRows:
+        """What the model says of single rows."""
+        return MixtureRows(self.parameters)
+
+    def summary(self, samples: int) -> Facts:
+        """The weights, the noise of each component of the mixture, where features have their own its mean, and their
+        latent variables, with the features of the largest loadings."""
+        width, shared, each = self.mean.shape[1], isinstance(self.noise, ComponentNoise), self.parameters.noise_variance
+        names, total = feature_words(self.labels.known, width), float(self.total_variance[0]) * width
+        low = self.noise.at_floor.reshape(each.shape)
+        noise = [
+            noise_fact(f"component {m}", each[m], low[m], round(weight * samples), shared=shared)
+            for m, weight in zip(self.mixture, self.weights, strict=True)
+        ]
+        components = [
+            {"mixture": m} | one
+            for m, loadings in zip(self.mixture.tolist(), self.loadings, strict=True)
+            for one in component_facts(loadings, names, total)
+        ]
+        return {"features": width, "noise": noise, "components": components, "mixture": self.weights}
+
+    def start(self, report: Report) -> Outcome:
+        """What iterations over like data go on from."""
+        assert report.log_likelihood is not None
+        shared, floor = isinstance(self.noise, ComponentNoise), self.noise.floor.tolist()
+        least = floor[0] if shared else tuple(floor)
+        view = View("features", self.mean.shape[1], least, shared=shared)
+        return Outcome(
+            Parameters(*self.parameters[1:]),
+            Specification((view,), ((0,),), self.loadings.shape[2]),
+            report.log_likelihood,
+            report.history,
+            report.converged,
+            report.iterations,
+            tuple(map(bool, self.noise.at_floor.ravel())),
+            report.samples,
+            tuple(self.view_samples.tolist()),
+            tuple(self.total_variance.tolist()),
+            weights=self.weights,
+        )
