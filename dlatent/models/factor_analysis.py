@@ -19,7 +19,7 @@ from dlatent.fitted.linear import Fit, LinearGaussian
 from dlatent.linear_gaussian.missing_entries.prior import turned
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import Rotated, oblimin, promax, quartimax, varimax
-from dlatent.models import fit_methods, row_methods
+from dlatent.models import fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import PRIOR, FactorSolver, LinearSolver, Missing, Prior, Rotation
@@ -140,7 +140,8 @@ class FactorAnalysis(LinearModel):
             replace(task, fitted=partial(fitted_factors, rotation=self.rotation), start=start), sample_weight
         )
 
-    fit, plan, partial_fit = fit_methods.fit, fit_methods.plan, fit_methods.partial_fit
+    fit, plan = weighted_fit_methods.fit, weighted_fit_methods.plan
+    partial_fit = fit_methods.partial_fit
     posterior, score_samples, score = row_methods.posterior, row_methods.score_samples, row_methods.score
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
     impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample

@@ -15,7 +15,7 @@ from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import COUNT
-from dlatent.models.inputs import Data, PathLike, SampleWeight, TargetsLike
+from dlatent.models.inputs import Data, PathLike, TargetsLike
 from dlatent.models.model import LinearModel, Model
 from dlatent.models.scikit import available_if
 from dlatent.models.task import FitRun
@@ -30,7 +30,6 @@ def fit(
     X: Data,
     y: TargetsLike = None,
     *,
-    sample_weight: SampleWeight = None,
     dim: str | None = None,
     weights: xr.DataArray | None = None,
     client: Where = None,
@@ -38,11 +37,8 @@ def fit(
     checkpoint: PathLike | None = None,
     resume: bool = False,
 ) -> M:
-    """Fit the model to samples × features.
-
-    With weights w what is maximised is Σ w_i log p(x_i).
-    """
-    task = self._task(X, sample_weight=sample_weight, dim=dim, weights=weights)
+    """Fit the model to samples × features."""
+    task = self._task(X, dim=dim, weights=weights)
     return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
 
 
@@ -52,13 +48,12 @@ def plan(
     X: Data,
     y: TargetsLike = None,
     *,
-    sample_weight: SampleWeight = None,
     dim: str | None = None,
     weights: xr.DataArray | None = None,
     client: Where = None,
 ) -> Plan:
     """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
-    return tasks.plan(self._task(X, sample_weight=sample_weight, dim=dim, weights=weights), client)
+    return tasks.plan(self._task(X, dim=dim, weights=weights), client)
 
 
 @available_if(lambda model: model._missing == "raise")

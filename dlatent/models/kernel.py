@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 from sklearn.base import BaseEstimator
 
 from dlatent.arrays import Array, DataSource
-from dlatent.engine.connect import Where
 from dlatent.engine.session import Session
 from dlatent.errors import DataError, masked
 from dlatent.fitted.kernel import Compared, KernelGaussian
-from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import KernelFeatures
 from dlatent.linear_gaussian.specification import Specification, View
-from dlatent.models import row_methods, target_methods
-from dlatent.models import task as tasks
-from dlatent.models.callbacks import Callback
+from dlatent.models import fit_methods, row_methods, target_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
-from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import (
     BANDWIDTH,
     COUNT,
@@ -43,7 +38,7 @@ from dlatent.models.inputs import Data, Mask, PathLike, Seed, TargetsLike
 from dlatent.models.map_rows import open_input
 from dlatent.models.model import LinearModel
 from dlatent.models.table import table_fields, task_of, with_targets
-from dlatent.models.task import FitRun, Known, Task
+from dlatent.models.task import Known, Task
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
 from dlatent.passes import Run
 from dlatent.stores.atomic import require_writable
@@ -317,35 +312,7 @@ class KernelPPCA(LinearModel):
     def _task(self, X: Data, *, dim: str | None = None, weights: xr.DataArray | None = None, **given: Any) -> Task:
         return kernel_task(self, X, dim, weights)
 
-    @described
-    def fit(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: PathLike | None = None,
-        resume: bool = False,
-    ) -> Self:
-        """Fit the model to samples × features."""
-        task = self._task(X, dim=dim, weights=weights)
-        return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
-
-    @described
-    def plan(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-    ) -> Plan:
-        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
-        return tasks.plan(self._task(X, dim=dim, weights=weights), client)
+    fit, plan = fit_methods.fit, fit_methods.plan
 
     def __sklearn_tags__(self) -> Any:
         return pairwise_tags(self, super().__sklearn_tags__())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,8 @@ from dlatent.fitted.grid import feature_axis, over_features
 from dlatent.fitted.linear import Labels
 from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixture
 from dlatent.fitted.rows import function
-from dlatent.fitting.plan import Plan
 from dlatent.linear_gaussian.dimension import free_numbers
-from dlatent.models import row_methods
-from dlatent.models import task as tasks
-from dlatent.models.callbacks import Callback
+from dlatent.models import fit_methods, row_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
 from dlatent.models.features import feature_names
@@ -31,7 +27,7 @@ from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, Target
 from dlatent.models.model import Model
 from dlatent.models.row_methods import RowsRun, latent, mapped
 from dlatent.models.table import table_task
-from dlatent.models.task import FitRun, Known, Task
+from dlatent.models.task import Known, Task
 
 COMPONENTS = replace(
     SHARED["n_components"],
@@ -131,37 +127,9 @@ class PPCAMixture(Model):
             )
         start = self._fit if self.warm_start and hasattr(self, "_fit") else None
         shape = {"mixtures": mixtures, "starts": starts}
-        return replace(task, fitted=fitted_mixture, shape=shape, starts=starts, start=start)
+        return replace(task, fitted=fitted_mixture, shape=shape, start=start)
 
-    @described
-    def fit(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: PathLike | None = None,
-        resume: bool = False,
-    ) -> Self:
-        """Fit the model to samples × features."""
-        task = self._task(X, dim=dim, weights=weights)
-        return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
-
-    @described
-    def plan(
-        self,
-        X: Data,
-        y: TargetsLike = None,
-        *,
-        dim: str | None = None,
-        weights: xr.DataArray | None = None,
-        client: Where = None,
-    ) -> Plan:
-        """What `fit` would do and cost, from metadata alone: solver and why, passes, bytes, tasks, memory."""
-        return tasks.plan(self._task(X, dim=dim, weights=weights), client)
+    fit, plan = fit_methods.fit, fit_methods.plan
 
     bic, aic = row_methods.bic, row_methods.aic
 

@@ -9,7 +9,7 @@ import xarray as xr
 
 from dlatent.errors import DataError
 from dlatent.fitted.linear import Fit
-from dlatent.models import fit_methods, row_methods
+from dlatent.models import fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import Parameter, model, parameter
 from dlatent.models.hyperparameters import COUNT, COUNT_OR_RULE, TRUTH, LinearSolver, Missing, Prior, Rule
 from dlatent.models.inputs import Data, SampleWeight
@@ -131,7 +131,8 @@ class PPCA(LinearModel):
         last score times τ."""
         return float((self.components_[self.n_components_ :] ** 2).max(initial=0.0))
 
-    fit, plan, partial_fit = fit_methods.fit, fit_methods.plan, fit_methods.partial_fit
+    fit, plan = weighted_fit_methods.fit, weighted_fit_methods.plan
+    partial_fit = fit_methods.partial_fit
     transform, posterior = row_methods.transform, row_methods.posterior
     score_samples, score = row_methods.score_samples, row_methods.score
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_

@@ -103,10 +103,10 @@ def test_few_calls_lie_between_a_kernel_fit_and_its_block_function_in_one_sessio
     options, function = KERNEL[name]
     place = {"kernel_store": tmp_path / "k.zarr"} if options.get("solver") == "stored" else {}
     data = X @ X.T if "given" in name else X
-    opened = sessions(monkeypatch, "base")
+    opened = sessions(monkeypatch, "task")
     chain = calls_to(function, lambda: KernelPPCA(3, **options, **place).fit(data, client="serial"))
     assert len(opened) == 1
-    assert chain[:2] == ["models/heads.py:fit", "models/base.py:_fit"]
+    assert chain[:2] == ["models/fit_methods.py:fit", "models/task.py:run"]
     assert chain[2].startswith("fitting/routes/")
     assert len(chain) <= 12, chain
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 from sklearn.mixture import GaussianMixture
 
-from dlatent import PPCA, FactorAnalysis, PPCAMixture, open_data
+from dlatent import PPCA, FactorAnalysis, PPCAMixture
 from dlatent.arrays import Block
 from dlatent.engine.connect import connect
 from dlatent.fitting.mixture import fit_mixture
