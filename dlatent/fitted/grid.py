@@ -244,6 +244,15 @@ def _spelled(grid: Grid, features: int) -> list[str]:
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
 
+def kind_of(labels: npt.NDArray[Any] | None) -> str:
+    """How labels of features are kept: as whole numbers, as numbers, as dates, or as texts; nothing where there are
+    none."""
+    if labels is None:
+        return ""
+    kind = np.asarray(labels).dtype
+    return kind.str if kind.kind == "M" else {"i": "i8", "u": "i8", "f": "f8"}.get(kind.kind, "U")
+
+
 @contextmanager
 def cells_named(grids: Mapping[str | None, Grid | None]) -> Iterator[None]:
     """Name the cell of an entry that cannot be used by its coordinates, where features lie over several dimensions.

@@ -61,20 +61,25 @@ class Labels:
     @classmethod
     def restored(cls, values: Values, saved: Values) -> Labels:
         """The labels that were kept as these.  Errors: StoreError."""
-        dims = saved["dims"]
-        if len(dims) != 2 or not all(isinstance(name, str) for name in dims):
-            raise StoreError(f"the attribute 'dims' is {dims!r}, which no fit leaves")
         grid = restored_grid(values, saved["grid"]) if saved["grid"] else None
-        return cls(AxisLabels((dims[0], dims[1]), None, values.get("feature"), grid=grid))
+        return cls(AxisLabels(require_dims(saved["dims"]), None, values.get("feature"), grid=grid))
+
+
+def require_dims(dims: Any) -> tuple[str, str]:
+    """The names of two dimensions that were kept.  Errors: StoreError."""
+    if len(dims) != 2 or not all(isinstance(name, str) for name in dims):
+        raise StoreError(f"the attribute 'dims' is {dims!r}, which no fit leaves")
+    return dims[0], dims[1]
 
 
 @dataclass(frozen=True, eq=False)
 class SharedNoise:
-    """A noise variance for each view."""
+    """A noise variance for each view; with `fixed` they are not estimated, but the floors."""
 
     variance: Array = stored("view", name="noise_variance")
     floor: Array = stored("view", name="noise_floor")
     at_floor: Array = stored("view", name="at_floor")
+    fixed: bool = fact(default=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,11 +243,12 @@ class LinearGaussian(FittedModel):
     def specification(self) -> Specification:
         """The views with their floors, and the patterns."""
         shared, floor = isinstance(self.noise, SharedNoise), self.noise.floor
+        fixed = isinstance(self.noise, SharedNoise) and self.noise.fixed
         sizes = self.view_sizes + (() if self.targets is None else (len(self.targets.rank_mean),))
         cuts = np.cumsum(sizes)[:-1].tolist()
         floors = floor.tolist() if shared else [tuple(each.tolist()) for each in np.split(floor, cuts)]
         views = zip(self.views.tolist(), sizes, floors, strict=True)
-        made = tuple(View(name, size, least, shared=shared) for name, size, least in views)
+        made = tuple(View(name, size, least, shared=shared, fixed=fixed) for name, size, least in views)
         return Specification(made, self.patterns, self.loadings.shape[1], self.row_effects)
 
     @cached_property
@@ -278,10 +284,14 @@ class LinearGaussian(FittedModel):
             noise_fact(view.name, noise.variance[at], noise.at_floor[at], int(seen), shared=view.shared)
             for (view, at), seen in zip(views, self.view_samples, strict=True)
         ]
-        total = float(self.total_variance[0]) * self.dimension
-        components = component_facts(self.loadings, self.feature_words(), total)
+        components = component_facts(self.loadings, self.feature_words(), self.features_variance)
         targets = {} if self.targets is None else {"targets": self.targets.names}
         return {"features": self.columns, "noise": lines, "components": components} | targets
+
+    @property
+    def features_variance(self) -> float:
+        """The variance of all features in all."""
+        return float(self.total_variance[0]) * self.dimension
 
     def feature_words(self) -> Any:
         """What to call each of the features."""

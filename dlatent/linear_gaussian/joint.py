@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +37,30 @@ def joint_scores(parts: Parts, pattern: tuple[int, ...], parameters: Parameters,
 def joint_densities(
     parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification
 ) -> Array:
-    """log p of the views of a pattern (n, 1), in nats."""
-    return joint_log_likelihoods(parts, pattern, parameters, specification)[:, None]
+    """log p of the views of a pattern (n,), in nats."""
+    return joint_log_likelihoods(parts, pattern, parameters, specification)
+
+
+def joint_predictions(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, other: int
+) -> Array:
+    """Mean of another view (n, D_w) given the views of a pattern."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    return predict_view(z, about, other, parameters, specification).mean
+
+
+@dataclass(frozen=True)
+class OneView:
+    """A function of rows of one view, with its number, the function of joint samples, and the model."""
+
+    function: PartsFunction
+    view: int
+    parameters: Parameters
+    specification: Specification
+
+    def __call__(self, x: Features, y: Array | None) -> Array:
+        """The results of rows (n, …)."""
+        return self.function((x,), (self.view,), self.parameters, self.specification)
 
 
 def block_results(block: Block, request: JointRequest) -> tuple[Array, ...]:
@@ -67,23 +90,3 @@ def block_view_means(block: Block, request: MeanRequest) -> Array:
             if arrangement.dense[view]:
                 found[view] = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
     return np.concatenate(found)
-
-
-def view_scores(x: Features, y: Array | None, view: int, parameters: Parameters, specification: Specification) -> Array:
-    """E[z | one view] (n, K) of its rows."""
-    return joint_scores((x,), (view,), parameters, specification)
-
-
-def view_densities(
-    x: Features, y: Array | None, view: int, parameters: Parameters, specification: Specification
-) -> Array:
-    """log p of one view (n,) of its rows, in nats."""
-    return joint_log_likelihoods((x,), (view,), parameters, specification)
-
-
-def view_predictions(
-    x: Features, y: Array | None, view: int, other: int, parameters: Parameters, specification: Specification
-) -> Array:
-    """Mean of another view (n, D_w) given rows of one."""
-    z, about = posterior_scores((x,), (view,), parameters, specification)
-    return predict_view(z, about, other, parameters, specification).mean

@@ -85,7 +85,6 @@ MODELS = (
         "correspondence",
         "correspondence",
         "PPCA of several views of which some rows correspond",
-        "View",
         views=True,
     ),
     Model(
@@ -93,7 +92,6 @@ MODELS = (
         "correspondence",
         "correspondence-fa",
         "factor analysis of several views of which some rows correspond",
-        "ViewFactor",
         views=True,
     ),
     Model(
@@ -101,7 +99,6 @@ MODELS = (
         "correspondence_supervised",
         "correspondence-supervised",
         "supervised PPCA of several views of which some rows correspond",
-        "ViewSupervised",
         labels=True,
         views=True,
     ),

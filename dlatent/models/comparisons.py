@@ -24,7 +24,7 @@ from dlatent.models.labelled import plain_rows
 from dlatent.models.map_rows import open_input
 from dlatent.models.ppca import PPCA
 from dlatent.models.row_methods import encoded
-from dlatent.models.view_results import ViewResults
+from dlatent.models.views import JointModel
 from dlatent.passes import Pass
 from dlatent.stores.graph.open import open_graph
 from dlatent.stores.held_out import hide_cells, take_rows
@@ -65,7 +65,7 @@ def opened(model: Any, X: Any, y: Any, graph: GraphLike, dim: str | None, client
             f"{type(model).__name__} has no likelihood to compare numbers by; compare what its coordinates are for, as "
             "the score of a classifier behind it (GridSearchCV)"
         )
-    if isinstance(model, ViewResults) != isinstance(X, JointViews):
+    if isinstance(model, JointModel) != isinstance(X, JointViews):
         raise DataError(
             "models of several views take JointViews(views, correspondence=…), whose samples are cut together, and "
             "other models one table of samples"

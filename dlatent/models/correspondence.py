@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from dlatent.models.hyperparameters import ViewFactorHyperparameters, ViewHyperparameters
-from dlatent.models.views import CorrespondenceModel
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlatent.arrays import Array
+from dlatent.errors import DataError
+from dlatent.models import view_methods
+from dlatent.models.declared import choice, model, parameter
+from dlatent.models.factor_analysis import MAX_ITER, NOISE_FLOOR
+from dlatent.models.hyperparameters import FactorSolver, ViewNoise
+from dlatent.models.inputs import Names, Pairing, Views
+from dlatent.models.task import Task
+from dlatent.models.views import JointModel, samples_to_fit, view_task
+
+NOISE = choice(
+    ViewNoise,
+    '"ml" finds the noise variances; "zero" is the limit without noise, in which each sample lies where its views are '
+    "reconstructed best (the PCA of the paper): it starts from the maximum with noise, and says nothing of variance.",
+)
+SOLVER = choice(
+    FactorSolver,
+    'How the maximum is found.  "auto" takes the cheaper of "covariance" (one pass, numbers of the order of D²) and '
+    '"accelerated_em" (a pass for each iteration, D·K numbers); "em" is textbook EM.',
+)
 
 
-class CorrespondencePPCA(ViewHyperparameters, CorrespondenceModel):
+@model
+class CorrespondencePPCA(JointModel):
     r"""PPCA of two or more views of the same samples, of which each sample may lack some.
 
     .. math:: x_v = W_v z + \mu_v + \varepsilon_v, \qquad z \sim N(0, I_K), \quad
@@ -33,22 +57,31 @@ class CorrespondencePPCA(ViewHyperparameters, CorrespondenceModel):
     (80, 4)
     """
 
-    @property
-    def _noise_is_given(self) -> bool:
-        return bool(self.noise == "zero")
+    noise: ViewNoise = parameter(NOISE, default="ml")
+
+    def _check(self) -> None:
+        super()._check()
+        if self.noise == "zero" and self.solver == "em":
+            raise DataError(
+                "noise='zero' starts from the maximum with noise, as EM without noise ends where it begins; leave "
+                "solver='auto'"
+            )
+
+    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **given: Any) -> Task:
+        return view_task(self, samples_to_fit(self, X, correspondence, on), fixed=self.noise == "zero")
+
+    fit, plan, fit_transform = view_methods.fit, view_methods.plan, view_methods.fit_transform
+    transform, posterior = view_methods.transform, view_methods.posterior
+    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_methods.sample
+    reconstruct, predictive_variance = view_methods.reconstruct, view_methods.predictive_variance
+    inverse_transform, get_covariance = view_methods.inverse_transform, view_methods.get_covariance
 
 
-class CorrespondenceFactorAnalysis(ViewFactorHyperparameters, CorrespondenceModel):
+@model
+class CorrespondenceFactorAnalysis(JointModel):
     r"""Factor analysis of two or more views: as CorrespondencePPCA, with a noise variance for each feature.
 
     .. math:: x_v = W_v z + \mu_v + \varepsilon_v, \qquad z \sim N(0, I_K), \quad \varepsilon_v \sim N(0, \Psi_v)
-
-    Attributes
-    ----------
-    noise_variance_ : dict of ndarray of shape (n_features of the view,)
-        For each view ψ, in squared units of its features.
-    at_floor_ : dict of ndarray of bool of shape (n_features of the view,)
-        For each view its Heywood cases.
 
     References
     ----------
@@ -66,4 +99,25 @@ class CorrespondenceFactorAnalysis(ViewFactorHyperparameters, CorrespondenceMode
     [4, 3]
     """
 
-    _shared = False
+    max_iter: int | None = parameter(MAX_ITER, default=None)
+    solver: FactorSolver = parameter(SOLVER, default="auto")
+    noise_floor: float = parameter(NOISE_FLOOR, default=0.0)
+
+    def _task(self, X: Views, *, correspondence: Pairing = None, on: Names = None, **given: Any) -> Task:
+        return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)
+
+    @property
+    def noise_variance_(self) -> dict[str, Array]:
+        """dict of ndarray of shape (n_features of the view,): For each view ψ, in squared units of its features."""
+        return self._by_view(self._model.noise.variance)
+
+    @property
+    def at_floor_(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """dict of ndarray of bool of shape (n_features of the view,): For each view its Heywood cases."""
+        return self._by_view(self._model.noise.at_floor)
+
+    fit, plan, fit_transform = view_methods.fit, view_methods.plan, view_methods.fit_transform
+    transform, posterior = view_methods.transform, view_methods.posterior
+    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_methods.sample
+    reconstruct, predictive_variance = view_methods.reconstruct, view_methods.predictive_variance
+    inverse_transform, get_covariance = view_methods.inverse_transform, view_methods.get_covariance

@@ -46,15 +46,6 @@ def names_in(labels: Labels) -> npt.NDArray[np.object_] | None:
     return np.array(listed, dtype=object) if all(isinstance(label, str) for label in listed) else None
 
 
-def kind_of(labels: Labels) -> str:
-    """How labels of features are kept: as whole numbers, as numbers, as dates, or as texts; nothing where there are
-    none."""
-    if labels is None:
-        return ""
-    kind = np.asarray(labels).dtype
-    return kind.str if kind.kind == "M" else {"i": "i8", "u": "i8", "f": "f8"}.get(kind.kind, "U")
-
-
 @dataclass(frozen=True)
 class KnownFeatures:
     """What a fitted model knows of its features.

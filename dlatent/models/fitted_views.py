@@ -12,8 +12,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Features, Grid
 from dlatent.containers import check_parts
 from dlatent.errors import StoreError
-from dlatent.fitted.grid import grid_attributes, grid_variables, of_view, restored_grid
-from dlatent.models.features import kind_of
+from dlatent.fitted.grid import grid_attributes, grid_variables, kind_of, of_view, restored_grid
 from dlatent.stores.joint_rows import Table
 
 

@@ -22,7 +22,7 @@ from dlatent.models.declared import declared, model, parameter
 from dlatent.models.docstrings import described, name_methods
 from dlatent.models.features import KnownFeatures, feature_names
 from dlatent.models.hyperparameters import ZeroRows
-from dlatent.models.inputs import Data, PathLike, Seed
+from dlatent.models.inputs import PathLike, Seed
 from dlatent.models.scikit import Estimator, NotFittedError
 from dlatent.models.table import ONLY_DENSE
 from dlatent.models.task import Task
@@ -48,7 +48,7 @@ class Model(Estimator, ABC):
         super().__init_subclass__(**options)
 
     @abstractmethod
-    def _task(self, X: Data, **given: Any) -> Task:
+    def _task(self, X: Any, **given: Any) -> Task:
         """What is to be fitted: what a user gives to `fit`, and the hyperparameters.  Errors: DataError."""
 
     @property

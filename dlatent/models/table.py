@@ -187,15 +187,15 @@ def table_fields(task: Task, known: Known) -> dict[str, Any]:
     """The fields of a fitted model of one table, by name."""
     outcome = known.outcome
     parameters, specification = outcome.parameters, outcome.specification
-    features = slice(0, specification.sizes[0])
+    targets = task.targets
+    features = slice(0, sum(specification.sizes) if targets is None else specification.slices[-1].start)
     spread, shared = parameters.covariance_of(features), specification.views[0].shared
     common = spread is not None and len(spread) == 1
     noise = parameters.noise_variance, specification.floors, np.array(outcome.at_floor)
-    targets = task.targets
     return {
         "loadings": parameters.loadings[features],
         "mean": parameters.mean[features],
-        "noise": SharedNoise(*noise) if shared else FeatureNoise(*noise),
+        "noise": SharedNoise(*noise, specification.fixed) if shared else FeatureNoise(*noise),
         "views": np.array([view.name for view in specification.views]),
         "component": np.arange(specification.n_components),
         "view_samples": np.array(outcome.view_samples),

@@ -1,0 +1,237 @@
+"""Fits of several views with targets, and what a fitted model says of targets, each method once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import xarray as xr
+
+from dlatent.arrays import Array
+from dlatent.engine.connect import Where
+from dlatent.errors import DataError
+from dlatent.fitting.plan import Plan
+from dlatent.linear_gaussian.classes import ClassRule
+from dlatent.linear_gaussian.expectation import posterior_scores
+from dlatent.linear_gaussian.head import Head
+from dlatent.linear_gaussian.parameters import Parameters
+from dlatent.linear_gaussian.specification import Specification
+from dlatent.linear_gaussian.views import Parts
+from dlatent.models import task as tasks
+from dlatent.models import view_methods
+from dlatent.models.callbacks import Callback
+from dlatent.models.docstrings import described
+from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Views
+from dlatent.models.row_methods import RowsRun
+from dlatent.models.scikit import available_if
+from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
+from dlatent.models.task import FitRun
+from dlatent.models.view_methods import Given, Targets, given, mapped, sets_of
+from dlatent.models.views import JointModel, JointSamples
+
+M = TypeVar("M", bound=JointModel)
+
+
+@described
+def plan(
+    self: JointModel,
+    views: Views,
+    y: Targets = None,
+    *,
+    correspondence: Pairing = None,
+    on: Names = None,
+    labelled: Mask = None,
+    client: Where = None,
+) -> Plan:
+    """What `fit` would do and cost, from metadata, the targets and the correspondence alone.
+
+    Parameters
+    ----------
+    y : array or mapping
+        The targets of all samples in the order of `transform` (the lines of the correspondence, then the other rows of
+        each view), or a mapping from the name of one view to the targets of its rows.  Samples without have NaN, None
+        or (class labels) −1.
+    labelled : array of bool, optional
+        Which of the rows of `y` have targets; another way to say it than by NaN, None or −1.
+    """
+    return tasks.plan(self._task(views, y=y, labelled=labelled, correspondence=correspondence, on=on), client)
+
+
+@described
+def fit(
+    self: M,
+    views: Views,
+    y: Targets = None,
+    *,
+    correspondence: Pairing = None,
+    on: Names = None,
+    labelled: Mask = None,
+    client: Where = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+) -> M:
+    """Fit the model to the views and the targets that each sample has.
+
+    Parameters
+    ----------
+    y : array or mapping
+        The targets of all samples in the order of `transform` (the lines of the correspondence, then the other rows of
+        each view), or a mapping from the name of one view to the targets of its rows.  Samples without have NaN, None
+        or (class labels) −1.
+    labelled : array of bool, optional
+        Which of the rows of `y` have targets; another way to say it than by NaN, None or −1.
+
+    Raises
+    ------
+    DataError
+        For views or targets that cannot be fitted, naming view and row: also where no sample has a target, all are of
+        one class, the lengths differ, or a sample has only some of its targets.
+    PlanError
+        Where no solver fits in memory; before data move.
+    StoreError
+        For a checkpoint of another fit, with what differs.
+    """
+    task = self._task(views, y=y, labelled=labelled, correspondence=correspondence, on=on)
+    return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
+
+
+def joint_outputs(
+    parts: Parts, pattern: tuple[int, ...], parameters: Parameters, specification: Specification, head: Head
+) -> Array:
+    """Mean of the outputs (n, L) given the views of a pattern."""
+    return head.outputs(posterior_scores(parts, pattern, parameters, specification)[0])
+
+
+def joint_classes(
+    parts: Parts,
+    pattern: tuple[int, ...],
+    parameters: Parameters,
+    specification: Specification,
+    rule: ClassRule | Head,
+    form: Callable[[Array], Array],
+) -> Array:
+    """What is made of the log-probabilities (n, C) of the classes given the views of a pattern."""
+    z, about = posterior_scores(parts, pattern, parameters, specification)
+    return form(rule.log_probabilities(z, about.covariance))
+
+
+def predictions(
+    model: JointModel, samples: Given, client: Where, form: Any = np.asarray, name: str = "decision"
+) -> Any:
+    """What is made of the log-probabilities (N, C) of classes, or the means (N, L) of other targets."""
+    targets, rule = targets_of(model), model._model.predictor()
+    function: Callable[..., Array] = partial(joint_classes, rule=rule, form=form)
+    if not targets.classes:
+        assert isinstance(rule, Head)
+        function, name = partial(joint_outputs, head=rule), "outputs"
+    return mapped(model, samples, function, name, "target", targets.names, run=RowsRun(client=client))
+
+
+@available_if(may_have_classes)
+@described
+def predict_proba(
+    self: JointModel, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+) -> Rows:
+    """Probabilities of the classes given the views that a sample has; see SupervisedPPCA.predict_proba.
+
+    Returns
+    -------
+    array of shape (n_samples, n_classes)
+        For one view in the kind of its data, for several a DataArray (sample, target) in the order of `transform`;
+        columns as in `classes_`, rows add up to 1.
+
+    Raises
+    ------
+    NotFittedError, DataError
+        As in CorrespondencePPCA.transform.
+    AttributeError
+        For targets that are no classes.
+    """
+    return cast(Rows, predictions(self, given(self, views, correspondence, on), client, np.exp, "probabilities"))
+
+
+@described
+def decision_function(
+    self: JointModel, views: Views, *, correspondence: Pairing = None, on: Names = None, client: Where = None
+) -> Rows:
+    """For class labels what decides between them; else E[y|x] = b + A E[z|x] given the views x of a sample.
+
+    Returns
+    -------
+    array of shape (n_samples,) or (n_samples, n_targets)
+        For one view in the kind of its data, for several a DataArray in the order of `transform`: of two classes the
+        log-odds, of more log p(c|x); of other targets regression values, or scores of the labels.
+    """
+    values = predictions(self, given(self, views, correspondence, on), client)
+    return cast(Rows, decisions(targets_of(self), values))
+
+
+@described
+def predict(
+    self: JointModel,
+    views: Views,
+    *,
+    correspondence: Pairing = None,
+    on: Names = None,
+    return_variance: bool = False,
+    client: Where = None,
+) -> Rows | tuple[Rows, Rows]:
+    r"""Predict the targets from the views x that a sample has; A, b and S as in SupervisedPPCA.predict.
+
+    .. math:: y \mid x \sim N\left(b + A E[z \mid x],\; A M^{-1} A^\top + S\right)
+
+    Returns
+    -------
+    predicted : array of shape (n_samples,) or (n_samples, n_targets)
+        Class labels, 0 and 1, or means, as in SupervisedPPCA.predict.
+    variance : array of shape (n_targets,) or (n_samples, n_targets)
+        With `return_variance` only: the variance of each target, for several views that of each sample, as it depends
+        on the views that a sample has.
+    """
+    samples = given(self, views, correspondence, on)
+    means = predictions(self, samples, client)
+    values = predicted(targets_of(self), means)
+    if not return_variance:
+        return values
+    if not isinstance(samples, JointSamples):
+        return values, predictive_variance(self, samples[0])
+    _, patterns, pattern = sets_of(self, samples)
+    each = np.stack([output_variance(self._model, own) for own in patterns])
+    return values, cast(xr.DataArray, means).copy(data=each[pattern]).rename("variance")
+
+
+@described
+def predictive_variance(
+    self: JointModel, from_view: str | Sequence[str] | None = None, to_view: str | None = None
+) -> Array:
+    """Variance of each target given some of the views, or of each feature of a view given another.
+
+    Parameters
+    ----------
+    from_view : str or sequence of str, optional
+        The views that are given; by default all.
+    to_view : str, optional
+        The view whose features are meant; by default the targets.
+
+    Returns
+    -------
+    ndarray of shape (n_targets,) or (n_features of to_view,)
+        In squared units of the targets or features.
+
+    Raises
+    ------
+    NotFittedError
+        Before `fit`.
+    DataError
+        For unknown views.
+    """
+    fitted = self._model
+    if to_view is not None:
+        if not isinstance(from_view, str):
+            raise DataError(f"from_view is {from_view!r}; name the one view from which {to_view!r} is predicted")
+        return view_methods.predictive_variance(self, from_view, to_view)
+    names = self.view_names_ if from_view is None else (from_view,) if isinstance(from_view, str) else from_view
+    return output_variance(fitted, tuple(sorted({self._number(name) for name in names})))
