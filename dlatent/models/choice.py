@@ -14,7 +14,6 @@ from sklearn.model_selection import BaseCrossValidator, KFold
 from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.linear_gaussian.held_out import Hiding
-from dlatent.models.base import LatentVariableModel
 from dlatent.models.comparisons import (
     by_cells,
     by_criterion,
@@ -42,7 +41,7 @@ SCORES = {
 
 @described
 def select_n_components(
-    model: LatentVariableModel | Model,
+    model: Model,
     X: Data | JointViews,
     candidates: Sequence[int],
     y: TargetsLike = None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, ge
 from dlatent.errors import DataError
 
 if TYPE_CHECKING:
-    from dlatent.models.inputs import Seed
+    pass
 
 T = TypeVar("T")
 LinearSolver = Literal["auto", "covariance", "krylov", "gram", "accelerated_em", "em"]
