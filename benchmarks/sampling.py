@@ -17,11 +17,11 @@ from typing import NamedTuple
 INTERVAL = 0.004
 ENGINE, LIBRARY = "dlatent.engine.", "dlatent."
 TASKS = {
-    "part.run_part", "part.step", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tiles",
+    "fold.run_part", "fold.fold_block", "pairs.meet", "pairs.meet_once", "pairs.finish", "pairs.tiles",
     "exchange.project", "exchange.project_block", "exchange.spread", "exchange.meet",
 }  # fmt: skip
 """Functions of the engine that work on blocks, whose seconds the engine counts as busy."""
-JOINING, PASS, LOADING, WAITING = {"part.join", "tasks.join_shares"}, "base._passed", "part._load", "part.read_ahead"
+JOINING, PASS, LOADING, WAITING = {"fold.join"}, "base._passed", "fold._load", "fold.read_ahead"
 DATA, READING, ADDING, JOINS = "waiting for data", "reading", "adding statistics", "joining groups"
 
 

@@ -5,7 +5,7 @@ python -m benchmarks.sizes
 
 from __future__ import annotations
 
-from dlatent.engine.imagined import Workers
+from dlatent.engine.records import Workers
 from dlatent.fitting.plan import Plan, Problem, clock, size
 from dlatent.fitting.planner import make_plan
 from dlatent.fitting.routes import ROUTES

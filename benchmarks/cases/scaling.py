@@ -93,7 +93,7 @@ def _cluster(way: str, workers: int, folder: Path) -> Iterator[Any]:
                 client.run(keep_to, [core], workers=[address])
             yield client
     else:
-        with patch("dlatent.engine.in_process.processors", return_value=workers):
+        with patch("dlatent.engine.executor.processors", return_value=workers):
             warm_up()
             before = cores()
             keep_to(before[:workers])

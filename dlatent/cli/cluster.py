@@ -12,7 +12,7 @@ from typing import Any
 
 from dlatent.cli.arguments import positive
 from dlatent.cli.status import UsageError
-from dlatent.engine.local import local_workers
+from dlatent.engine.processes import local_workers
 from dlatent.errors import EngineError
 
 CONNECT_SECONDS = 15

@@ -109,8 +109,8 @@ def _workers(arguments: argparse.Namespace) -> AbstractContextManager[Any]:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(f"{options} is said of workers that are not there; give --workers N with it")
         return connected(arguments)
-    from dlatent.engine.imagined import Workers
     from dlatent.engine.machine import granted
+    from dlatent.engine.records import Workers
 
     check_unused(arguments)
     workers = Workers(

@@ -1,20 +1,23 @@
-"""Loaded blocks kept in a worker process between passes, up to a cap in bytes.
+"""Blocks and statistics in memory: their bytes, who may write to them, and the blocks that a process keeps.
 
-Policy: admit while there is room, never evict, except for edges. Every pass reads all blocks once in the same order,
-the one pattern for which a least-recently-used cache that is a little too small never hits; a fixed part that stays is
-the best there is.
+Between passes a process keeps blocks up to a cap in bytes.  It admits while there is room, and never evicts, except
+for edges.  Every pass reads all blocks once in the same order, the one pattern for which a least-recently-used cache
+that is a little too small never hits; a fixed part that stays is the best there is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from dlatent.arrays import Features
+from dlatent.arrays import BlockSource, Features
+from dlatent.engine.machine import cache_share, memory
+
+T = TypeVar("T")
 
 
 def stored(features: Features) -> tuple[np.ndarray, ...]:
@@ -29,6 +32,41 @@ def stored(features: Features) -> tuple[np.ndarray, ...]:
 def measured(features: Features) -> int:
     """Bytes of the features in memory."""
     return sum(array.nbytes for array in stored(features))
+
+
+def owned(value: T) -> T:
+    """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else."""
+    return _each_array(value, lambda array: np.array(array, order="K", copy=True))
+
+
+def weight(value: Any) -> float:
+    """Bytes of the arrays of a statistic (in tuples, too); infinite where it has something else than numbers."""
+    if isinstance(value, tuple):
+        return sum(map(weight, value))
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return 0 if value is None or isinstance(value, int | float | np.generic) else float("inf")
+
+
+def lent(value: T) -> T:
+    """The same statistic, with arrays (in tuples, too) that nobody can write to through it."""
+    return _each_array(value, read_only)
+
+
+def _each_array(value: T, change: Callable[[Any], Any]) -> T:
+    if isinstance(value, np.ndarray):
+        return cast(T, change(value))
+    if isinstance(value, tuple):
+        fields = [_each_array(item, change) for item in value]
+        return type(value)(*fields) if hasattr(value, "_fields") else type(value)(fields)
+    return value
+
+
+def read_only(array: Any) -> Any:
+    """The same array, which nobody can write to through this view."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class BlockCache:
@@ -90,3 +128,43 @@ def release(keys: Iterable[Hashable], above: int = -1) -> None:
     if CACHE.nbytes > above:
         for key in keys:
             CACHE.release(key)
+
+
+class ReferenceCache:
+    """At most `cap` bytes (None: what its process may cache) of blocks that every block of a pass is compared with.
+
+    A process reads them once.  The cache comes with the parameters of the pass and goes with them.
+
+    In every process it is another one, empty at first.  It lives as long as the tasks of the pass and no longer than
+    its engine, so that nothing is left where a pass fails.
+    """
+
+    def __init__(self, cap: int | None = None) -> None:
+        self._cap = cap
+        self._room = cache_share(memory()) if cap is None else cap
+        self._kept: dict[int, Features] = {}
+        self._lock = Lock()  # one for each cache: to read a block may take another pass, with a cache of its own
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReferenceCache, (self._cap,)
+
+    def load(self, source: BlockSource) -> Features:
+        """The block, read where it is not kept.
+
+        Of threads that want it at once one reads it and the others wait; blocks for which there is no room are read
+        every time, by all threads at once.
+        """
+        found = self._kept.get(source.start)
+        if found is None and source.nbytes <= self._room:
+            with self._lock:
+                found = self._kept.get(source.start)
+                if found is None:
+                    found = self._keep(source.start, lent(source.load()))
+        return lent(source.load()) if found is None else found
+
+    def _keep(self, start: int, features: Features) -> Features:
+        size = measured(features)
+        if size <= self._room:
+            self._kept[start] = features
+            self._room -= size
+        return features

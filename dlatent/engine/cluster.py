@@ -8,6 +8,7 @@ Where nothing is kept between passes groups have no home, and go to whichever wo
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,11 +22,9 @@ from uuid import uuid4
 
 from distributed.scheduler import KilledWorker
 
-import dlatent.engine.sizes  # noqa: F401  (Dask weighs parts and sparse chunks by it)
 from dlatent.arrays import DataSource, Graph
-from dlatent.engine import tasks
-from dlatent.engine.cache import release
-from dlatent.engine.dask_graph import DaskGraph, Key, chunks_of
+from dlatent.blas import kernels
+from dlatent.engine.cache import owned, release, weight
 from dlatent.engine.executor import Build, OnProgress, StepCounter, Take, entry, layout_of, taken
 from dlatent.engine.failures import (
     Stranded,
@@ -37,15 +36,13 @@ from dlatent.engine.failures import (
     translated,
     workers_of,
 )
-from dlatent.engine.held import hold, shell
-from dlatent.engine.machine import cache_share, granted, memory, worker_state
-from dlatent.engine.message import LIGHT, Message
-from dlatent.engine.nested import aside
-from dlatent.engine.part import Bundle, Sealed, Work, ended, halt, keys_of, owned, parts_of, sealed, unsealed, weight
+from dlatent.engine.fold import Work, ended, halt
+from dlatent.engine.group import Bundle, Sealed, Targets, as_rows, keys_of, parts_of, sealed, unsealed
+from dlatent.engine.machine import FRESH_WORKER, PACKAGES, before_pause, cache_share, granted, memory, versions
 from dlatent.engine.placement import place
-from dlatent.engine.targets import Targets, as_rows
+from dlatent.engine.processes import give_back
+from dlatent.engine.remote import LIGHT, DaskGraph, Key, Message, chunks_of, forget, persist, require_versions, shell
 from dlatent.engine.task_graph import ANYWHERE, Layout, TaskGraph
-from dlatent.engine.versions import check_workers
 from dlatent.order import FAN_IN
 from dlatent.passes import Alone, Pairs, Resources, Tiles
 
@@ -84,7 +81,7 @@ class ClusterExecutor:
         self._chunks = [chunks_of(part.blocks) or [] for part in self.parts]
         self._computed = bool(self._chunks[0])
         self._heavy = source.in_memory or self._computed
-        self._held = False
+        self._persisted = False
         self._homes: list[str] = []
         self._threads: dict[str, int] = {}
         self._checked = set[str]()
@@ -100,17 +97,17 @@ class ClusterExecutor:
         """Keep so many bytes of blocks between passes, on each worker."""
         self.resources = replace(self.resources, cache_bytes=cache_bytes)
         held = self._computed and self._source.nbytes <= cache_bytes * self.resources.workers
-        if held != self._held:
-            self._held = held
+        if held != self._persisted:
+            self._persisted = held
             self._abandon()  # what was sent are the blocks, or is not
         if self._staged:
             self._everywhere(partial(release, self._keys), cache_bytes)
 
     def available(self) -> Resources:
         """What a plan may use: of the memory of the fullest worker what is left before Dask pauses it."""
-        with translated(self._client), aside():
+        with translated(self._client), _aside():
             self._looked()
-            call = partial(self._client.run, worker_state, on_error="ignore")
+            call = partial(self._client.run, _worker_state, on_error="ignore")
             states = list(attended(self._client, call).values())
         whole = self.resources.worker_memory
         left = [min(at for at in (pause, whole) if at) - held for pause, held in states if pause or whole]
@@ -118,7 +115,7 @@ class ClusterExecutor:
 
     def homes(self) -> list[str]:
         """The worker of each group."""
-        with translated(self._client), _quiet(), aside():
+        with translated(self._client), _quiet(), _aside():
             self._settle()
         return self._homes
 
@@ -127,7 +124,7 @@ class ClusterExecutor:
     ) -> tuple[list[Any], int]:
         """The results of a graph, and the number of its tasks; what a pass leaves on the cluster is released."""
         self._suspects = None
-        with translated(self._client, self._blamed), _quiet(), aside():
+        with translated(self._client, self._blamed), _quiet(), _aside():
             return persistently(
                 lambda: self._attempt(build, replace(work, token=uuid4().hex), tell, take), self._blamed
             )
@@ -209,7 +206,7 @@ class ClusterExecutor:
         _release(self._staged)
         self._staged = []
         ended(self._keys)
-        self._everywhere(tasks.forget, self._keys)
+        self._everywhere(forget, self._keys)
 
     def _settle(self) -> int:
         """Choose the homes, and send the descriptions of the groups, once; returns the number of tasks."""
@@ -230,9 +227,9 @@ class ClusterExecutor:
             key = task_graph.add((f"parts-{token}", first), described, home=self._homes[first])
             self._staged += self._client.get(task_graph.built(), [key], sync=False)
             sent += 1
-        if self._held:
+        if self._persisted:
             task_graph = DaskGraph()
-            keys = self._hold(task_graph, f"blocks-{token}")
+            keys = self._persist(task_graph, f"blocks-{token}")
             self._staged, self._each = self._client.get(task_graph.built(), keys, sync=False), 1
             sent += len(task_graph)
         return sent
@@ -241,7 +238,7 @@ class ClusterExecutor:
         """The workers that there are, all of the versions of this process, and their threads."""
         threads = threads_of(self._client)
         if new := threads.keys() - self._checked:
-            check_workers(self._client, new)
+            _check_workers(self._client, new)
             self._checked |= new
         return threads
 
@@ -250,7 +247,7 @@ class ClusterExecutor:
         parts = {group: shell(self.parts[group]) if self._computed else self.parts[group] for group in groups}
         return sealed({"parts": parts}, Bundle)
 
-    def _hold(self, task_graph: DaskGraph, name: str) -> list[Key]:
+    def _persist(self, task_graph: DaskGraph, name: str) -> list[Key]:
         """The tasks that put the blocks of each group together from their chunks."""
         for group, home in enumerate(self._homes):
             chunks = self._chunks[group]
@@ -258,14 +255,14 @@ class ClusterExecutor:
                 task_graph.include(block.tasks, home)
             cuts = tuple(accumulate((len(block.keys) for block in chunks), initial=0))
             inputs = [self._staged[group // self._each], *(key for block in chunks for key in block.keys)]
-            task_graph.add((name, group), partial(hold, group, cuts), inputs, home)
+            task_graph.add((name, group), partial(persist, group, cuts), inputs, home)
         return [(name, group) for group in range(len(self.parts))]
 
     def _layout(self, work: Work) -> Layout:
         """Where the groups lie: nowhere where nothing is kept and any worker may take any of them."""
         free = not self.resources.cache_bytes and not self._heavy and isinstance(work.pass_.meeting, Alone)
         free = free and self._each >= len(self.parts)  # heavy descriptions are where the groups are
-        homes, computed = self._nowhere.homes if free else tuple(self._homes), self._computed and not self._held
+        homes, computed = self._nowhere.homes if free else tuple(self._homes), self._computed and not self._persisted
         places = replace(self._nowhere, homes=homes, threads=self._threads, heavy=self._heavy)
         return replace(places, computed=computed, bundled=not free and not computed)
 
@@ -276,8 +273,8 @@ class ClusterExecutor:
         memory is short: computed where they are needed, they would be computed as often as there are groups.
         """
         message, bundles, each = Message(work, task_graph), self._staged, self._each
-        if self._computed and not self._held and isinstance(work.pass_.meeting, Pairs | Tiles):
-            bundles, each = self._hold(message.task_graph, f"{work.pass_.name}-blocks-{work.token}"), 1
+        if self._computed and not self._persisted and isinstance(work.pass_.meeting, Pairs | Tiles):
+            bundles, each = self._persist(message.task_graph, f"{work.pass_.name}-blocks-{work.token}"), 1
         for number, task in enumerate(task_graph.tasks):
             if number not in tail:
                 everything = range(min(1, len(task.groups)))
@@ -348,9 +345,53 @@ def _resources(client: Any, cache_bytes: int | None) -> Resources:
     return Resources("cluster", len(threads), max(threads.values()), limit, cap, memory())
 
 
+def _worker_state(dask_worker: Any) -> tuple[int | None, int]:
+    """In a Dask worker: what it may hold, and the bytes that its process holds beyond those of a fresh one."""
+    most, watched = before_pause(dask_worker)
+    give_back()
+    return most, max(0, int(dask_worker.monitor.get_process_memory()) - FRESH_WORKER) if watched else 0
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the warning about large graphs: data in memory are sent to the workers once, on purpose."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sending large graph")
         yield
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Leave the thread of this task to other tasks meanwhile; outside of tasks, and where it has left, do nothing."""
+    distributed: Any = sys.modules["distributed"]  # which has no types
+    try:
+        distributed.secede()
+    except (ValueError, AttributeError, KeyError):  # no task; no thread of a worker; left before, by its own will
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()
+
+
+def _check_workers(client: Any, workers: Iterable[str]) -> None:
+    """Refuse workers that have others, before they get any work: one without dlatent ends when it gets a task; and warn
+    of those on processors of another kind.
+
+    Errors: EngineError with both versions.
+    """
+    found = attended(client, lambda: client.get_versions(packages=list(PACKAGES)))["workers"]
+    for address in workers:
+        if address in found:  # and has not gone again
+            require_versions(found[address]["packages"], versions(), address)
+    for address, kind in attended(client, partial(client.run, kernels, on_error="ignore")).items():
+        if kind != kernels():
+            warnings.warn(
+                f"The worker {address} computes for processors of the kind {kind}, this process for {kernels()}: "
+                "the last bits of a result depend on who has made it.  Take machines of one kind, or set "
+                "OPENBLAS_CORETYPE=Haswell in the environment of all of them.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            break

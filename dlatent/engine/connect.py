@@ -9,13 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from dlatent.arrays import DataSource, Graph
-from dlatent.engine.executor import Executor, OnProgress
-from dlatent.engine.imagined import Imagined, Workers
-from dlatent.engine.in_process import InProcess
-from dlatent.engine.nested import cluster_of, own_worker
+from dlatent.arrays import BlockSource, DataSource, Graph
+from dlatent.engine.executor import Executor, InProcess, OnProgress, Planned
+from dlatent.engine.group import Targets
+from dlatent.engine.machine import own_worker
+from dlatent.engine.records import Workers
 from dlatent.engine.session import OnPass, Session
-from dlatent.engine.targets import Targets
 from dlatent.errors import DataError, EngineError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _executor(
 ) -> Executor:
     client = client or (active_client() if own_worker() is None else cluster_of(source))
     if isinstance(client, Workers):
-        return Imagined(client, source, targets, graph)
+        return Planned(client, source, targets, graph)
     if client is None or client == "serial":
         return InProcess(source, targets, cache_bytes, graph, serial=client == "serial")
     if not _of_this_process(client):
@@ -118,3 +117,27 @@ def active_client() -> Client | None:
         return None
     usable = client.status == "running" and not client.asynchronous and not OF_A_WORKER.match(client.id)
     return client if usable else None
+
+
+def cluster_of(source: DataSource) -> Any:
+    """The client of this task's cluster where chunks of the source lie there already, else None: a fit inside a task
+    then runs on the threads of its worker's process, and must not wait for tasks that wait for its own thread."""
+    if not any(map(_lies_elsewhere, source.blocks)):
+        return None
+    import distributed
+
+    return distributed.get_client()
+
+
+def _lies_elsewhere(block: BlockSource) -> bool:
+    """Whether the chunks of a block need results that their graph does not make."""
+    if block.collection is None:
+        return False
+    import distributed
+
+    from dlatent.engine.remote import Chunks
+
+    of: Any = distributed.futures_of  # has no types
+    tasks = Chunks(block.collection).tasks
+    needed = {key for task in tasks.values() for key in getattr(task, "dependencies", ())}
+    return bool(needed - tasks.keys() or of(list(tasks.values())))

@@ -22,9 +22,8 @@ import dask
 import psutil
 from distributed.versions import get_versions
 
-from dlatent.engine.local import NO_HANGS
 from dlatent.engine.machine import granted
-from dlatent.engine.malloc import worker_environment
+from dlatent.engine.processes import NO_HANGS, worker_environment
 from dlatent.errors import number_of
 
 PACKAGES = ("dlatent", "dask", "distributed", "numpy", "scipy", "zarr", "xarray")

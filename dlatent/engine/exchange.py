@@ -26,7 +26,8 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Block, Exchanged, Features, Rows
 from dlatent.blas import pinned
 from dlatent.engine.cache import CACHE, measured
-from dlatent.engine.part import Part, Share, Tally, Work, block_of, fold_block, folded, read_ahead, run_part
+from dlatent.engine.fold import Share, Tally, Work, block_of, fold_block, folded, read_ahead, run_part
+from dlatent.engine.group import Part
 from dlatent.operators.added_products import add_coordinates
 from dlatent.passes import MET_ENTRIES, Edges
 

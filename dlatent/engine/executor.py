@@ -1,13 +1,28 @@
-"""What an executor is: it runs the tasks of a pass somewhere, in this process or on a cluster."""
+"""What an executor is, and those within this process, through Dask's schedulers: on its threads, or one task after the
+other."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
-from dlatent.engine.part import Part, Share, Work
-from dlatent.engine.task_graph import Layout, TaskGraph
+from dask import threaded
+from dask.local import get_sync
+
+from dlatent.arrays import DataSource, Graph
+from dlatent.engine.cache import release
+from dlatent.engine.fold import Share, Work, ended, halt
+from dlatent.engine.group import Part, Targets, as_rows, keys_of, parts_of
+from dlatent.engine.machine import before_pause, cache_share, memory, own_worker, processors
+from dlatent.engine.placement import place
+from dlatent.engine.records import Workers
+from dlatent.engine.task_graph import Layout, Ref, TaskGraph
+from dlatent.interrupts import interrupt
 from dlatent.passes import Resources
 
 OnProgress: TypeAlias = Callable[[int, int], None]
@@ -98,3 +113,99 @@ def taken(at: int | None, take: Take | None, result: Any) -> Any:
     values, tally = found
     take(values)
     return (), tally
+
+
+HERE = "here"
+"""The home of all groups."""
+
+# Dask keeps its threads for later calls, but a forked process has none of those of its parent, and would wait for them.
+os.register_at_fork(after_in_child=threaded.pools.clear)
+
+
+class InProcess:
+    """As many tasks at a time as there are processors; or `serial`, one, the reference that all executors must equal
+    to the last bit."""
+
+    def __init__(
+        self, source: DataSource, targets: Targets, cache_bytes: int | None, graph: Graph | None, *, serial: bool
+    ) -> None:
+        limit, threads = memory(), 1 if serial else processors()
+        cap = cache_share(limit) if cache_bytes is None else cache_bytes
+        self.resources = Resources("serial" if serial else "threads", 1, threads, limit, cap, limit)
+        self.parts = parts_of(source, as_rows(targets, source.shape[0]), graph)
+        # A task costs next to nothing here: none takes several groups.
+        self.layout = layout_of(self.parts, self.homes(), {HERE: threads})
+        self._keys = keys_of(source, graph)
+        self._get: Callable[..., Any] = get_sync if serial else partial(threaded.get, num_workers=threads)
+
+    def available(self) -> Resources:
+        """What a plan may use; Dask pauses the worker whose task this is, too."""
+        worker = own_worker()
+        return self.resources if worker is None else replace(self.resources, worker_memory=before_pause(worker)[0])
+
+    def execute(
+        self, build: Build, work: Work, tell: OnProgress | None = None, take: Take | None = None
+    ) -> tuple[list[Any], int]:
+        """The results of a graph, and the number of its tasks; a failure stops all threads at their next block."""
+        task_graph = build(self.layout)
+        progress = StepCounter(task_graph.steps, tell)
+        dask_graph = dict[Any, Any]()
+        for number, task in enumerate(task_graph.tasks):
+            parts = chosen(self.parts.__getitem__, task.groups)
+            made = "made" if tell is not None and task.steps else "task"
+            dask_graph[made, number] = (partial(task.call, work, *task.values, *parts), *map(_key, task.inputs))
+            if made == "made":
+                dask_graph["task", number] = (partial(_told, progress, task.steps), (made, number))
+            for ref in task.inputs:
+                if ref.at is not None:
+                    dask_graph[_key(ref)] = (itemgetter(ref.at), ("task", ref.task))
+        for number, ref in enumerate(task_graph.results):
+            dask_graph["result", number] = (partial(taken, ref.at, take), ("task", ref.task))
+        try:
+            found = self._get(dask_graph, [("result", number) for number in range(len(task_graph.results))])
+        except BaseException as error:
+            halt(work.token)
+            if not isinstance(error, Exception):
+                interrupt()
+            raise
+        return list(found), len(task_graph.tasks)
+
+    def homes(self) -> list[str]:
+        """The worker of each group."""
+        return [HERE] * len(self.parts)
+
+    def keep(self, cache_bytes: int) -> None:
+        """Keep so many bytes of blocks between passes."""
+        self.resources = replace(self.resources, cache_bytes=cache_bytes)
+        release(self._keys, cache_bytes)
+
+    def close(self) -> None:
+        """Free the cached blocks."""
+        ended(self._keys)
+
+
+def _key(ref: Ref) -> tuple[Any, ...]:
+    return ("task", ref.task) if ref.at is None else ("entry", *ref)
+
+
+def _told(progress: StepCounter, steps: int, result: Any) -> Any:
+    progress.done(steps)
+    return result
+
+
+class Planned(InProcess):
+    """Has what workers would have that are not there; what a plan must know of a graph is read in this process."""
+
+    def __init__(self, workers: Workers, source: DataSource, targets: Targets, graph: Graph | None) -> None:
+        resources = workers.resources()
+        self._workers = {f"worker {number:09}": workers.threads for number in range(workers.number)}
+        super().__init__(source, targets, None, graph, serial=False)
+        self.resources, self._pause = resources, workers.pause
+
+    def available(self) -> Resources:
+        """What a plan may use, as nothing lies on the workers."""
+        return replace(self.resources, worker_memory=int(self._pause * (self.resources.worker_memory or 0)))
+
+    def homes(self) -> list[str]:
+        """The worker that each group would have."""
+        return place(len(self.parts), self._workers, ())

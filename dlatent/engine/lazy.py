@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Dense, Features
 from dlatent.blas import pinned
 from dlatent.containers import plain_numbers
-from dlatent.engine.malloc import keep
+from dlatent.engine.processes import keep
 from dlatent.errors import DataError
 
 if TYPE_CHECKING:

@@ -26,7 +26,9 @@ from typing import Any, cast
 
 from dlatent.arrays import Block
 from dlatent.blas import pinned
-from dlatent.engine.part import Part, Share, Tally, Work, owned, read_ahead
+from dlatent.engine.cache import owned
+from dlatent.engine.fold import Share, Tally, Work, read_ahead
+from dlatent.engine.group import Part
 from dlatent.passes import Pairs
 
 

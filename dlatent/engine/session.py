@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Block, DataSource, Graph
+from dlatent.engine.cache import owned
 from dlatent.engine.exchange import Traffic, needs_of, traffic_of
 from dlatent.engine.executor import Build, Executor, OnProgress, Take
-from dlatent.engine.part import Share, Tally, Work, owned
+from dlatent.engine.fold import Share, Tally, Work
 from dlatent.engine.records import PassCost, PassRecord
 from dlatent.engine.task_graph import block_graph, pass_graph, rows_graph, survey_graph
 from dlatent.errors import EngineError

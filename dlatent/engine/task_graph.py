@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from dlatent.engine import exchange, pairs, part
+from dlatent.engine import exchange, fold, pairs
 from dlatent.engine.pairs import meetings
 from dlatent.engine.placement import Strip, meeting_places, strips
 from dlatent.order import FAN_IN, branches, reduce_tree, stretches
@@ -42,7 +42,7 @@ class TaskNode:
 
     Parameters
     ----------
-    call : a function of `part`, `exchange` or `pairs`.
+    call : a function of `fold`, `exchange` or `pairs`.
     values : few and small ones.
     groups : the numbers of the groups whose parts it gets; for several numbers it gets a list of parts.
     block : the number of the block within the group that somebody else has computed, whose features it gets.
@@ -176,8 +176,8 @@ def block_graph(layout: Layout, group: int, position: int) -> TaskGraph:
     """The task that gives the result of one block of a group alone."""
     draft, home = _Draft(layout), layout.homes[group]
     if layout.computed:
-        return draft.task_graph([draft.add(TaskNode(part.fold_block, (position,), (group,), position, home=home))])
-    return draft.task_graph([draft.add(TaskNode(part.map_block, (position,), (group,), home=home))])
+        return draft.task_graph([draft.add(TaskNode(fold.fold_block, (position,), (group,), position, home=home))])
+    return draft.task_graph([draft.add(TaskNode(fold.map_block, (position,), (group,), home=home))])
 
 
 class _Draft:
@@ -193,7 +193,7 @@ class _Draft:
         return Ref(len(self._tasks) - 1)
 
     def join(self, shares: Iterable[Ref]) -> Ref:
-        ref = self.add(TaskNode(part.join, inputs=tuple(shares), updates=True))
+        ref = self.add(TaskNode(fold.join, inputs=tuple(shares), updates=True))
         self._joins.append(ref.task)
         return ref
 
@@ -209,8 +209,8 @@ class _Draft:
         """The task that folds a group, or a chain of tasks where each block is computed first."""
         home = self.layout.homes[group]
         if self.layout.computed:
-            return self.chain(part.fold_block, group)
-        return self.add(TaskNode(part.run_part, groups=(group,), home=home, steps=1))
+            return self.chain(fold.fold_block, group)
+        return self.add(TaskNode(fold.run_part, groups=(group,), home=home, steps=1))
 
     def chain(self, call: Callable[..., Any], group: int, inputs: tuple[Ref, ...] = ()) -> Ref:
         """A task for each block of a group, which takes the share of those before it along."""
@@ -229,7 +229,7 @@ def _joined(layout: Layout) -> TaskGraph:
     for home, own in _bundles(layout):
         nodes = branches(own, layout.groups)
         sizes = tuple(map(len, nodes))
-        ref = draft.add(TaskNode(part.fold_parts, (sizes,), tuple(own), home=home, steps=len(own)))
+        ref = draft.add(TaskNode(fold.fold_parts, (sizes,), tuple(own), home=home, steps=len(own)))
         made.update((node, Ref(ref.task, at)) for at, node in enumerate(nodes))
     return draft.tree(lambda group: made[range(group, group + 1)], made)
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from dlatent.arrays import Array, AxisLabels, Integers
 from dlatent.containers import plain_numbers, refuse_mask, without_mask
-from dlatent.engine.targets import ArrayTargets, CodedTargets
+from dlatent.engine.group import ArrayTargets, CodedTargets
 from dlatent.errors import DataError
 from dlatent.fitted.room import require_room
 from dlatent.linear_gaussian.canonical import column_signs

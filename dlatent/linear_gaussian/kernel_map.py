@@ -13,7 +13,7 @@ from dlatent.operators.kernels import Kernel
 
 
 class BlockReader(Protocol):
-    """Where blocks may stay for the next call (`engine.shelf`)."""
+    """Where blocks may stay for the next call (`engine.cache.ReferenceCache`)."""
 
     def load(self, source: BlockSource) -> Features:
         """The rows of a block."""

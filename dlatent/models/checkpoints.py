@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from dlatent.arrays import DataSource, Graph
 from dlatent.blas import kernels
+from dlatent.engine.machine import versions
 from dlatent.engine.session import Session
-from dlatent.engine.versions import versions
 from dlatent.errors import DataError, masked
 from dlatent.models.features import outside
 from dlatent.models.inputs import PathLike

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dlatent.arrays import Array, AxisLabels, Block, DataSource, Features, Graph, Grid
+from dlatent.engine.cache import ReferenceCache
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.lazy import is_dask, map_chunks
 from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
-from dlatent.engine.shelf import Shelf
 from dlatent.errors import DataError
 from dlatent.fitted.grid import cells_named
 from dlatent.fitted.rows import RowFunction, compares
@@ -115,7 +115,7 @@ class RowWork(NamedTuple):
         which is empty in a pass that sees each block once."""
         if not compares(self.function):
             return self
-        shelf = Shelf(cache_share(session.resources.worker_memory))
+        shelf = ReferenceCache(cache_share(session.resources.worker_memory))
         return self._replace(function=self.function.with_cache(shelf))
 
 
@@ -171,7 +171,7 @@ def _in_own_units(features: Features, targets: Array | None, function: RowFuncti
 
 def _with_cache(function: Any, single: bool) -> Callable[[Features], Array]:
     """The function of rows alone, with a place for what it compares them with."""
-    return partial(_without_targets, function=function.with_cache(Shelf()), single=single)
+    return partial(_without_targets, function=function.with_cache(ReferenceCache()), single=single)
 
 
 def map_rows(

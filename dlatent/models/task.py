@@ -12,10 +12,10 @@ import numpy as np
 
 from dlatent.arrays import Array, Block, DataSource, Graph, Grid
 from dlatent.blas import pinned
+from dlatent.engine.cache import ReferenceCache
 from dlatent.engine.connect import Where, connect
 from dlatent.engine.machine import cache_share
 from dlatent.engine.session import Session
-from dlatent.engine.shelf import Shelf
 from dlatent.errors import (
     ConvergenceWarning,
     DataError,
@@ -374,7 +374,7 @@ def _with_head(fitted: Any, outcome: Outcome, task: Task, session: Session) -> F
         rows = fitted.rows
         scores: Any = function(rows.scores)
         if compares(scores):
-            scores = scores.with_cache(Shelf(cache_share(session.resources.worker_memory)))
+            scores = scores.with_cache(ReferenceCache(cache_share(session.resources.worker_memory)))
         shared = rows.shared_covariance((0,))
         covariance: Any = function(rows.covariances) if shared is None else shared
         labelled = Pass(block_labelled, RowsRequest(scores, covariance, part, sums))

@@ -250,10 +250,10 @@ def test_parts_of_a_profile_add_up() -> None:
     line = "linear_gaussian.entries:1: x"
     samples = {
         Sample("task", "entries.posterior", line): 6.0,
-        Sample("task", DATA, "engine.part:2: y"): 1.0,
-        Sample("task", READING, "engine.part:3: z"): 0.5,
-        Sample("join", JOINS, "engine.part:4: u"): 0.2,
-        Sample("reader", READING, "engine.part:5: v"): 3.0,
+        Sample("task", DATA, "engine.fold:2: y"): 1.0,
+        Sample("task", READING, "engine.fold:3: z"): 0.5,
+        Sample("join", JOINS, "engine.fold:4: u"): 0.2,
+        Sample("reader", READING, "engine.fold:5: v"): 3.0,
         Sample("driver", "rows.fit_rows", "fitting.rows:6: w"): 1.5,
     }
     found = profile.attributed(samples, 7.0, 5.0, 8.0)

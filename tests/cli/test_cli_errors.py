@@ -139,7 +139,7 @@ def test_failures_in_a_fit_have_their_status(
 def test_a_fit_that_does_not_fit_in_memory_is_refused(
     run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlatent.engine.in_process.memory", lambda: 2**20)
+    monkeypatch.setattr("dlatent.engine.executor.memory", lambda: 2**20)
     said = run("fit", "ppca", store, "-k", "2", "-o", tmp_path / "m.zarr")
     assert said.status == 4
     assert "does not fit" in said.err

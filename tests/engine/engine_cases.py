@@ -15,10 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from dlatent.arrays import DataSource
-from dlatent.engine import tasks
-from dlatent.engine.part import Bundle, Work, sealed
+from dlatent.engine import remote
+from dlatent.engine.fold import Work
+from dlatent.engine.group import Bundle, sealed
+from dlatent.engine.machine import versions
 from dlatent.engine.task_graph import TaskNode
-from dlatent.engine.versions import versions
 from dlatent.errors import DataError
 
 COLUMNS = 12
@@ -162,13 +163,13 @@ def on_worker(call, work: Work, *given, groups=(), picks=None, updates=True):
     of other tasks that are given after them."""
     needed = TaskNode(call, groups=groups).needed
     parts, results = given[: len(needed)], given[len(needed) :]
-    step = tasks.Step(
+    step = remote.Step(
         call=call,
         values=(),
         groups=groups,
         block=None,
         updates=updates,
-        package=tasks.Package(sealed(vars(work), Work), work.token, versions()),
+        package=remote.Package(sealed(vars(work), Work), work.token, versions()),
         bundles=len(parts),
         chunks=0,
         picks=tuple((at, None) for at in range(len(results))) if picks is None else picks,

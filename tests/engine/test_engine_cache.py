@@ -7,9 +7,9 @@ import scipy.sparse as sp
 from dask.sizeof import sizeof
 from engine_cases import drawn, held
 
-import dlatent.engine.sizes  # noqa: F401
+import dlatent.engine.remote  # noqa: F401
 from dlatent.engine.cache import BlockCache, measured
-from dlatent.engine.part import Bundle, parts_of
+from dlatent.engine.group import Bundle, parts_of
 
 
 def test_sizes_are_measured():

@@ -43,9 +43,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlatent.arrays import DataSource
+from dlatent.engine.cache import weight
 from dlatent.engine.connect import connect
 from dlatent.engine.failures import threads_of, translated
-from dlatent.engine.part import weight
 from dlatent.engine.watch import Stillness, paused_of
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Pass
@@ -204,8 +204,9 @@ def left_of_fits():
     import gc
 
     from dlatent.engine.cache import CACHE
-    from dlatent.engine.part import Part, Work
-    from dlatent.engine.tasks import Package
+    from dlatent.engine.fold import Work
+    from dlatent.engine.group import Part
+    from dlatent.engine.remote import Package
 
     gc.collect()
     return CACHE.nbytes + sum(isinstance(one, Part | Work | Package) for one in gc.get_objects())
@@ -438,7 +439,7 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
     said, own, send = [], set(), two_processes._send_to_scheduler
     monkeypatch.setattr("dlatent.engine.cluster.KNOWN_SECONDS", 60.0)
     monkeypatch.setattr("dlatent.engine.cluster.MOST_SPENT", 5)
-    for module in ("cluster", "message"):
+    for module in ("cluster", "remote"):
         monkeypatch.setattr(f"dlatent.engine.{module}.LIGHT", 2**20 if light else 0)
 
     def sent(message):
@@ -465,7 +466,7 @@ def test_short_passes_send_one_message_each(two_processes, monkeypatch, light):
 @pytest.mark.parametrize("light", [True, False])
 def test_progress_of_a_short_pass_comes_at_its_end(two_processes, monkeypatch, light):
     seen = []
-    for module in ("cluster", "message"):
+    for module in ("cluster", "remote"):
         monkeypatch.setattr(f"dlatent.engine.{module}.LIGHT", 2**20 if light else 0)
     with connect(drawn([2] * 50), client=two_processes) as engine:
         engine.run(Pass(gram, parameters()))

@@ -17,7 +17,8 @@ from dlatent.arrays import Exchanged
 from dlatent.engine import exchange
 from dlatent.engine.connect import connect
 from dlatent.engine.exchange import fold_met_block, split_columns, traffic_of
-from dlatent.engine.part import Tally, Work, parts_of
+from dlatent.engine.fold import Tally, Work
+from dlatent.engine.group import parts_of
 from dlatent.errors import DataError, EngineError
 from dlatent.passes import Edges, Pass, neighbour_pass
 

@@ -23,7 +23,8 @@ import zarr
 from distributed import Client, LocalCluster
 
 from dlatent import PPCA
-from dlatent.engine.versions import require_same, versions
+from dlatent.engine.machine import versions
+from dlatent.engine.remote import require_same
 from dlatent.engine.watch import Silence
 from dlatent.errors import EngineError
 from dlatent.models.callbacks import Callback

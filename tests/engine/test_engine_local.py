@@ -35,10 +35,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.arrays import Block, DataSource
-from dlatent.engine.cache import CACHE
+from dlatent.engine.cache import CACHE, owned
 from dlatent.engine.connect import connect
-from dlatent.engine.part import Bundle, Tally, Work, join, owned, parts_of, settled
-from dlatent.engine.targets import CodedTargets
+from dlatent.engine.fold import Tally, Work, join, settled
+from dlatent.engine.group import Bundle, CodedTargets, parts_of
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups, reduce_tree
 from dlatent.passes import Pass

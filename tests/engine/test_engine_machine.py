@@ -14,8 +14,8 @@ import pytest
 from dlatent import PPCA, PlanError, open_data
 from dlatent.engine import cluster, machine
 from dlatent.engine.connect import connect
-from dlatent.engine.local import local_workers
 from dlatent.engine.machine import control_group_limit, memory
+from dlatent.engine.processes import local_workers
 from dlatent.fitting.costs import WORKER_BASE
 
 MIB, GIB = 2**20, 2**30
@@ -23,17 +23,12 @@ NONE_V1 = 9223372036854771712
 """What version 1 says where there is no limit."""
 
 
-def process(folder, groups, mounts):
-    """A folder like /proc/self, with mount points inside of the folder."""
+def process(folder, *groups):
+    """A folder like /proc/self."""
     made = folder / "proc"
     made.mkdir(parents=True)
     (made / "cgroup").write_text("".join(f"{line}\n" for line in groups))
-    (made / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
     return made
-
-
-def mount(root, top, system, options="rw"):
-    return f"36 31 0:33 {root} {str(top).replace(' ', chr(92) + '040')} rw,nosuid shared:12 - {system} cgroup {options}"
 
 
 def limited(folder, value, name="memory.max"):
@@ -50,10 +45,10 @@ def test_the_least_limit_on_the_way_up_counts_in_version_2(tmp_path):
     limited(own, "max")
     limited(own.parent, 3 * GIB)
     limited(own.parent.parent, 8 * GIB)
-    made = process(tmp_path, ["0::/user.slice/user-1000.slice/session.scope"], [mount("/", top, "cgroup2")])
-    assert control_group_limit(made) == 3 * GIB
+    made = process(tmp_path, "0::/user.slice/user-1000.slice/session.scope")
+    assert control_group_limit(made, top) == 3 * GIB
     limited(own, GIB)
-    assert control_group_limit(made) == GIB
+    assert control_group_limit(made, top) == GIB
 
 
 def test_the_group_of_a_user_is_seen_in_version_1(tmp_path):
@@ -62,48 +57,27 @@ def test_the_group_of_a_user_is_seen_in_version_1(tmp_path):
     limited(top, NONE_V1, V1)
     limited(top / "users" / "anna", 2 * GIB, V1)
     limited(top / "users" / "anna" / "job", NONE_V1, V1)
-    other = tmp_path / "sys" / "cpu"
-    limited(other / "users", MIB, V1)
-    made = process(
-        tmp_path,
-        ["9:cpu,cpuacct:/users", "4:hugetlb,memory:/users/anna/job", "1:name=systemd:/", "0::/"],
-        [
-            "22 27 0:21 / /proc rw,relatime - proc proc rw",
-            mount("/", other, "cgroup", "rw,cpu,cpuacct"),
-            mount("/", top, "cgroup", "rw,hugetlb,memory"),
-            mount("/", tmp_path / "sys" / "unified", "cgroup2"),
-        ],
-    )
-    assert control_group_limit(made) == 2 * GIB
+    limited(tmp_path / "sys" / "cpu" / "users", MIB, V1)
+    made = process(tmp_path, "9:cpu,cpuacct:/users", "4:hugetlb,memory:/users/anna/job", "1:name=systemd:/", "0::/")
+    assert control_group_limit(made, tmp_path / "sys") == 2 * GIB
 
 
-def test_a_container_sees_its_own_group_as_the_root_of_the_mount(tmp_path):
-    top = tmp_path / "with space"
-    limited(top, GIB, V1)
-    limited(top / "inner", 2 * GIB, V1)
-    path = "/docker/4f01/inner"
-    made = process(tmp_path, [f"4:memory:{path}"], [mount("/docker/4f01", top, "cgroup", "rw,memory")])
-    assert control_group_limit(made) == GIB
-    limited(top / "inner", 512 * MIB, V1)
-    assert control_group_limit(made) == 512 * MIB
-
-
-@pytest.mark.parametrize("path", ["/elsewhere/group", "/../../other"])
-def test_a_group_outside_of_the_mount_has_the_limit_of_the_mount(tmp_path, path):
+@pytest.mark.parametrize("path", ["/docker/4f01/inner", "/../../other"])
+def test_a_group_that_is_not_seen_has_the_limit_of_the_top(tmp_path, path):
+    """A container sees its own group as the top."""
+    limited(tmp_path / "sys" / "memory", GIB, V1)
     limited(tmp_path / "cgroup", GIB)
     limited(tmp_path / "other", MIB)
-    made = process(
-        tmp_path, [f"0::{path}"], [mount("/docker/4f01" if "else" in path else "/", tmp_path / "cgroup", "cgroup2")]
-    )
-    assert control_group_limit(made) == GIB
+    assert control_group_limit(process(tmp_path / "1", f"4:memory:{path}"), tmp_path / "sys") == GIB
+    assert control_group_limit(process(tmp_path / "2", f"0::{path}"), tmp_path / "cgroup") == GIB
 
 
 def test_without_control_groups_or_limits_there_is_none(tmp_path):
     assert control_group_limit(tmp_path / "nowhere") is None
     top = tmp_path / "cgroup"
     limited(top, "max")
-    assert control_group_limit(process(tmp_path / "a", ["0::/"], [mount("/", top, "cgroup2")])) is None
-    assert control_group_limit(process(tmp_path / "b", ["3:cpu:/"], [mount("/", top, "cgroup", "rw,cpu")])) is None
+    assert control_group_limit(process(tmp_path / "a", "0::/"), top) is None
+    assert control_group_limit(process(tmp_path / "b", "3:cpu:/"), top) is None
 
 
 def test_the_limit_of_a_real_group_is_the_memory_of_its_processes():
@@ -158,7 +132,7 @@ def test_workers_on_this_machine_have_no_more_than_their_share_of_it(monkeypatch
 
 
 def test_memory_is_never_more_than_that_of_the_machine(monkeypatch):
-    monkeypatch.setattr(machine, "control_group_limit", lambda process: 2**59)
+    monkeypatch.setattr(machine, "control_group_limit", lambda: 2**59)
     assert memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -18,9 +18,10 @@ from engine_cases import COLUMNS, FailingRows, drawn, held, on_worker, until
 
 from dlatent.arrays import DataSource, add
 from dlatent.engine.connect import connect
+from dlatent.engine.fold import Tally, Work
+from dlatent.engine.group import parts_of
 from dlatent.engine.pairs import finish as finish_part
 from dlatent.engine.pairs import gain
-from dlatent.engine.part import Tally, Work, parts_of
 from dlatent.engine.placement import meeting_places, strips
 from dlatent.errors import DataError, EngineError
 from dlatent.order import groups

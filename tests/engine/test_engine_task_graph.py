@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlatent.engine import exchange, pairs, part
-from dlatent.engine.message import Message
-from dlatent.engine.part import Work
+from dlatent.engine import exchange, fold, pairs
+from dlatent.engine.fold import Work
+from dlatent.engine.remote import Message
 from dlatent.engine.task_graph import BUNDLE_BYTES, Layout, pass_graph, rows_graph, survey_graph
 from dlatent.order import reduce_tree
 from dlatent.passes import Pass, neighbour_pass, pair_pass, tile_pass
@@ -58,12 +58,12 @@ def spelled(task_graph):
     made = []
     for task in task_graph.tasks:
         given = [made[ref.task] if ref.at is None else made[ref.task][ref.at] for ref in task.inputs]
-        if task.call is part.join:
+        if task.call is fold.join:
             made.append(joined(given))
-        elif task.call in (part.fold_block, part.run_part):
+        elif task.call in (fold.fold_block, fold.run_part):
             made.append(f"{task.groups[0]}")
         else:
-            assert task.call is part.fold_parts
+            assert task.call is fold.fold_parts
             groups, nodes = list(task.groups), []
             for size in task.values[0]:
                 own, groups = groups[:size], groups[size:]
@@ -97,7 +97,7 @@ def test_tasks_come_after_what_they_need_and_nothing_is_made_in_vain(layout, hop
             used.update(ref.task for ref in task.inputs)
         assert set(used) == set(range(len(task_graph.tasks)))
         if task_graph.joins:
-            assert [task_graph.tasks[number].call for number in task_graph.joins] == [part.join] * len(task_graph.joins)
+            assert [task_graph.tasks[number].call for number in task_graph.joins] == [fold.join] * len(task_graph.joins)
             assert task_graph.results[0].task == task_graph.joins[-1]
 
 

@@ -19,8 +19,7 @@ from distributed import Client, LocalCluster
 
 from dlatent import KernelPPCA, KernelSupervisedPPCA
 from dlatent.arrays import DataSource
-from dlatent.engine.cache import measured
-from dlatent.engine.shelf import Shelf
+from dlatent.engine.cache import ReferenceCache, measured
 from tests.fitted import map_of
 
 COLUMNS, TRAINING, NEW = 5, (0, 30, 47, 80, 120), (0, 1, 9, 20, 40, 43, 60, 61, 75, 90, 104, 118, 130)
@@ -70,7 +69,7 @@ def lines(reads):
 def kept():
     """Blocks on shelves in this process."""
     gc.collect()
-    return sum(len(value._kept) for value in gc.get_objects() if type(value) is Shelf)
+    return sum(len(value._kept) for value in gc.get_objects() if type(value) is ReferenceCache)
 
 
 def left(client):

@@ -264,7 +264,7 @@ def test_what_does_not_fit_is_refused_before_rows_are_loaded(monkeypatch):
     x = np.random.default_rng(0).normal(size=(60, 20_000))
     plan = single().plan(x)
     assert plan.driver_memory > 2 * x.nbytes
-    monkeypatch.setattr("dlatent.engine.in_process.memory", lambda: 2**28)
+    monkeypatch.setattr("dlatent.engine.executor.memory", lambda: 2**28)
     monkeypatch.setattr("dlatent.models.local_linear.rows_of", lambda _: pytest.fail("rows were loaded"))
     with pytest.raises(PlanError, match=r"60 × 20,000 does not fit: locally linear embedding needs .* 256.0 MiB"):
         single().fit(x)

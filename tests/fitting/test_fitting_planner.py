@@ -237,7 +237,7 @@ def test_the_page_says_where_another_order_may_pay():
 def test_the_plan_counts_what_a_fit_in_a_graph_reads(column_blocks, cached, monkeypatch):
     monkeypatch.setattr("dlatent.fitting.routes.krylov.column_block_count", lambda *_: (column_blocks, 0))
     if not cached:
-        monkeypatch.setattr("dlatent.engine.in_process.cache_share", lambda _: 0)
+        monkeypatch.setattr("dlatent.engine.executor.cache_share", lambda _: 0)
     data, graph = da.from_array(documents(120, 60).features.toarray(), chunks=(20, 60)), sp.eye_array(120, k=1)
     model = RelationalPPCA(3, solver="krylov")
     plan, found = model.plan(data, graph=graph + graph.T), model.fit(data, graph=graph + graph.T).history_

@@ -4,80 +4,26 @@ from __future__ import annotations
 
 import operator
 import os
-import pickle
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from threading import local
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from dlatent.arrays import Array, Block, BlockSource, DataSource, Exchanged, Features, Graph, GraphRows, Rows
+from dlatent.arrays import Block, BlockSource, Exchanged, Features, Rows
 from dlatent.blas import pinned
-from dlatent.engine.cache import CACHE, measured, release, stored
-from dlatent.engine.malloc import give_back, keep
-from dlatent.engine.targets import RowsOf, window
+from dlatent.engine.cache import CACHE, measured, owned, read_only, release, stored
+from dlatent.engine.group import Part
+from dlatent.engine.processes import give_back, keep
 from dlatent.errors import DataError, EngineError
-from dlatent.order import groups, reduce_tree
+from dlatent.order import reduce_tree
 from dlatent.passes import Pass
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbourhood:
-    """The edges of one group's rows: the adjacency matrix, and at which row each group of the data begins and ends."""
-
-    key: Hashable
-    rows: GraphRows
-    bounds: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One group of consecutive blocks: all that a process must know to work on it."""
-
-    key: Hashable
-    index: int
-    first: int
-    blocks: tuple[BlockSource, ...]
-    targets: RowsOf | None
-    in_memory: bool
-    graph: Neighbourhood | None = None
-    weights: Array | None = None
-
-    @property
-    def start(self) -> int:
-        """Its first row."""
-        return self.blocks[0].start
-
-    @property
-    def stop(self) -> int:
-        """The row after its last."""
-        return self.blocks[-1].stop
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the part itself holds: its blocks where they lie in memory."""
-        return sum(block.nbytes for block in self.blocks) if self.in_memory else 0
-
-
-@dataclass(frozen=True, eq=False)
-class Bundle:
-    """Some parts by the numbers of their groups, as one value on a cluster."""
-
-    parts: dict[int, Part]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle in one piece: buffers sent apart arrive misaligned, and a misaligned sum may differ in its bits."""
-        return (unsealed, (sealed(vars(self), Bundle),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,45 +77,6 @@ class _Loaded(NamedTuple):
     def cost(self, *, first: bool = False) -> Tally:
         """What the block cost; `first` counts one that lies in memory as read."""
         return Tally(self.read or first * self.size, 1, int(self.read == 0))
-
-
-Sealed: TypeAlias = bytes | npt.NDArray[np.uint8]
-"""A pickled value on its way."""
-APART = 2**16
-"""Bytes from which a pickled value is an array.  Messages carry arrays beside them, and bytes inside, where every
-station copies them several times; for few bytes the copies are cheaper than one more piece."""
-
-
-def sealed(fields: dict[str, Any], kind: type[Any]) -> Sealed:
-    """Pickle a value in one piece, so that its arrays come back in memory of their own."""
-    payload: bytes = cloudpickle.dumps((kind, fields), protocol=5)
-    return payload if len(payload) < APART else np.frombuffer(payload, np.uint8)
-
-
-def unsealed(payload: Sealed) -> Any:
-    """The value of `sealed`."""
-    kind, fields = pickle.loads(payload if isinstance(payload, bytes) else payload.data)
-    return kind(**fields)
-
-
-def parts_of(source: DataSource, rows: RowsOf | None, graph: Graph | None = None) -> list[Part]:
-    """Cut a data source into its parts, each with the targets, the weights and the edges of its own rows."""
-    parts, key = [], keys_of(source, graph)[-1]
-    cut = groups([block.nbytes for block in source.blocks])
-    bounds = tuple(accumulate((source.blocks[g.stop - 1].stop - source.blocks[g.start].start for g in cut), initial=0))
-    for index, group in enumerate(cut):
-        blocks = source.blocks[group.start : group.stop]
-        start, stop = blocks[0].start, blocks[-1].stop
-        near = None if graph is None else Neighbourhood(key, graph.rows.window(start, stop), bounds)
-        own = window(rows, start, stop)
-        weights = None if source.weights is None else source.weights[start:stop]
-        parts.append(Part(source.key, index, group.start, blocks, own, source.in_memory, near, weights))
-    return parts
-
-
-def keys_of(source: DataSource, graph: Graph | None) -> tuple[Hashable, ...]:
-    """What a source and its edges are called in the cache."""
-    return (source.key,) if graph is None else (source.key, (source.key, graph.key))
 
 
 def ended(keys: Iterable[Hashable]) -> None:
@@ -284,40 +191,6 @@ def joined(work: Work, shares: Iterable[Share]) -> Share:
     return total, tally
 
 
-def owned(value: T) -> T:
-    """Copy the arrays of a statistic (in tuples, too), so that updating it in place touches nothing else."""
-    return _each_array(value, lambda array: np.array(array, order="K", copy=True))
-
-
-def weight(value: Any) -> float:
-    """Bytes of the arrays of a statistic (in tuples, too); infinite where it has something else than numbers."""
-    if isinstance(value, tuple):
-        return sum(map(weight, value))
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return 0 if value is None or isinstance(value, int | float | np.generic) else float("inf")
-
-
-def lent(value: T) -> T:
-    """The same statistic, with arrays (in tuples, too) that nobody can write to through it."""
-    return _each_array(value, _read_only)
-
-
-def _each_array(value: T, change: Callable[[Any], Any]) -> T:
-    if isinstance(value, np.ndarray):
-        return cast(T, change(value))
-    if isinstance(value, tuple):
-        fields = [_each_array(item, change) for item in value]
-        return type(value)(*fields) if hasattr(value, "_fields") else type(value)(fields)
-    return value
-
-
-def _read_only(array: Any) -> Any:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def settled(source: BlockSource, features: Features) -> Features:
     """Bring loaded features into the one form that all engines hand on: C-contiguous, aligned, and read-only.
 
@@ -338,7 +211,7 @@ def settled(source: BlockSource, features: Features) -> Features:
 
 
 def _locked(array: Any) -> Any:
-    return _read_only(np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"]))
+    return read_only(np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"]))
 
 
 def _load(part: Part, position: int, work: Work) -> _Loaded:
@@ -348,7 +221,7 @@ def _load(part: Part, position: int, work: Work) -> _Loaded:
     if part.in_memory:  # a copy, in the cache or in another form, would only double the memory
         return _Loaded(features, size, 0)
     if work.pass_.form is not None:
-        features = _made_read_only(work.pass_.form(features))
+        features = _maderead_only(work.pass_.form(features))
     if work.pass_.cached:
         CACHE.admit(part.key, _place(part, position, work), features, work.cache_bytes)
     return _Loaded(features, size, size)
@@ -365,7 +238,7 @@ def _place(part: Part, position: int, work: Work) -> Hashable:
     return index if work.pass_.form is None else (work.pass_.form, index)
 
 
-def _made_read_only(features: Features) -> Features:
+def _maderead_only(features: Features) -> Features:
     """The features themselves, which nobody else has yet, protected as those of `settled`."""
     for array in stored(features):
         array.setflags(write=False)
