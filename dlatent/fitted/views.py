@@ -61,6 +61,8 @@ class ViewLabels(Labels):
         sizes, views = [view["size"] for view in saved["views"]], dict[str, AxisLabels]()
         if any(type(size) is not int for size in sizes):
             raise StoreError(f"the views have {sizes} features, which no fit leaves")
+        if values["feature_view"].tolist() != [view["name"] for view in saved["views"] for _ in range(view["size"])]:
+            raise StoreError(f"'feature_view' does not say of which views the features are; these have {sizes}")
         for number, (view, at) in enumerate(zip(saved["views"], slices_of(sizes), strict=True)):
             features = values["feature"][at].astype(view["kind"]) if view["kind"] else None
             grid = restored_grid(values, view["grid"], of_view(number)) if view["grid"] else None
