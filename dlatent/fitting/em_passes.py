@@ -17,7 +17,7 @@ from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
-from dlatent.fitting.textbook import em_start, plain_em
+from dlatent.fitting.textbook import em_start, textbook_em
 from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation
 from dlatent.linear_gaussian.maximisation import maximise
 from dlatent.linear_gaussian.moments import Moments, counts_alone
@@ -99,7 +99,7 @@ def em_on_data(em: EMPasses) -> Outcome:
         return maximise(latent, em.specification, expand=False), value
 
     start = em_start(em.specification, em.variances, em.options)._replace(mean=em.offset)
-    last, converged = plain_em(step, start, em.options, em.history)
+    last, _, converged = textbook_em(step, start, em.options, em.history)
     return em.concluded(last, converged=converged)
 
 

@@ -18,7 +18,7 @@ from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.entry_starts import Units
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Report
-from dlatent.fitting.textbook import plain_em
+from dlatent.fitting.textbook import textbook_em
 from dlatent.linear_gaussian.missing_entries.entries import (
     Entries,
     EntryRequest,
@@ -96,6 +96,11 @@ class EntriesEM:
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
 
+    @property
+    def surplus(self) -> bool:
+        """Whether to go on without some components."""
+        return False
+
     def seen(self, point: Parameters) -> Parameters:
         """A point in the coordinates of z in which a pass is to see it."""
         return point
@@ -109,8 +114,8 @@ class EntriesEM:
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Textbook EM."""
-        best, converged = plain_em(partial(self.step, plain=True), start, self.options, self.history)
-        return best, self.history[-1].log_likelihood, converged
+        step = partial(self.step, plain=True)
+        return textbook_em(step, start, self.options, self.history, lambda: self.surplus)
 
     def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """PX-EM with Anderson acceleration, until little is left by the gradient."""
@@ -140,7 +145,7 @@ class EntriesEM:
         near = 0.0 <= line.remaining <= 0.5 * self.options.tolerance and promise >= 0.0
         slow = line.gain <= 100.0 * self.options.tolerance * size
         self.calm = self.calm + 1 if near and slow else 0
-        if self.calm >= 2:
+        if self.surplus or self.calm >= 2:
             return None
         if promise > 0.0:
             return candidate
@@ -150,8 +155,8 @@ class EntriesEM:
 
 
 class BoundEM(EntriesEM):
-    """The same with a prior on the loadings; of the components along the axes of a prior by evidence one without which
-    the bound is higher is switched off."""
+    """Iterations of the bound with a prior on the loadings; of the components along the axes of a prior by evidence one
+    without which the bound is higher is switched off."""
 
     axes: Array
     worths: Array
@@ -192,7 +197,7 @@ class BoundEM(EntriesEM):
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Variational EM without expansion."""
-        return self._switching(self._followed, start)
+        return self._switching(super().plain, start)
 
     def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """PX-EM with Anderson acceleration, until little is left by the gradient."""
@@ -236,31 +241,13 @@ class BoundEM(EntriesEM):
             return self._changed(point, lambda rest: turned(rest, np.delete(axes, worst, axis=1)))
         return left
 
-    def _followed(self, start: Parameters) -> tuple[Parameters, float, bool]:
-        found = accelerate(
-            partial(self.step, plain=True),
-            start,
-            tolerance=ROUNDING,
-            max_evaluations=self.options.max_iterations - len(self.history),
-            steer=self._follow,
-        )
-        return found.point, found.value, found.converged
-
-    def _follow(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
-        self.history.add(value)
-        return None if self._surplus or self.history.settled(self.options.tolerance) else image
-
-    def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
-        chosen = super()._steer(point, candidate, image, value)
-        return None if self._surplus else chosen
-
     @property
     def _settled(self) -> bool:
         """Whether components have had the time to find what they are for."""
         return len(self.history) >= self.due
 
     @property
-    def _surplus(self) -> bool:
-        """Whether to go on without some components."""
+    def surplus(self) -> bool:
+        """Whether some components are of no use."""
         useless = self.worths < 0.0
         return bool(useless[(self.certain < FORGOTTEN) | self._settled].any())

@@ -112,14 +112,6 @@ def units_of(sums: EntrySums, specification: Specification, shift: Array, option
     return Units(shift + offset, scale, sums.counts, energies / counts / scale**2, variances), floors / usual
 
 
-def random_start(specification: Specification, options: Options) -> Parameters:
-    """Random loadings of the scale of the data, as textbooks start EM."""
-    rng = np.random.default_rng(options.random_state)
-    shape = (sum(specification.sizes), specification.n_components)
-    loadings = rng.standard_normal(shape) / np.sqrt(specification.n_components)
-    return Parameters(loadings, np.zeros(shape[0]), np.ones(len(specification.group_sizes)))
-
-
 def found_start(
     run: Run,
     specification: Specification,

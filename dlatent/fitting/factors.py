@@ -9,11 +9,10 @@ from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.ascent import ascend
 from dlatent.fitting.best_maximum import best_of, of_views
 from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.history import History
 from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.reduced_problem import solve
-from dlatent.fitting.textbook import group_variances
+from dlatent.fitting.textbook import with_floors
 from dlatent.linear_gaussian.factor_analysis import factors
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, PatternMoments
@@ -31,8 +30,7 @@ MAX_STEPS = 3000
 
 def by_factors(middle: Moments, specification: Specification, options: Options, report: Report | None) -> Outcome:
     """Factor analysis from moments about the mean."""
-    variances = group_variances(middle, specification)
-    floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
+    floored, variances = with_floors(middle, specification, options)
     history = History(report)
     if len(specification.patterns) == 1:
         found = factors(middle, floored, history.add, options.random_state)

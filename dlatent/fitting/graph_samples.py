@@ -23,7 +23,7 @@ from dlatent.fitting.outcome import Options, Outcome, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.task import Task
-from dlatent.fitting.textbook import em_start, plain_em, stacked_shift
+from dlatent.fitting.textbook import em_start, stacked_shift, textbook_em
 from dlatent.linear_gaussian.graph_statistics import (
     CentredSums,
     GraphProducts,
@@ -155,7 +155,7 @@ class GraphSamples:
 
         begun = em_start(floored, variances, options) if start is None else start
         history = History(report)
-        last, converged = plain_em(step, begun, options, history)
+        last, _, converged = textbook_em(step, begun, options, history)
         counts = counts_alone((sums.samples,), len(specification.views))
         final = last._replace(mean=mean)
         return make_outcome(final, floored, history, options, variances, counts, converged=converged)

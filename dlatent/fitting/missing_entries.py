@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from dlatent.arrays import Array, Block
 from dlatent.fitting.best_maximum import SAMPLE, Likelihood, SampleRequest, best_of, block_sample, of_patterns, of_rows
 from dlatent.fitting.diagnostics import advise, at_floors
 from dlatent.fitting.entry_iterations import BoundEM, EntriesEM
-from dlatent.fitting.entry_starts import LEAST_OWN, LEAST_SHARED, PAIRWISE, Units, found_start, random_start, units_of
+from dlatent.fitting.entry_starts import LEAST_OWN, LEAST_SHARED, PAIRWISE, Units, found_start, units_of
 from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.textbook import em_start
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.missing_entries.entries import (
     CompleteRequest,
@@ -72,7 +72,8 @@ def fit_rows(
     if begun is not None and options.prior == "ml":
         begun = begun.certain()
     if textbook:
-        best, value, converged = em.plain(_started(scaled, partial(random_start, options=options), begun))
+        ones = np.ones(len(floors))
+        best, value, converged = em.plain(_started(scaled, lambda free: em_start(free, ones, options), begun))
     else:
         if begun is None:
             begun = _started(scaled, lambda free: found_start(run, free, units, sums, patterns, options))

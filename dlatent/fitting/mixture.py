@@ -21,7 +21,7 @@ from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.plan import Problem
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.task import Task
-from dlatent.fitting.textbook import plain_em
+from dlatent.fitting.textbook import textbook_em
 from dlatent.linear_gaussian.columns import column_sums, rows_about, times
 from dlatent.linear_gaussian.mixture import (
     Mixture,
@@ -223,8 +223,7 @@ class _MixtureEM:
             sums = self.visit(point)
             return maximise_mixture(sums, point, self.specification, expand=False), sums.log_likelihood
 
-        last, converged = plain_em(step, start, self.options, self.history)
-        return last, self.history[-1].log_likelihood, converged
+        return textbook_em(step, start, self.options, self.history)
 
     def accelerated(
         self, start: Mixture, most: int | None = None, tolerance: float | None = None

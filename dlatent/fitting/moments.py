@@ -10,11 +10,10 @@ import numpy as np
 from dlatent.arrays import Array
 from dlatent.fitting.conclusion import make_outcome
 from dlatent.fitting.costs import FULL_EIGEN
-from dlatent.fitting.diagnostics import noise_floors
 from dlatent.fitting.factors import by_factors
 from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
 from dlatent.fitting.subspace import Products, SubspaceFit, fresh_directions, search
-from dlatent.fitting.textbook import group_variances
+from dlatent.fitting.textbook import with_floors
 from dlatent.linear_gaussian.dimension import chosen_components
 from dlatent.linear_gaussian.moments import (
     Moments,
@@ -50,8 +49,7 @@ def by_moments(
         return by_factors(middle, specification, options, report)
     small = sum(specification.sizes[view] for view in growing) <= FULL_EIGEN
     if len(specification.views) == 1 and small:
-        variances = group_variances(middle, specification)
-        floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
+        floored, variances = with_floors(middle, specification, options)
         solution = ppca(middle, floored)
         line = Iteration(1, solution.log_likelihood, float("nan"), 0.0, specification.sizes[0])
         if report is not None:
@@ -73,7 +71,7 @@ def with_components(
 ) -> Specification:
     """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
     middle = centred(moments, specification.sizes, specification.patterns)
-    found, variances = middle.patterns[0], group_variances(middle, specification)
+    found, variances = middle.patterns[0], with_floors(middle, specification, options)[1]
     floor = options.floor_parts[0] * float(variances[0])
     values = top_eigenvalues(found.gram / found.samples, len(found.gram))
     most = specification.n_components

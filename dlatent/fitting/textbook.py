@@ -26,13 +26,15 @@ def stacked_shift(shift: Array, specification: Specification) -> Array:
     return np.concatenate([shift, np.zeros(sum(specification.sizes) - len(shift))])
 
 
-def group_variances(middle: Moments, specification: Specification) -> Array:
-    """Mean variance per feature of each noise group, from moments about the mean of all features."""
+def with_floors(middle: Moments, specification: Specification, options: Options) -> tuple[Specification, Array]:
+    """The model with its noise floors, and the mean variance per feature of each noise group, from moments about the
+    mean of all features."""
     groups = len(specification.group_sizes)
     if groups != len(specification.views):
         middle = middle._replace(spare_size=np.zeros(groups), spare_energy=np.zeros(groups))
     variances = view_variances(middle, specification.group_sizes, specification.group_patterns)
-    return require_variation(variances, specification)
+    require_variation(variances, specification)
+    return specification.with_floors(noise_floors(specification, variances, middle.shift, options)), variances
 
 
 def em_start(specification: Specification, variances: Array, options: Options) -> Parameters:
@@ -45,18 +47,26 @@ def em_start(specification: Specification, variances: Array, options: Options) -
     )
 
 
-def plain_em(step: Callable[[T], tuple[T, float]], start: T, options: Options, history: History) -> tuple[T, bool]:
-    """EM as it is written: `step` gives the next parameters, and the log-likelihood at those before them.
+def textbook_em(
+    step: Callable[[T], tuple[T, float]],
+    start: T,
+    options: Options,
+    history: History,
+    enough: Callable[[], bool] = lambda: False,
+) -> tuple[T, float, bool]:
+    """The loop of every textbook EM: `step`, an E-step and an M-step, gives the next parameters, and the log-likelihood
+    at those before them.
 
-    Returns: the last parameters whose log-likelihood is known, and whether the tolerance was met.
+    Returns: the last parameters whose log-likelihood is known, that, and whether the tolerance was met or there was
+    `enough` of it.
     """
     parameters, converged = start, False
     while not converged and len(history) < options.max_iterations:
         before = parameters
         parameters, value = step(before)
         history.add(value)
-        converged = history.settled(options.tolerance)
-    return before, converged
+        converged = enough() or history.settled(options.tolerance)
+    return before, value, converged
 
 
 def em_on_moments(
@@ -69,10 +79,9 @@ def em_on_moments(
 ) -> Outcome:
     """Plain EM (SPPCA, Algorithms 1 and 2) on moments: the iterations do not touch the data."""
     middle = centred(moments, specification.sizes, specification.patterns)
-    variances = group_variances(middle, specification)
-    floored = specification.with_floors(noise_floors(specification, variances, middle.shift, options))
+    floored, variances = with_floors(middle, specification, options)
     begun = em_start(floored, variances, options) if start is None else start
     history = History(report)
-    last, converged = plain_em(lambda at: em_step(at, middle, floored, expand=False), begun, options, history)
+    last, _, converged = textbook_em(lambda at: em_step(at, middle, floored, expand=False), begun, options, history)
     final = last.moved(middle.shift)
     return make_outcome(final, floored, history, options, variances, moments, converged=converged)
