@@ -1,4 +1,6 @@
-"""What a user should know of a fit, one sentence for each thing, and the floors that some of it is about."""
+"""The end of a fit: the outcome in canonical form, with one sentence for each thing that a user should know, and the
+floors that some of it is about.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,12 @@ from dlatent.errors import DataError, number_of
 from dlatent.fitting.outcome import Iteration, Options, Outcome
 from dlatent.linear_gaussian.canonical import canonical
 from dlatent.linear_gaussian.dimension import LOST, ROUNDING, noise_rounding
+from dlatent.linear_gaussian.moments import Moments, view_counts
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.specification import Specification
 
+CHECK = 1e-7
+"""Relative difference of two evaluations of the likelihood that rounding cannot explain."""
 FALL = 1e-7
 """Relative fall of the log-likelihood that rounding cannot explain, float32 data included."""
 
@@ -259,4 +264,44 @@ def _heywood(features: Integers, size: int, part: float | None) -> str:
         f"floor: {len(features)} of {size} features have their noise variance at its floor (Heywood cases: {named}): "
         "but for rounding the factors explain them wholly, the likelihood has no maximum inside; use fewer "
         "components, or take out features that nearly repeat others"
+    )
+
+
+def make_outcome(
+    parameters: Parameters,
+    specification: Specification,
+    history: Sequence[Iteration],
+    options: Options,
+    variances: Array,
+    counts: Moments,
+    *,
+    converged: bool,
+    checked: float | None = None,
+) -> Outcome:
+    """The outcome of a fit, in canonical form, with advice."""
+    at_floor = at_floors(parameters, specification)
+    value = history[-1].log_likelihood
+    seen = view_counts(counts, specification.patterns, len(specification.views))
+    advice = advise(parameters, specification, history, options, variances, at_floor, converged=converged)
+    samples = tuple(int(n) for n in seen)
+    total = tuple(float(variances[at].mean()) for at in specification.noise_slices)
+    lost = lost_nats(specification, parameters.noise_variance, samples, total)
+    if checked is not None and abs(checked - value) > CHECK * max(abs(value), 1.0) + lost:
+        advice += (
+            f"precision: the likelihood evaluated on the data is {checked:.10g}, inside the subspace {value:.10g}; "
+            "store the data as float64 or scale its features",
+        )
+    return Outcome(
+        canonical(parameters, specification),
+        specification,
+        value,
+        tuple(history),
+        converged,
+        len(history),
+        at_floor,
+        int(sum(m.samples for m in counts.patterns)),
+        samples,
+        total,
+        advice,
+        checked,
     )

@@ -12,10 +12,8 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
-from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.history import History
-from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.diagnostics import make_outcome, noise_floors
+from dlatent.fitting.outcome import History, Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.textbook import em_start, textbook_em
 from dlatent.linear_gaussian.expectation import ExpectationRequest, Latent, block_expectation

@@ -16,8 +16,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.entry_starts import Units
-from dlatent.fitting.history import History
-from dlatent.fitting.outcome import Options, Report
+from dlatent.fitting.outcome import History, Options, Report
 from dlatent.fitting.textbook import textbook_em
 from dlatent.linear_gaussian.missing_entries.entries import (
     Entries,

@@ -38,7 +38,7 @@ from dlatent.linear_gaussian.kernel_passes import (
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.far_columns import far_columns
 from dlatent.operators.kernels import Kernel, centred_kernel, median_gamma
-from dlatent.operators.symmetric_tiles import SymmetricTiles
+from dlatent.operators.tall import SymmetricTiles
 from dlatent.passes import Pass, Run, tile_pass
 
 TIGHT = 1e-13

@@ -16,10 +16,8 @@ import scipy.linalg as la
 
 from dlatent.arrays import Array, Block, Rows
 from dlatent.errors import DataError
-from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.history import History
-from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.diagnostics import make_outcome, noise_floors
+from dlatent.fitting.outcome import History, Options, Outcome, Report
 from dlatent.fitting.plan import Plan
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.task import Task

@@ -15,9 +15,9 @@ from dlatent.arrays import Array
 from dlatent.errors import PlanError
 from dlatent.fitting.costs import BASE_MEMORY
 from dlatent.fitting.plan import html_page, size, till_pause
-from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
-from dlatent.local_linear.embedding import coordinates
+from dlatent.local_linear.embedding import closed_sets, components, coordinates, residual_matrix, weight_matrix
 from dlatent.local_linear.inverses import SLOW
+from dlatent.local_linear.near_pairs import MOST_PENDING
 from dlatent.local_linear.neighbours import (
     Bounds,
     NeighbourRequest,
@@ -27,7 +27,6 @@ from dlatent.local_linear.neighbours import (
     merged,
     single_is_enough,
 )
-from dlatent.local_linear.selection import MOST_PENDING
 from dlatent.local_linear.smallest import LOOSE, Eigenpairs, smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both
 from dlatent.passes import Pass, Resources, Run, pair_pass

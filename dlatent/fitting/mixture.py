@@ -16,8 +16,7 @@ import scipy.sparse as sp
 from dlatent.arrays import Array, Features
 from dlatent.fitting.acceleration import accelerate
 from dlatent.fitting.diagnostics import at_floors, noise_floors, unfinished
-from dlatent.fitting.history import History
-from dlatent.fitting.outcome import Iteration, Options, Outcome, Report
+from dlatent.fitting.outcome import History, Iteration, Options, Outcome, Report
 from dlatent.fitting.plan import Problem
 from dlatent.fitting.subspace import require_variation
 from dlatent.fitting.task import Task

@@ -36,7 +36,7 @@ from dlatent.linear_gaussian.smoothing import (
     shares,
 )
 from dlatent.operators.far_columns import far_part
-from dlatent.operators.smooth_filter import SmoothFilter
+from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.passes import Pass, Run, neighbour_pass
 
 CANDIDATES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)

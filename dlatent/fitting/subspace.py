@@ -16,8 +16,7 @@ import scipy.linalg as la
 from dlatent.arrays import Array
 from dlatent.errors import DataError
 from dlatent.fitting.diagnostics import view_floors
-from dlatent.fitting.history import History
-from dlatent.fitting.outcome import Iteration, Options, Report
+from dlatent.fitting.outcome import History, Iteration, Options, Report
 from dlatent.fitting.reduced_problem import COARSE, TOLERANCE, Warm, solve
 from dlatent.linear_gaussian.directions import orthonormal
 from dlatent.linear_gaussian.krylov import KrylovSpace

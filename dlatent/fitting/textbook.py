@@ -8,10 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from dlatent.arrays import Array
-from dlatent.fitting.conclusion import make_outcome
-from dlatent.fitting.diagnostics import noise_floors
-from dlatent.fitting.history import History
-from dlatent.fitting.outcome import Options, Outcome, Report
+from dlatent.fitting.diagnostics import make_outcome, noise_floors
+from dlatent.fitting.outcome import History, Options, Outcome, Report
 from dlatent.fitting.subspace import require_variation
 from dlatent.linear_gaussian.maximisation import em_step
 from dlatent.linear_gaussian.moments import Moments, centred, view_variances

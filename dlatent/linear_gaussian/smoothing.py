@@ -27,7 +27,7 @@ from dlatent.linear_gaussian.columns import column_sums, rows_about
 from dlatent.linear_gaussian.held_out import Hiding, hidden_cells
 from dlatent.linear_gaussian.moments import check_rows
 from dlatent.linear_gaussian.products import projected, weighted_sums
-from dlatent.operators.smooth_filter import coefficients
+from dlatent.operators.sample_precision import coefficients
 
 FOLDS = 10
 """Every tenth row belongs together: what is left without one of ten such sets tells the standard error."""

@@ -16,6 +16,7 @@ from dlatent.engine.connect import Where
 from dlatent.errors import DataError
 from dlatent.fitted.grid import spread_all
 from dlatent.fitted.linear import Fit, LinearGaussian
+from dlatent.linear_gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.missing_entries.prior import turned
 from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.rotation import Rotated, oblimin, promax, quartimax, varimax

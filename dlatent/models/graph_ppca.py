@@ -35,7 +35,7 @@ from dlatent.models.model import LinearModel
 from dlatent.models.row_methods import RowsRun
 from dlatent.models.table import table_fields, table_task
 from dlatent.models.task import FitRun, Known, Task
-from dlatent.operators.smooth_filter import SmoothFilter
+from dlatent.operators.sample_precision import SmoothFilter
 from dlatent.passes import Run
 
 STRENGTH = Parameter(

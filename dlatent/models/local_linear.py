@@ -22,9 +22,8 @@ from dlatent.fitted.history import history_dataset, history_variables, restored_
 from dlatent.fitted.summary import INITIAL_MEAN
 from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
 from dlatent.linear_gaussian.kernel_passes import stacked
-from dlatent.local_linear.approximate import approximate_neighbours
 from dlatent.local_linear.embedding import Reference, interpolated
-from dlatent.local_linear.neighbours import Neighbours
+from dlatent.local_linear.neighbours import Neighbours, approximate_neighbours
 from dlatent.local_linear.smallest import Eigenpairs
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed

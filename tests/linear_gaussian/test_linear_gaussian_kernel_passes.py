@@ -14,7 +14,7 @@ from dlatent.errors import DataError
 from dlatent.linear_gaussian import kernel_passes
 from dlatent.linear_gaussian.kernel_passes import KernelRequest, meet_kernel, meet_product
 from dlatent.operators.kernels import Kernel
-from dlatent.operators.symmetric_tiles import SymmetricTiles
+from dlatent.operators.tall import SymmetricTiles
 
 X = np.random.default_rng(0).normal(size=(23, 4))
 EDGES = (0, 9, 10, 23)

@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlatent.arrays import Block
-from dlatent.local_linear.alignment import closed_sets, components, residual_matrix, weight_matrix
-from dlatent.local_linear.approximate import exact_neighbours
-from dlatent.local_linear.embedding import Reference, coordinates, interpolated
+from dlatent.local_linear.embedding import (
+    Reference,
+    closed_sets,
+    components,
+    coordinates,
+    interpolated,
+    residual_matrix,
+    weight_matrix,
+)
 from dlatent.local_linear.inverses import factorised, predicted_fill
+from dlatent.local_linear.neighbours import exact_neighbours
 from dlatent.local_linear.smallest import smallest
 from dlatent.local_linear.weights import WeightRequest, block_coordinates, block_weights, both, weights
 

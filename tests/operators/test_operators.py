@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dlatent.linear_gaussian.expectation import LowRankPlusDiagonal
 from dlatent.operators.eigen import top_eigenpairs, top_eigenvalues
-from dlatent.operators.low_rank_plus_diagonal import LowRankPlusDiagonal
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1.0, 1e4])

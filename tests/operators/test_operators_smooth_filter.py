@@ -19,7 +19,8 @@ from dlatent.fitting.task import Relation
 from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import Precision
-from dlatent.operators.smooth_filter import SmoothFilter
+from dlatent.operators.sample_precision import SmoothFilter
+from dlatent.operators.sample_precision import SmoothFilter
 from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES = 60, 7

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dlatent.operators import tall
-from dlatent.operators.symmetric_tiles import SymmetricTiles
+from dlatent.operators.tall import SymmetricTiles
 
 
 def cut(sizes, seed=0):

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlatent.arrays import Array
 from dlatent.errors import DataError
-from dlatent.fitting.conclusion import make_outcome
+from dlatent.fitting.diagnostics import make_outcome
 from dlatent.fitting.gram import made_by, sample_size, settled, survey, tightened
 from dlatent.fitting.moments import gram_products
 from dlatent.fitting.outcome import Outcome, Report
