@@ -59,11 +59,6 @@ def _mixture(points: list[Array], images: list[Array], ridge: float) -> Array:
     return np.asarray(images[-1] - moves @ weights)
 
 
-def _extrapolate(point: T, candidate: T, image: T, value: float) -> T | None:
-    """Go where Anderson's combination leads."""
-    return candidate
-
-
 def accelerate(
     step: Callable[[T], tuple[T, float]],
     start: T,
@@ -74,7 +69,7 @@ def accelerate(
     ridge: float = 1e-12,
     patience: int = 3,
     project: Callable[[T], T] = lambda point: point,
-    steer: Callable[[T, T, T, float], T | None] = _extrapolate,
+    steer: Callable[[T, T, T, float], T | None] = lambda point, candidate, image, value: candidate,
 ) -> Accelerated[T]:
     """Iterate `step` (point → image, value of the point) to convergence of the value.
 

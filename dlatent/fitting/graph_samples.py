@@ -63,7 +63,7 @@ S = TypeVar("S")
 
 
 class GraphSamples:
-    """Samples in a graph: products a few columns at a time, as the plan says (see `fitting.samples.Samples`)."""
+    """Samples in a graph: products a few columns at a time, as the plan says."""
 
     def __init__(self, task: Task, plan: Plan, shift: Array, run: Run) -> None:
         assert task.relation is not None

@@ -165,18 +165,23 @@ def _patterns(run: Run, sums: EntrySums, units: Units) -> MaskMoments | None:
 def _on_driver(
     run: Run, specification: Specification, units: Units, sums: EntrySums, patterns: MaskMoments | None
 ) -> Likelihood | None:
-    """What the driver can search for the best of several maxima of factor analysis: the moments of few masks, or a pass
-    for a sample of the rows, where the features are few enough for a sample to tell."""
+    """What the driver can search for the best of several maxima of factor analysis: the moments of few masks, or a
+    sample of the rows."""
     if len(specification.views) > 1 or specification.views[0].shared:
         return None
     if patterns is not None:
         return of_patterns(patterns, specification)
+    rows = _sample(run, units, sums)
+    return None if rows is None else of_rows(rows, specification)
+
+
+def _sample(run: Run, units: Units, sums: EntrySums) -> Array | None:
+    """Rows u for the driver by a pass, where the features are few enough for a sample to tell."""
     if sums.buckets is None or len(units.shift) > PAIRWISE:
         return None
     count = min(int(sums.samples), SAMPLE // len(units.shift))
     request = SampleRequest(count, int(sums.samples), units.shift, units.scale)
-    rows: Array = run(Pass(block_sample, request, name="sample"))
-    return of_rows(rows, specification)
+    return run(Pass(block_sample, request, name="sample"))
 
 
 def _with_fewer(
@@ -194,34 +199,31 @@ def _with_fewer(
     if len(specification.views) > 1 or specification.views[0].shared:
         return start
     looking = replace(options, tolerance=max(options.tolerance, LOOKING), max_iterations=LOOKS)
-    own, rows = units, None
+    inner, rows = units, None
     if patterns is None:
-        if sums.buckets is None or len(units.shift) > PAIRWISE:
+        rows = _sample(run, units, sums)
+        if rows is None:
             return start
-        request = SampleRequest(
-            min(int(sums.samples), SAMPLE // len(units.shift)), int(sums.samples), units.shift, units.scale
-        )
-        rows = run(Pass(block_sample, request, name="sample"))
         counts = np.asarray((~np.isnan(rows)).sum(axis=0), dtype=np.float64)
-        own = units._replace(shift=np.zeros(len(counts)), scale=np.ones(len(counts)), counts=counts)
+        inner = units._replace(shift=np.zeros(len(counts)), scale=np.ones(len(counts)), counts=counts)
 
     def visit(task: Pass[Any, Any]) -> Any:
         return run(task) if rows is None else task.map(Block(0, 0, rows), task.parameters)
 
     def climbed(point: Parameters) -> tuple[float, Parameters]:
-        found = BoundEM(visit, specification, own, looking, None, patterns).accelerated(point)
-        return found[1], found[0]
+        highest, value, _ = BoundEM(visit, specification, inner, looking, None, patterns).accelerated(point)
+        return value, highest
 
     value, best = climbed(start)
     for k in range(specification.n_components - 1, int(specification.row_effects), -1):
         few = replace(specification, n_components=k)
-        other = _started(few, lambda free: found_start(visit, free, own, sums, patterns, options))
+        other = _started(few, lambda free: found_start(visit, free, inner, sums, patterns, options))
         before, (value, best) = value, _best([(value, best), climbed(other)])
         if value == before:
             break
     improved = True
     while improved and best.loadings.shape[1] > 1:
-        straight = diagonal(best, own.counts)
+        straight = diagonal(best, inner.counts)
         size = straight.loadings.shape[1]
         without = [climbed(turned(straight, np.delete(np.eye(size), k, axis=1))) for k in range(size)[-LEFT_OUT:]]
         height, best = _best([(value, best), *without])

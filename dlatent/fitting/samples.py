@@ -6,7 +6,6 @@ Routes ask for these and do not see whether samples are independent or joined by
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -25,34 +24,6 @@ from dlatent.linear_gaussian.parameters import Parameters
 from dlatent.linear_gaussian.products import PatternProducts, ProductRequest, block_products
 from dlatent.linear_gaussian.specification import Specification
 from dlatent.passes import Pass, Run
-
-
-class Samples(Protocol):
-    """Sums over samples, each by a pass or a few."""
-
-    def moments(self) -> Moments:
-        """The Gram matrix of each pattern, about the shift."""
-        ...
-
-    def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
-        """The Gram matrix of each pattern times directions of each view, and where asked the sums."""
-        ...
-
-    def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
-        """The log-likelihood at the parameters that a search in a subspace found, in nats."""
-        ...
-
-    def about_zero(self, parameters: Parameters) -> Parameters:
-        """The same parameters, their mean about zero."""
-        ...
-
-    def em(self, start: Parameters | None, options: Options, report: Report | None) -> Outcome:
-        """Plain EM, one pass an iteration."""
-        ...
-
-    def concluded(self, outcome: Outcome) -> Outcome:
-        """The outcome, of all samples."""
-        ...
 
 
 class IndependentSamples:
@@ -81,7 +52,7 @@ class IndependentSamples:
         return self._run(Pass(block_products, request, form=self._form, name="products"))
 
     def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
-        """The log-likelihood of all samples, in nats."""
+        """The log-likelihood of all samples at the parameters that a search in a subspace found, in nats."""
         request = LikelihoodRequest(parameters, specification, self._task.arrangement)
         return self._run(Pass(block_log_likelihood, request, form=self._form, name="check"))
 
@@ -100,8 +71,8 @@ class IndependentSamples:
         return outcome
 
 
-def samples_of(task: Task, plan: Plan, shift: Array, run: Run) -> Samples:
-    """The data of a fit."""
+def samples_of(task: Task, plan: Plan, shift: Array, run: Run) -> IndependentSamples | GraphSamples:
+    """The data of a fit: both kinds have the same methods."""
     return IndependentSamples(task, shift, run) if task.relation is None else GraphSamples(task, plan, shift, run)
 
 

@@ -78,8 +78,9 @@ def aligned(moments: Moments, specification: Specification, each: list[Parameter
     own = list(zip(each, specification.slices, strict=True))
     loadings = np.vstack([start.loadings[at] for start, at in own])
     noise = np.array([start.noise_variance[view] for view, start in enumerate(each)])
-    whole = Parameters(loadings, np.zeros(len(loadings)), noise)
-    maps = [projection_of(whole, specification, view) for view in range(count)]
+    aligned_start = Parameters(loadings, np.zeros(len(loadings)), noise)
+    # B of E[z | x_v] = B (x_v − μ_v)
+    maps = [pattern_projection(aligned_start, specification, (view,)).coefficients for view in range(count)]
     turned, left = [0], list(range(1, count))
     while left:
         together = {view: _shared(moments, specification, maps, turned, view) for view in left}
@@ -90,12 +91,7 @@ def aligned(moments: Moments, specification: Specification, each: list[Parameter
         maps[view] = rotation @ maps[view]
         turned.append(view)
         left.remove(view)
-    return whole
-
-
-def projection_of(parameters: Parameters, specification: Specification, view: int) -> Array:
-    """E[z | x_v] = B (x_v − μ_v): B (K, D_v)."""
-    return pattern_projection(parameters, specification, (view,)).coefficients
+    return aligned_start
 
 
 def _shared(moments: Moments, specification: Specification, maps: list[Array], turned: list[int], view: int) -> Array:
