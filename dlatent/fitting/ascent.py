@@ -21,7 +21,7 @@ from dlatent.linear_gaussian.specification import Specification
 GRADIENT = 1e-10
 """Largest derivative of the log-likelihood per sample at which the search ends, loadings in units of the spread."""
 SMALL_GRADIENT = 1e-4
-"""The same where rounding ends it."""
+"""Largest derivative where rounding ends the search."""
 MEMORY = 20
 REFUSED = 1e300
 """Minus the likelihood where it cannot be computed: the line search turns back."""

@@ -45,7 +45,7 @@ ENOUGH = 200
 EACH = 2**17
 """What an evaluation costs at least for each pattern, in multiplications."""
 OF_WHOLE = 0.125
-"""The same of a multiplication in products of whole matrices, as views have them."""
+"""Cost of a multiplication in products of whole matrices, as views have them."""
 
 Pattern = tuple[Any, PatternMoments]
 """Which features some samples have, and their moments."""
@@ -164,7 +164,7 @@ def _completed(held: Iterable[Pattern], point: Parameters) -> Array:
 
 
 def _completed_rows(rows: Array, point: Parameters) -> Array:
-    """The same of rows."""
+    """Second moments of rows, what is missing by its expectation given the rest."""
     width, k = point.loadings.shape
     weights = weights_of(point.loadings, point.noise_variance)
     total = np.zeros((width, width))

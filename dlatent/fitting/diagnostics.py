@@ -34,7 +34,7 @@ EXAGGERATED = 1.3
 """A view's variance under the model, relative to that of its data, above which the model makes too much of the view."""
 
 ZERO_NOISE = 1e-8
-"""What stands for no noise, as a part of the mean variance of all features."""
+"""Stands for no noise, as a part of the mean variance of all features."""
 
 OWN_ROUNDING = math.sqrt(ROUNDING)
 """Part of a feature's variance below which a noise variance of its own costs the log-likelihood more than half of its
@@ -133,7 +133,7 @@ def lost_nats(specification: Specification, noise: Array, counts: Sequence[int],
 
 
 def unfinished(history: Sequence[Iteration]) -> str:
-    """What to know of a fit that did not converge."""
+    """Advice on a fit that did not converge."""
     left = history[-1].remaining
     where = f"estimated relative distance {left:.1e}" if np.isfinite(left) else f"last gain {history[-1].gain:.3g} nats"
     return f"convergence: stopped after {number_of(len(history), 'iteration')}, {where}; raise max_iter or tol"
@@ -239,7 +239,7 @@ def _exaggerations(parameters: Parameters, specification: Specification, varianc
 
 
 def _shared_floor(name: str, noise: float, part: float | None) -> str:
-    """What to know of a noise variance that ended at its floor, which was asked for as a part of the mean variance, or
+    """Advice on a noise variance that ended at its floor, which was asked for as a part of the mean variance, or
     is rounding (None)."""
     why = "which is rounding: the components explain them wholly, and the likelihood has no bound there"
     if part is not None:
@@ -251,7 +251,7 @@ def _shared_floor(name: str, noise: float, part: float | None) -> str:
 
 
 def _heywood(features: Integers, size: int, part: float | None) -> str:
-    """The same of noise variances of single features."""
+    """Advice on noise variances of single features that ended at their floors."""
     first = ", ".join(str(feature) for feature in features[:5].tolist())
     named = f"{first}{', …' if len(features) > 5 else ''}"
     if part is not None:

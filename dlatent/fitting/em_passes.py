@@ -73,18 +73,18 @@ def begin(
     sums: tuple[FeatureSums, ...] = run(Pass(block_feature_sums, request, name="sums"))
     width = sum(specification.sizes)
     counts, total, energy = np.zeros(width), np.zeros(width), np.zeros(width)
-    for pattern, found in zip(specification.patterns, sums, strict=True):
+    for pattern, part in zip(specification.patterns, sums, strict=True):
         at = specification.features_of(pattern)
-        counts[at] += found.samples
-        total[at] += found.total
-        energy[at] += found.energy
+        counts[at] += part.samples
+        total[at] += part.total
+        energy[at] += part.energy
     offset = total / counts
     energy -= counts * offset**2
     starts = [at.start for at in specification.group_slices]
     variances = np.add.reduceat(energy, starts) / np.add.reduceat(counts, starts)
     require_variation(variances, specification)
     floored = specification.with_floors(noise_floors(specification, variances, shift + offset, options))
-    known = counts_alone((found.samples for found in sums), len(specification.views))
+    known = counts_alone((part.samples for part in sums), len(specification.views))
     return EMPasses(run, floored, shift, options, arrangement, variances, offset, known, History(report))
 
 
@@ -131,6 +131,6 @@ def accelerated_em(em: EMPasses) -> Outcome:
     start = em_start(em.specification, em.variances, em.options)
     start = start._replace(mean=em.offset, noise_variance=START_NOISE * spread)
     most = em.options.max_iterations
-    found = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=most, project=admissible, steer=steer)
-    em.history.end(found.value)
-    return em.concluded(restored(found.point), converged=found.converged)
+    end = accelerate(step, scaled(start), tolerance=0.0, max_evaluations=most, project=admissible, steer=steer)
+    em.history.end(end.value)
+    return em.concluded(restored(end.point), converged=end.converged)

@@ -83,15 +83,15 @@ class EntriesEM:
         if self.last is not None and self.last[0] is point:
             return self.last[1]
         request = EntryRequest(self.seen(point), self.specification, self.units.shift, self.units.scale)
-        found: Entries
+        entries: Entries
         if not point.loadings.shape[1]:
             counts = self.units.counts
-            found = without_components(point, self.specification, counts, counts * self.units.spread)
+            entries = without_components(point, self.specification, counts, counts * self.units.spread)
         elif self.patterns is None:
-            found = self.run(Pass(block_entries, request, name="entries"))
+            entries = self.run(Pass(block_entries, request, name="entries"))
         else:
-            found = entries_of_patterns(self.patterns, request)
-        image, value = self.judged(found, point, plain=plain)
+            entries = entries_of_patterns(self.patterns, request)
+        image, value = self.judged(entries, point, plain=plain)
         self.last = point, (image, value + self.units.jacobian)
         return self.last[1]
 
@@ -104,12 +104,12 @@ class EntriesEM:
         """A point in the coordinates of z in which a pass is to see it."""
         return point
 
-    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+    def judged(self, entries: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
         """The EM image of a point, and the objective there in the units of the fit, from the statistics of a pass."""
         if not plain:
-            self.slopes = {id(point): gradient(found, point, self.specification)}
+            self.slopes = {id(point): gradient(entries, point, self.specification)}
         maximise = maximise_levels if self.specification.row_effects else maximise_entries
-        return maximise(found, point, self.specification, expand=not plain), found.log_likelihood
+        return maximise(entries, point, self.specification, expand=not plain), entries.log_likelihood
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """Textbook EM."""
@@ -118,7 +118,7 @@ class EntriesEM:
 
     def accelerated(self, start: Parameters) -> tuple[Parameters, float, bool]:
         """PX-EM with Anderson acceleration, until little is left by the gradient."""
-        found = accelerate(
+        end = accelerate(
             self.step,
             start,
             tolerance=ROUNDING,
@@ -126,8 +126,8 @@ class EntriesEM:
             project=lambda point: point.at_least(self.specification.floors),
             steer=self._steer,
         )
-        self.history.end(found.value)
-        return found.point, found.value, found.converged
+        self.history.end(end.value)
+        return end.point, end.value, end.converged
 
     def _steer(self, point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters | None:
         """Where to go from a point: to Anderson's combination where that leads up, else to its mirror image.
@@ -167,31 +167,31 @@ class BoundEM(EntriesEM):
         self.axes = axes_of(others(point, self.specification), self.units.counts)
         return self._changed(point, lambda rest: turned(rest, self.axes))
 
-    def judged(self, found: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
+    def judged(self, entries: Entries, point: Parameters, *, plain: bool) -> tuple[Parameters, float]:
         """The EM image of a point, and the bound there; also what components along the axes of the prior are worth, and
         how sure they are."""
         counts, rest = self.units.counts, others(point, self.specification)
         straight = turned(rest, self.axes)
         if self.priors.variance is None:
-            self.worths, self.certain = worth(found, straight), certainty(straight, counts)
+            self.worths, self.certain = worth(entries, straight), certainty(straight, counts)
         else:
             self.worths = self.certain = np.ones(len(self.axes))
         # Memories of points must not see the axes turned.
-        whole = np.eye(point.loadings.shape[1])
-        whole[: len(self.axes), : len(self.axes)] = self.axes
-        found = turned_back(found, whole)
-        self.slopes = {id(point): bound_gradient(found, point, self.specification, self.priors)}
+        axes = np.eye(point.loadings.shape[1])
+        axes[: len(self.axes), : len(self.axes)] = self.axes
+        entries = turned_back(entries, axes)
+        self.slopes = {id(point): bound_gradient(entries, point, self.specification, self.priors)}
         maximise = maximise_levels if self.specification.row_effects else maximise_bound
-        image = maximise(found, point, self.specification, self.priors, expand=not plain)
-        return image, found.log_likelihood - divergence(rest, counts, self.priors)
+        image = maximise(entries, point, self.specification, self.priors, expand=not plain)
+        return image, entries.log_likelihood - divergence(rest, counts, self.priors)
 
     @cached_property
     def priors(self) -> Priors:
         """What is said of the priors, in the units of the fit."""
-        given = self.options.prior
+        prior = self.options.prior
         # Where features, or features and targets, have units of their own, the loadings are in these.
         scale = 1.0 if len(self.specification.group_sizes) > 1 else self.units.scale[0]
-        variance = None if isinstance(given, str) else float(given / scale**2)
+        variance = None if isinstance(prior, str) else float(prior / scale**2)
         return Priors(self.units.offset(self.specification), variance)
 
     def plain(self, start: Parameters) -> tuple[Parameters, float, bool]:

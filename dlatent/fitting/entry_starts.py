@@ -69,8 +69,8 @@ class Units(NamedTuple):
         first = [at.start for at in specification.group_slices]
         noise = parameters.noise_variance * self.scale[first] ** 2
         noise = np.where(np.add.reduceat(self.counts, first) > 0.5, noise, self.variances)
-        found = parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
-        return found._replace(loadings=np.where(self.counts[:, None] > 0.5, found.loadings, 0.0))
+        scaled = parameters.rescaled(self.scale, self.scale[first])._replace(mean=mean, noise_variance=noise)
+        return scaled._replace(loadings=np.where(self.counts[:, None] > 0.5, scaled.loadings, 0.0))
 
     def taken(self, parameters: Parameters, specification: Specification) -> Parameters:
         """Parameters in these units, from those in the units of the data; of features of which the mean is not known
@@ -149,11 +149,11 @@ def _pairwise_start(pairs: PairSums, specification: Specification, samples: floa
     )
     # Noise of single features near 0 would hardly leave it.
     above = np.maximum(specification.floors, np.where(specification.shared, min(wrong, START_FLOOR), START_FLOOR))
-    whole = replace(specification.with_floors(above), patterns=(tuple(range(views)),))
-    if views == 1 and not whole.views[0].shared:
-        parameters = factors(moments, whole).solution.parameters
+    complete_model = replace(specification.with_floors(above), patterns=(tuple(range(views)),))
+    if views == 1 and not complete_model.views[0].shared:
+        parameters = factors(moments, complete_model).solution.parameters
     else:
-        parameters = complete(moments, whole)[0].parameters
+        parameters = complete(moments, complete_model)[0].parameters
     rng = np.random.default_rng(options.random_state)
     # Components that are clipped get a direction of their own, so that no symmetry stays unbroken.
     return parameters._replace(loadings=parameters.loadings + 1e-3 * rng.standard_normal(parameters.loadings.shape))
@@ -234,6 +234,6 @@ def _leading(product: Array, directions: Array, k: int) -> Array:
     """Leading eigenvectors (D, K) of a positive semidefinite G, each as long as the root of its eigenvalue, from P = GV
     (D, b) and orthonormal V: G ≈ P(VᵀP)⁻¹Pᵀ (Nyström)."""
     outer, roots, _ = la.svd(_half(product, directions), full_matrices=False)
-    found = np.zeros((len(outer), k))
-    found[:, : len(roots)] = (outer * roots)[:, :k]
-    return found
+    leading = np.zeros((len(outer), k))
+    leading[:, : len(roots)] = (outer * roots)[:, :k]
+    return leading

@@ -69,7 +69,7 @@ def components(noise: Array, values: Array, samples: float, features: int) -> Co
 
 
 def components_given(noise: Array, values: Array, samples: float, features: int, variance: float) -> Components:
-    """The same for loadings of a given variance v."""
+    """The best components for loadings of a given variance v."""
     gamma = np.sqrt(np.maximum(samples * values, np.finfo(float).tiny))
     lost = 0.5 * noise / gamma * (samples + features + np.sqrt((samples - features) ** 2 + 4.0 * gamma**2 / variance))
     on = gamma > lost

@@ -232,7 +232,7 @@ def given_products(count: int, run: Run, *, whole: bool) -> KernelProducts:
 
 
 def data_of(task: Task) -> DualData:
-    """What a fit knows beside products with the kernel."""
+    """The targets, samples and features of a fit, beside products with the kernel."""
     count, features = task.problem.samples, task.kernel
     dimension = task.specification.sizes[0] if features is None else features.dimension
     targets = None if task.targets is None else task.targets(0, count)

@@ -81,10 +81,10 @@ class GraphSamples:
     def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
         """NHV of each view, and where asked the sums about the weighted mean, which are kept."""
         energy = self._energy() if sums else 0.0
-        found = list(map(self._run, self._passes(directions[0], sums)))
+        parts = list(map(self._run, self._passes(directions[0], sums)))
         if sums:
-            self._sums = graph_sums(found[0], energy, self._relation.rank)
-        product = centred_product(_side_by_side(found), directions[0], self.known)
+            self._sums = graph_sums(parts[0], energy, self._relation.rank)
+        product = centred_product(_side_by_side(parts), directions[0], self.known)
         if not self._relation.precision.squared:
             require_semidefinite(directions[0].T @ product, self.known.sums.energy)
         return (pattern_products(product, directions, self.known, sums=sums),)
@@ -93,21 +93,21 @@ class GraphSamples:
         """(X−μ)ᵀΔ(X−μ)V and the sums, features about μ, which is the shift and the `rest` (D,), targets about `targets`
         (L,)."""
         energy = self._energy()
-        found = list(map(self._run, self._passes(directions, True)))
-        whole = found[0]._replace(product=_side_by_side(found))
-        moved, energy = moved_products(whole, energy, directions, rest)
+        parts = list(map(self._run, self._passes(directions, True)))
+        joined = parts[0]._replace(product=_side_by_side(parts))
+        moved, energy = moved_products(joined, energy, directions, rest)
         return moved.product, sums_about(moved, energy, self._relation.rank, targets)
 
     def moments(self) -> Moments:
         """NH itself, where the features are few; where some samples have no targets, the moments of both kinds."""
         if self.partly:
-            found, self._apart = partly_labelled_moments(self.grams(), self._shift, self._task.specification)
-            return found
+            moments_apart, self._apart = partly_labelled_moments(self.grams(), self._shift, self._task.specification)
+            return moments_apart
         gram: Array = self._run(self._exchange(moment_rows, fold_moments, self._request(None, None, True), "moments"))
-        made = graph_moments(gram, self._shift, self._relation.rank)
+        moments = graph_moments(gram, self._shift, self._relation.rank)
         if not self._relation.precision.squared:
-            require_semidefinite(made.patterns[0].gram, float(np.trace(made.patterns[0].gram)))
-        return made
+            require_semidefinite(moments.patterns[0].gram, float(np.trace(moments.patterns[0].gram)))
+        return moments
 
     @property
     def partly(self) -> bool:
@@ -128,11 +128,11 @@ class GraphSamples:
 
     def log_likelihood(self, parameters: Parameters, specification: Specification) -> float:
         """The log-likelihood of all samples at parameters about the weighted mean, without ½ D log|Δ|."""
-        (found,) = self.products((parameters.loadings[: len(self._shift)],), False)
-        return expect_graph(found.product[0], parameters, self.known.sums, specification).log_likelihood
+        (products,) = self.products((parameters.loadings[: len(self._shift)],), False)
+        return expect_graph(products.product[0], parameters, self.known.sums, specification).log_likelihood
 
     def about_zero(self, parameters: Parameters) -> Parameters:
-        """The same parameters, whose mean was about the weighted one."""
+        """The parameters with their mean about zero; it was about the weighted one."""
         return parameters.moved(self.known.offset)
 
     def em(self, start: Parameters | None, options: Options, report: Report | None) -> Outcome:
@@ -147,8 +147,8 @@ class GraphSamples:
         floored = specification.with_floors(noise_floors(specification, variances, mean, options))
 
         def step(parameters: Parameters) -> tuple[Parameters, float]:
-            (found,) = self.products((parameters.loadings[:width],), False)
-            latent = expect_graph(found.product[0], parameters, sums, floored)
+            (products,) = self.products((parameters.loadings[:width],), False)
+            latent = expect_graph(products.product[0], parameters, sums, floored)
             return maximise((latent,), floored, expand=False), latent.log_likelihood
 
         begun = em_start(floored, variances, options) if start is None else start
@@ -221,9 +221,9 @@ def require_semidefinite(inner: Array, total: float) -> None:
         )
 
 
-def _side_by_side(found: list[GraphProducts]) -> Array:
+def _side_by_side(parts: list[GraphProducts]) -> Array:
     """The columns of all passes."""
-    return np.hstack([part.product for part in found])
+    return np.hstack([part.product for part in parts])
 
 
 def graph_log_likelihood(task: Task, plan: Plan, parameters: Parameters, run: Run) -> float:

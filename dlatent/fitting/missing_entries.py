@@ -133,11 +133,11 @@ def _view_samples(sums: EntrySums, specification: Specification) -> tuple[int, .
     """Samples that observe something of each view; of several views the count of the feature that most observe."""
     if len(specification.views) == 1:
         return (int(sums.samples - sums.empty),)
-    return tuple(int(sums.counts[own].max()) for own in specification.slices)
+    return tuple(int(sums.counts[features].max()) for features in specification.slices)
 
 
 def _unseen(sums: EntrySums) -> tuple[str, ...]:
-    """What to say of rows and features without an observed entry."""
+    """Advice on rows and features without an observed entry."""
     said = []
     if sums.empty:
         said.append(
@@ -158,8 +158,8 @@ def _patterns(run: Run, sums: EntrySums, units: Units) -> MaskMoments | None:
     buckets = few_buckets(sums.buckets, len(units.shift))
     if buckets is None:
         return None
-    found: MaskMoments = run(Pass(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns"))
-    return found if distinct(found) else None
+    moments: MaskMoments = run(Pass(block_patterns, PatternRequest(buckets, units.shift, units.scale), name="patterns"))
+    return moments if distinct(moments) else None
 
 
 def _on_driver(
@@ -231,10 +231,10 @@ def _with_fewer(
     return best if best.loadings.shape[1] else start
 
 
-def _best(found: list[tuple[float, Parameters]]) -> tuple[float, Parameters]:
+def _best(climbs: list[tuple[float, Parameters]]) -> tuple[float, Parameters]:
     """The first of those that are higher than all before by more than climbs leave."""
-    height, best = found[0]
-    for value, point in found[1:]:
+    height, best = climbs[0]
+    for value, point in climbs[1:]:
         if value > height + LOOKING * max(abs(height), 1.0):
             height, best = value, point
     return height, best

@@ -212,7 +212,7 @@ class _MixtureEM:
         return self.history.add(value, left / self.size(value))
 
     def size(self, value: float) -> float:
-        """What gains are relative to."""
+        """The number that gains are relative to."""
         return max(abs(value), self.samples)
 
     def textbook(self, start: Mixture) -> tuple[Mixture, float, bool]:
@@ -312,7 +312,7 @@ def _advice(
     *,
     converged: bool,
 ) -> tuple[str, ...]:
-    """What a user should know of the fit, one sentence for each thing."""
+    """Advice on the fit, one sentence for each thing."""
     said = [] if converged else [unfinished(history)]
     held, mixtures = mixture.weights * count, len(mixture.weights)
     empty = np.flatnonzero(held < 1.0)

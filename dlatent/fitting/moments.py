@@ -86,11 +86,13 @@ def with_components(
 ) -> Specification:
     """The specification of one view with the number of components that a rule chooses, of those that it has at most."""
     middle = centred(moments, specification.sizes, specification.patterns)
-    found, variances = middle.patterns[0], with_floors(middle, specification, options)[1]
+    complete, variances = middle.patterns[0], with_floors(middle, specification, options)[1]
     floor = options.floor_parts[0] * float(variances[0])
-    values = top_eigenvalues(found.gram / found.samples, len(found.gram))
+    values = top_eigenvalues(complete.gram / complete.samples, len(complete.gram))
     most = specification.n_components
-    return replace(specification, n_components=chosen_components(rule, values, found.samples, most=most, floor=floor))
+    return replace(
+        specification, n_components=chosen_components(rule, values, complete.samples, most=most, floor=floor)
+    )
 
 
 def gram_products(moments: Moments, specification: Specification) -> Products:
@@ -101,21 +103,21 @@ def gram_products(moments: Moments, specification: Specification) -> Products:
     def products(directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
         return tuple(
             _gram_product(
-                found,
+                part,
                 pattern,
                 specification,
                 directions,
                 outside=float(moments.spare_energy[0]) if number == has else 0.0,
                 sums=sums,
             )
-            for number, (pattern, found) in enumerate(zip(specification.patterns, moments.patterns, strict=True))
+            for number, (pattern, part) in enumerate(zip(specification.patterns, moments.patterns, strict=True))
         )
 
     return products
 
 
 def _gram_product(
-    found: PatternMoments,
+    part: PatternMoments,
     pattern: tuple[int, ...],
     specification: Specification,
     directions: tuple[Array, ...],
@@ -123,14 +125,14 @@ def _gram_product(
     outside: float,
     sums: bool,
 ) -> PatternProducts:
-    own = specification.slices_within(pattern)
-    product = tuple(np.asfortranarray(found.gram[:, at] @ directions[view]) for view, at in own.items())
+    places = specification.slices_within(pattern)
+    product = tuple(np.asfortranarray(part.gram[:, at] @ directions[view]) for view, at in places.items())
     if not sums:
         return PatternProducts(product, None)
-    energy = np.array([float(np.trace(found.gram[at, at])) for at in own.values()])
+    energy = np.array([float(np.trace(part.gram[at, at])) for at in places.values()])
     if outside:
         energy[pattern.index(0)] += outside
-    return PatternProducts(product, PatternSums(found.samples, found.total, energy))
+    return PatternProducts(product, PatternSums(part.samples, part.total, energy))
 
 
 def finished(
@@ -161,8 +163,8 @@ def by_factors(middle: Moments, specification: Specification, options: Options, 
     floored, variances = with_floors(middle, specification, options)
     history = History(report)
     if len(specification.patterns) == 1:
-        found = factors(middle, floored, history.add, options.random_state)
-        parameters, converged = found.solution.parameters, found.converged
+        best = factors(middle, floored, history.add, options.random_state)
+        parameters, converged = best.solution.parameters, best.converged
     else:
         parameters, converged = _by_patterns(middle, floored, variances, history, options)
     parameters = parameters.moved(middle.shift)
@@ -183,8 +185,8 @@ def _by_patterns(
     floors = specification.floors / spread**2
     standard = specification.with_floors(floors)
     jacobian = -sum(
-        found.samples * float(np.log(spread[specification.features_of(pattern)]).sum())
-        for pattern, found in zip(specification.patterns, middle.patterns, strict=True)
+        top.samples * float(np.log(spread[specification.features_of(pattern)]).sum())
+        for pattern, top in zip(specification.patterns, middle.patterns, strict=True)
     )
 
     def note(point: Parameters, candidate: Parameters, image: Parameters, value: float) -> Parameters:
@@ -199,21 +201,21 @@ def _by_patterns(
         project=lambda p: p.at_least(floors),
         steer=note,
     )
-    found = ascend(run.point, scaled, standard, tolerance=0.0, max_steps=MAX_STEPS)
-    value = found.log_likelihood + jacobian
+    top = ascend(run.point, scaled, standard, tolerance=0.0, max_steps=MAX_STEPS)
+    value = top.log_likelihood + jacobian
     # Noise variances on their way to a floor leave little to gain long before their slopes vanish.
-    converged = found.converged or found.log_likelihood - run.value <= options.tolerance * abs(value)
+    converged = top.converged or top.log_likelihood - run.value <= options.tolerance * abs(value)
     if value > history[-1].log_likelihood:
         history.add(value)
-    return found.parameters.rescaled(spread, spread), converged or run.converged
+    return top.parameters.rescaled(spread, spread), converged or run.converged
 
 
 def _scaled(middle: Moments, specification: Specification, spread: Array) -> tuple[PatternMoments, ...]:
-    found = []
+    patterns = []
     for pattern, part in zip(specification.patterns, middle.patterns, strict=True):
         unit = spread[specification.features_of(pattern)]
-        found.append(PatternMoments(part.samples, part.total / unit, part.gram / np.outer(unit, unit)))
-    return tuple(found)
+        patterns.append(PatternMoments(part.samples, part.total / unit, part.gram / np.outer(unit, unit)))
+    return tuple(patterns)
 
 
 def _start(scaled: Moments, specification: Specification, floors: Array) -> Parameters:

@@ -1,4 +1,4 @@
-"""What a fit returns: a value whose text is advice, never an exception for a fit that merely did not finish."""
+"""The result of a fit: a value whose text is advice, never an exception for a fit that merely did not finish."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Options:
     prior: str | float = "ml"
 
     def with_least_floors(self, parts: Iterable[float]) -> Options:
-        """The same with floors that are no lower than these parts of the views' mean variances."""
+        """Options with floors that are no lower than these parts of the views' mean variances."""
         return replace(self, floor_parts=tuple(map(max, self.floor_parts, parts)))
 
 

@@ -20,13 +20,13 @@ from dlatent.linear_gaussian.spectral import complete
 TOLERANCE = 1e-13
 """Relative change of the log-likelihood at which the driver's iterations stop: as far as rounding lets them go."""
 LEAST_SQUARES = 1e-11
-"""The same where there is no noise: a relative change of the residual."""
+"""Tolerance where there is no noise: a relative change of the residual."""
 COARSE = 1e-8
-"""The same while the subspace is still far from its end, where more would be wasted."""
+"""Tolerance while the subspace is still far from its end, where more would be wasted."""
 ROUNDS = ((100, 300), (100, 1000), (900, 1000))
 """EM steps and quasi-Newton steps of each round, until either settles."""
 AFTER_LOOK = ((10, 300), *ROUNDS[1:])
-"""The same from where EM has slowed down in a first look."""
+"""Rounds from where EM has slowed down in a first look."""
 MAX_EVALUATIONS = 3000
 """EM steps where there is no noise."""
 STILL = 1e-13
@@ -133,7 +133,7 @@ def _jacobian(moments: Moments, specification: Specification, units: Array) -> f
 
 
 def _widened(parameters: Parameters, specification: Specification, grown: tuple[int, ...]) -> Parameters:
-    """The same parameters after each view has grown by some features, on which they are zero."""
+    """The parameters after each view has grown by some features, on which they are zero."""
     ends = np.cumsum([size - more for size, more in zip(specification.sizes, grown, strict=True)])
     at = np.repeat(ends.astype(np.intp), grown)
     loadings = np.insert(parameters.loadings, at, 0.0, axis=0)
@@ -234,7 +234,7 @@ def _climb(
 
 
 def _settled(solution: Solution, moments: Moments, specification: Specification) -> Solution:
-    """The same maximum, with parameters that stand still, so that other ways to it find the same digits."""
+    """The maximum with parameters that stand still, so that other ways to it find the same digits."""
     point = settle(
         lambda p: em_step(p, moments, specification),
         solution.parameters,

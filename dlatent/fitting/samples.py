@@ -1,4 +1,4 @@
-"""What the data give to a fit, by passes: moments, products with directions, a likelihood.
+"""Sums over the data by passes: moments, products with directions, a likelihood.
 
 Routes ask for these and do not see whether samples are independent or joined by a graph.
 """
@@ -40,9 +40,9 @@ class IndependentSamples:
         task, specification = self._task, self._task.specification
         refuse = task.options.refuse_zero_rows
         request = MomentRequest(self._shift, specification.patterns, refuse, task.arrangement)
-        found = self._run(Pass(block_moments, request, name="moments"))
+        patterns = self._run(Pass(block_moments, request, name="moments"))
         views = len(specification.views)
-        return Moments(found, stacked_shift(self._shift, specification), np.zeros(views), np.zeros(views))
+        return Moments(patterns, stacked_shift(self._shift, specification), np.zeros(views), np.zeros(views))
 
     def products(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
         """The Gram matrix of each pattern times directions of each view, and where asked the sums."""
@@ -63,8 +63,8 @@ class IndependentSamples:
     def em(self, start: Parameters | None, options: Options, report: Report | None) -> Outcome:
         """Plain EM, one pass an iteration, from random loadings."""
         task = self._task
-        whole = stacked_shift(self._shift, task.specification)
-        return em_on_data(begin(self._run, task.specification, whole, options, task.arrangement, report))
+        shift = stacked_shift(self._shift, task.specification)
+        return em_on_data(begin(self._run, task.specification, shift, options, task.arrangement, report))
 
     def concluded(self, outcome: Outcome) -> Outcome:
         """The outcome itself."""

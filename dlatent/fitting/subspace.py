@@ -31,7 +31,7 @@ Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
 
 class Space(Protocol):
     """A part of the features of each view in which the loadings lie, and what the likelihood there depends on:
-    directions of features (`FeatureSpace`), or combinations of samples (`dual.DualSpace`)."""
+    directions of features (`FeatureSpace`), or combinations of samples (`gram.DualSpace`)."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

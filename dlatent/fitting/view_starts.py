@@ -17,7 +17,7 @@ from dlatent.operators.eigen import top_eigenpairs
 LITTLE_NOISE = 1e-2
 """Part of a view's mean variance that counts as little noise for a start."""
 LEAST_NOISE = 1e-3
-"""The same of another start, where there would be less."""
+"""Little noise of another start, where there would be less."""
 VANISHED = 1e-12
 """Part of the largest second moment of a view's features below which is rounding."""
 
@@ -32,9 +32,9 @@ def starting_points(moments: Moments, specification: Specification) -> list[Para
     """
     variances = view_variances(moments, specification.sizes, specification.patterns)
     starts = _in_basins(moments, specification)
-    found = [start.at_least(LITTLE_NOISE * variances) for start in starts]
+    noisy = [start.at_least(LITTLE_NOISE * variances) for start in starts]
     least = LEAST_NOISE * variances
-    return found + [start.at_least(least) for start in starts if (start.noise_variance < least).any()]
+    return noisy + [start.at_least(least) for start in starts if (start.noise_variance < least).any()]
 
 
 def _in_basins(moments: Moments, specification: Specification) -> list[Parameters]:
@@ -42,8 +42,8 @@ def _in_basins(moments: Moments, specification: Specification) -> list[Parameter
     views = range(len(specification.views))
     alone = [v for v in views if any(v in p and len(p) < len(views) for p in specification.patterns)]
     if len(alone) < 2:
-        own = [principal_start(moments, specification, view) for view in alone]
-        return [*own, *_complete_starts(moments, specification)]
+        principal = [principal_start(moments, specification, view) for view in alone]
+        return [*principal, *_complete_starts(moments, specification)]
     each = [principal_start(moments, specification, view) for view in views]
     together = aligned(moments, specification, each)
     return [*(each[view] for view in alone), together, *_complete_starts(moments, specification)]
@@ -52,7 +52,7 @@ def _in_basins(moments: Moments, specification: Specification) -> list[Parameter
 def principal_start(moments: Moments, specification: Specification, view: int) -> Parameters:
     """One view: PPCA of the samples that have it.  Other views: regressed on those scores by a first EM step, noise
     of a tenth."""
-    own, k, width = specification.slices[view], specification.n_components, specification.sizes[view]
+    features, k, width = specification.slices[view], specification.n_components, specification.sizes[view]
     count = view_counts(moments, specification.patterns, len(specification.views))[view]
     second = second_moments(moments, specification, view) / count
     values, vectors = top_eigenpairs(second, min(k, width))
@@ -62,7 +62,7 @@ def principal_start(moments: Moments, specification: Specification, view: int) -
     rest /= width + moments.spare_size[view]
     noise[view] = max(rest, specification.floors[view], values[0] * 1e-12)
     loadings = np.zeros((sum(specification.sizes), k))
-    loadings[own, : len(values)] = vectors * np.sqrt(np.maximum(values - noise[view], 1e-2 * noise[view]))
+    loadings[features, : len(values)] = vectors * np.sqrt(np.maximum(values - noise[view], 1e-2 * noise[view]))
     # A direction of its own for every component that the view leaves empty, so that no symmetry stays unbroken.
     small = np.sqrt(noise[view]) * 1e-3 * np.cos(np.arange(loadings.size, dtype=float)).reshape(loadings.shape)
     return Parameters(loadings + small, np.zeros(len(loadings)), noise)
@@ -75,8 +75,8 @@ def aligned(moments: Moments, specification: Specification, each: list[Parameter
     that have it and a view that was turned before.
     """
     count = len(specification.views)
-    own = list(zip(each, specification.slices, strict=True))
-    loadings = np.vstack([start.loadings[at] for start, at in own])
+    placed = list(zip(each, specification.slices, strict=True))
+    loadings = np.vstack([start.loadings[at] for start, at in placed])
     noise = np.array([start.noise_variance[view] for view, start in enumerate(each)])
     aligned_start = Parameters(loadings, np.zeros(len(loadings)), noise)
     # B of E[z | x_v] = B (x_v − μ_v)
@@ -97,13 +97,13 @@ def aligned(moments: Moments, specification: Specification, each: list[Parameter
 def _shared(moments: Moments, specification: Specification, maps: list[Array], turned: list[int], view: int) -> Array:
     """Σ E[z|x_w] E[z|x_v]ᵀ (K, K) over the samples that have the view and some of the others."""
     total = np.zeros((specification.n_components,) * 2)
-    for pattern, found in zip(specification.patterns, moments.patterns, strict=True):
+    for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
         if view not in pattern:
             continue
         at = specification.slices_within(pattern)
         for other in turned:
             if other in pattern:
-                total += maps[other] @ found.gram[at[other], at[view]] @ maps[view].T
+                total += maps[other] @ part.gram[at[other], at[view]] @ maps[view].T
     return total
 
 
@@ -115,10 +115,10 @@ def _complete_starts(moments: Moments, specification: Specification) -> list[Par
     full = tuple(range(len(specification.views)))
     if full not in specification.patterns:
         return []
-    found = moments.patterns[specification.patterns.index(full)]
+    complete = moments.patterns[specification.patterns.index(full)]
     counts = view_counts(moments, specification.patterns, len(specification.views))
     alone = Specification(specification.views, (full,), specification.n_components)
-    part = Moments((found,), moments.shift, moments.spare_size, moments.spare_energy * (found.samples / counts))
+    part = Moments((complete,), moments.shift, moments.spare_size, moments.spare_energy * (complete.samples / counts))
     middle = centred(part, alone.sizes, alone.patterns)
     variances = view_variances(middle, alone.sizes, alone.patterns)
     if not (variances > 0.0).all():
@@ -156,20 +156,20 @@ def occupied(moments: Moments, specification: Specification) -> tuple[Moments, S
     sizes = tuple(turn.shape[1] for turn in turns)
     if sizes == specification.sizes:
         return moments, specification, None
-    found = []
+    inside_patterns = []
     for pattern, part in zip(specification.patterns, moments.patterns, strict=True):
         turn = la.block_diag(*(turns[view] for view in pattern))
-        found.append(PatternMoments(part.samples, part.total @ turn, turn.T @ part.gram @ turn))
-    whole = la.block_diag(*turns)
-    inside = Moments(tuple(found), moments.shift @ whole, spare_size, spare_energy)
-    return inside, specification.resized(sizes), whole
+        inside_patterns.append(PatternMoments(part.samples, part.total @ turn, turn.T @ part.gram @ turn))
+    axes_of_all = la.block_diag(*turns)
+    inside = Moments(tuple(inside_patterns), moments.shift @ axes_of_all, spare_size, spare_energy)
+    return inside, specification.resized(sizes), axes_of_all
 
 
 def second_moments(moments: Moments, specification: Specification, view: int) -> Array:
     """Σ (x−μ)(x−μ)ᵀ of a view over the samples that have it."""
     parts = zip(specification.patterns, moments.patterns, strict=True)
-    own = [(found.gram, specification.slices_within(pattern)[view]) for pattern, found in parts if view in pattern]
-    return np.asarray(sum(gram[at, at] for gram, at in own))
+    grams = [(part.gram, specification.slices_within(pattern)[view]) for pattern, part in parts if view in pattern]
+    return np.asarray(sum(gram[at, at] for gram, at in grams))
 
 
 def turned(parameters: Parameters, axes: Array | None) -> Parameters:

@@ -121,7 +121,7 @@ def averaged_rows(block: Block, shift: Array) -> Array | sp.csr_array:
 
 
 def _averaged_sparse(met: sp.csr_array, shift: Array) -> sp.csr_array:
-    """The same of sparse rows: what is stored of the weights is what somebody has; sums of it that are zero are not."""
+    """Averages of sparse rows: what is stored of the weights is what somebody has; sums of it that are zero are not."""
     met.sum_duplicates()
     rows, columns = np.repeat(np.arange(met.shape[0]), np.diff(met.indptr)), met.indices.astype(np.int64)
     weighing = columns >= len(shift)

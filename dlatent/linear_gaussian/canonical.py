@@ -37,7 +37,7 @@ def column_signs(loadings: Array) -> Array:
 
 
 def canonical(parameters: Parameters, specification: Specification, weight: Array | None = None) -> Parameters:
-    """The same model with canonical rotation, order and signs; `weight` (K, K) is made diagonal in the place of the
+    """The model with canonical rotation, order and signs; `weight` (K, K) is made diagonal in the place of the
     above, a level of the samples aside."""
     spread, k = parameters.loadings_covariance, parameters.loadings.shape[1]
     free = k - int(specification.row_effects)

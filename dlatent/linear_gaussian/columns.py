@@ -141,7 +141,7 @@ def weighted(x: sp.csr_array | Columns, weights: Callable[[Features, slice], Arr
 
 
 def _in_float64(x: X) -> X:
-    """The same entries with numbers of float64; a product would make them so each time."""
+    """The entries as numbers of float64; a product would make them so each time."""
     return x if x.dtype == np.float64 else with_data(x, x.data.astype(np.float64))
 
 

@@ -1,4 +1,4 @@
-"""What a model says of single rows without missing entries; see `missing_entries.incomplete` for the others."""
+"""Scores and likelihoods of single rows without missing entries; see `missing_entries.incomplete` for the others."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from dlatent.arrays import Array, Integers
 MEAN_ROWS = np.exp(np.arange(-8.0, 6.1, 0.5))
 """Numbers κ of rows, for which the prior of a mean counts, that are compared."""
 COVARIANCE_ROWS = np.exp(np.arange(-3.0, 9.1, 1.0 / 3.0))
-"""The same of ν − K − 1, for the prior of the covariance."""
+"""Numbers ν − K − 1 that are compared, for the prior of the covariance."""
 SCALES = np.exp(np.arange(-12.0, 11.1, 0.25))
 """The scales a that are compared, relative to the mean square of the rows."""
 COOLEST = -7.0

@@ -96,7 +96,7 @@ class DualSpace:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The same for each view: targets are whole."""
+        """Dimensions for each view: targets are whole."""
         targets = self.data.targets.shape[1]
         return (self.rank, targets) if targets else (self.rank,)
 

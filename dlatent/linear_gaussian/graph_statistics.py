@@ -201,7 +201,7 @@ class CentredSums(NamedTuple):
 
     @property
     def pattern(self) -> PatternSums:
-        """The same as the sums of a pattern of views."""
+        """The sums of a pattern of views."""
         views = [self.energy, float(np.trace(self.target_gram))][: 1 + bool(len(self.target_gram))]
         return PatternSums(self.samples, np.zeros(sum(self.cross.shape)), np.array(views))
 

@@ -26,7 +26,7 @@ from dlatent.linear_gaussian.views import Arrangement, observed, take
 MOST_NUMBERS = 2**20
 """Of scores and targets, where outputs of a row may be missing: of more rows a random part, which tells as much."""
 FEW_NUMBERS = 2**18
-"""The same elsewhere: sums over all rows are learned from, and the part tells how sure that is."""
+"""Of scores and targets elsewhere: sums over all rows are learned from, and the part tells how sure that is."""
 ROWS = 1024
 """Rows whose covariances are made at a time."""
 
@@ -172,7 +172,7 @@ class JointRowsRequest(NamedTuple):
 
 
 def block_labelled_joint(block: Block, request: JointRowsRequest) -> LabelledRows | None:
-    """The same of joint samples, given the views that they have."""
+    """Labelled rows of joint samples, given the views that they have."""
     parameters, specification, arrangement, part, sums = request
     patterns, last = specification.patterns, len(specification.views) - 1
     for pattern, parts in zip(patterns, observed(block, patterns, arrangement), strict=True):

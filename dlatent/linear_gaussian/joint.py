@@ -1,4 +1,4 @@
-"""What a model says of samples that have some of its views, for blocks of joint samples."""
+"""Scores, densities and predictions of samples that have some of the views, for blocks of joint samples."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class KrylovSpace:
 
     @property
     def counts(self) -> tuple[float, ...]:
-        """The same, as there is one pattern."""
+        """Number of samples of the one pattern."""
         return (self.samples,)
 
     @property

@@ -16,7 +16,7 @@ from dlatent.arrays import Array
 GRADIENT = 1e-9
 """Largest derivative of the log-likelihood per sample at which a climb ends."""
 LOOKS = (1e-4, 1e-5)
-"""The same for a first and a second look at where a start leads."""
+"""Largest derivatives for a first and a second look at where a start leads."""
 WORTH = 0.05
 """Nats per sample below the best maximum from which a first look is not followed up."""
 SAME = 0.05

@@ -29,7 +29,7 @@ from dlatent.linear_gaussian.specification import Specification
 from dlatent.operators.far_columns import far_part
 
 SMALLEST_WEIGHT = 1e-300
-"""What stands for the weight 0 in logarithms."""
+"""Stands for the weight 0 in logarithms."""
 FADED = 1e-8
 """Samples in all below which a component keeps its parameters: nothing is left to estimate them from."""
 SMALL_NOISE = 1e-4
@@ -74,11 +74,11 @@ class Mixture(NamedTuple):
         return tuple(self.component(number) for number in range(len(self.weights)))
 
     def moved(self, by: Array) -> Mixture:
-        """The same with (D,) added to all means."""
+        """The mixture with (D,) added to all means."""
         return self._replace(mean=self.mean + by)
 
     def rescaled(self, unit: Array) -> Mixture:
-        """The same for features multiplied by (D,), which are equal within a noise group."""
+        """The mixture for features multiplied by (D,), which are equal within a noise group."""
         groups = unit if self.noise_variance.shape[1] > 1 else unit[:1]
         return self._replace(
             loadings=self.loadings * unit[:, None],
@@ -87,7 +87,7 @@ class Mixture(NamedTuple):
         )
 
     def at_least(self, noise: Array) -> Mixture:
-        """The same with noise variances of at least (groups,)."""
+        """The mixture with noise variances of at least (groups,)."""
         return self._replace(noise_variance=np.maximum(self.noise_variance, noise))
 
 
@@ -98,7 +98,7 @@ def mixture_of(weights: Array, components: tuple[Parameters, ...]) -> Mixture:
 
 
 def canonical_mixture(mixture: Mixture, specification: Specification) -> Mixture:
-    """The same model with components in decreasing order of their weights, those of (nearly) equal weights in order of
+    """The model with components in decreasing order of their weights, those of (nearly) equal weights in order of
     their means, and the loadings of each in canonical form."""
     # The last key counts most.
     order = np.lexsort((*mixture.mean.T[::-1], -mixture.weights.round(TIES)))

@@ -177,7 +177,7 @@ def _out_of_range(gram: Array, x: Dense, shift: Array) -> bool:
 def _dense_products(
     parts: Sequence[Dense], shifts: Sequence[Array], kinds: Sequence[np.dtype[Any]], roots: Array | None
 ) -> tuple[list[Array], dict[tuple[int, int], Array]]:
-    """The same with the products of each view in a given dtype."""
+    """Sums and products of dense views, the products of each view in a given dtype."""
     rows, widths = parts[0].shape[0], [x.shape[1] for x in parts]
     pairs = [(v, w) for v in range(len(parts)) for w in range(v, len(parts))]
     total = [np.zeros(width) for width in widths]
@@ -343,7 +343,7 @@ def _column_sums(x: Any, weights: Array | None) -> ColumnSums:
 
 
 def centred(moments: Moments, sizes: tuple[int, ...], patterns: tuple[tuple[int, ...], ...]) -> Moments:
-    """The same moments about the mean of each view over the samples that observe it."""
+    """Moments about the mean of each view over the samples that observe it."""
     bounds = np.concatenate([[0], np.cumsum(sizes)])
     total, count = np.zeros(bounds[-1]), np.zeros(bounds[-1])
     places = [np.concatenate([np.arange(bounds[g], bounds[g + 1]) for g in p]) for p in patterns]

@@ -62,11 +62,11 @@ class Parameters(NamedTuple):
         )
 
     def moved(self, by: Array) -> Parameters:
-        """The same with (D,) added to the mean."""
+        """Parameters with (D,) added to the mean."""
         return self._replace(mean=self.mean + by)
 
     def rescaled(self, features: Array, groups: Array) -> Parameters:
-        """The same for features multiplied by (D,), those of each noise group by one of (noise groups,)."""
+        """Parameters for features multiplied by (D,), those of each noise group by one of (noise groups,)."""
         spread, variance = self.loadings_covariance, self.mean_variance
         return Parameters(
             self.loadings * features[:, None],
@@ -77,11 +77,11 @@ class Parameters(NamedTuple):
         )
 
     def certain(self) -> Parameters:
-        """The same without any uncertainty."""
+        """Parameters without any uncertainty."""
         return self._replace(loadings_covariance=None, mean_variance=None)
 
     def at_least(self, noise: Array) -> Parameters:
-        """The same with noise variances of at least (noise groups,)."""
+        """Parameters with noise variances of at least (noise groups,)."""
         return self._replace(noise_variance=np.maximum(self.noise_variance, noise))
 
 

@@ -108,7 +108,7 @@ class Subspace:
         return np.asarray(total / self.count(view))
 
     def inner_offset(self, view: int) -> Array:
-        """The same in the coordinates of the subspace, Q_vᵀ·offset (r_v,)."""
+        """Mean of a view in the coordinates of the subspace, Q_vᵀ·offset (r_v,)."""
         return np.asarray(sum(self.totals[p][i] for p, i in self.having(view)) / self.count(view))
 
     def inside(self, view: int) -> Array:

@@ -123,7 +123,7 @@ def _thin(x: Features, directions: Array, request: SmoothingRequest) -> Array:
 
 
 def shares(first: Rows, own: Rows, hop: int, request: SmoothingRequest) -> Rows:
-    """What a hop adds of the first rows, by Horner's scheme for each candidate (see `operators.smooth_filter`)."""
+    """What a hop adds of the first rows, by Horner's scheme for each candidate (see `operators.sample_precision`)."""
     ways = request.ways
     last = ways.shape[1] - 1
     widths = [v.shape[1] + 1 for v in request.moving]

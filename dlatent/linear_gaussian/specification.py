@@ -1,4 +1,4 @@
-"""What a member of the family is: its views, which of them a sample can lack, and how the noise is shared.
+"""A member of the family by its views, which of them a sample can lack, and how the noise is shared.
 
     x = W z + μ + ε,   z ~ N(0, I_K),   ε ~ N(0, Ψ),  Ψ diagonal
 
@@ -83,7 +83,7 @@ class Specification:
         return all(view.fixed for view in self.views)
 
     def freed(self, floors: Array) -> Specification:
-        """The same model with noise variances that are to be found, above other floors."""
+        """The model with noise variances that are to be found, above other floors."""
         free = replace(self, views=tuple(replace(view, fixed=False) for view in self.views))
         return free.with_floors(floors)
 
@@ -129,12 +129,12 @@ class Specification:
         return np.repeat(noise_variance, self.group_sizes)
 
     def resized(self, sizes: tuple[int, ...]) -> Specification:
-        """The same model over views with other numbers of features (for compressed views)."""
+        """The model over views with other numbers of features (for compressed views)."""
         views = tuple(replace(v, size=n) for v, n in zip(self.views, sizes, strict=True))
         return replace(self, views=views)
 
     def with_floors(self, floors: Array) -> Specification:
-        """The same model with other noise floors, one for each noise variance."""
+        """The model with other noise floors, one for each noise variance."""
         own = [floors[at].tolist() for at in self.noise_slices]
         views = tuple(replace(v, floor=f[0] if v.shared else tuple(f)) for v, f in zip(self.views, own, strict=True))
         return replace(self, views=views)

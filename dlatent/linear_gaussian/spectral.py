@@ -24,7 +24,7 @@ RATIOS = 97
 """Ratios of two noise variances in the first scan: over nine decades, about ten a decade; with more views, so many
 combinations of ratios."""
 FEW_RATIOS = 25
-"""The same where another search only begins from the best of them."""
+"""Ratios where another search only begins from the best of them."""
 HALVINGS = 4
 """Times that an interval between two ratios is halved where a better maximum could be inside."""
 BETTER = 1e-12

@@ -199,7 +199,7 @@ def _products(a: Points, b: Points, dtype: Any) -> TileProducts:
 
 
 def _sparse_products(a: Points, b: Points) -> TileProducts:
-    """The same for sparse rows; those of a tile are laid out, so that each entry of b is met once."""
+    """Fast squared distances of sparse rows; those of a tile are laid out, so that each entry of b is met once."""
 
     def of(tile: slice) -> Callable[[Columns], Dense]:
         laid_out = np.ascontiguousarray(-2.0 * a.moved[tile].toarray().T)

@@ -44,7 +44,7 @@ def block_coordinates(own: Block, other: Block, request: WeightRequest) -> Found
 
 
 def both(left: Found, right: Found) -> Found:
-    """What was found in two blocks."""
+    """The findings of two blocks."""
     return Found(left.places + right.places, left.rows + right.rows)
 
 
@@ -100,7 +100,7 @@ def _grams(x: Any, near: Any, k: int) -> Array:
 
 
 def _sparse_grams(x: Any, near: Any, k: int) -> Array:
-    """The same of sparse rows: entry (a, b) of all matrices at a time, from the differences, which stay sparse."""
+    """Gram matrices of sparse rows: entry (a, b) of all matrices at a time, from the differences, which stay sparse."""
     repeated = np.repeat(np.arange(x.shape[0]), k)
     differences = sp.csr_array(near.astype(np.float64) - x.astype(np.float64)[repeated])
     slots = [differences[a::k] for a in range(k)]

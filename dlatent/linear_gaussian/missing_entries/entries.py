@@ -251,7 +251,7 @@ class CompleteRequest(NamedTuple):
 
 
 def block_complete_sums(block: Block, request: CompleteRequest) -> EntrySums:
-    """The same of a block of which no entry may be missing.
+    """Sums of a block of which no entry may be missing.
 
     Raises DataError for NaN or infinity, and for all-zero rows where asked.
     """

@@ -1,4 +1,4 @@
-"""What a model says of single rows with missing entries: scores, likelihood, and the missing entries themselves.
+"""Single rows with missing entries: scores, likelihood, and the missing entries themselves.
 
 Every row has a posterior of its own, z | x_o ~ N(m, C), from its observed entries o, with `entries.posterior`:
 
@@ -105,7 +105,7 @@ def bartlett(x: Features, y: Array | None, parameters: Parameters, specification
 
 
 def _expected(x: Features, y: Array | None, parameters: Parameters, specification: Specification) -> Array:
-    """What every entry of the rows is expected to be (n, D), WE[z] + μ given the observed ones."""
+    """The expectation of every entry of the rows (n, D), WE[z] + μ given the observed ones."""
     own = specification.slices[0]
     z = scores(x, y, parameters, specification)
     return np.asarray(z @ parameters.loadings[own].T + parameters.mean[own])

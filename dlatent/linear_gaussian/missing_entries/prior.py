@@ -99,7 +99,7 @@ def axes_of(parameters: Parameters, counts: Array) -> Array:
 
 
 def diagonal(parameters: Parameters, counts: Array) -> Parameters:
-    """The same model with V diagonal and decreasing, without the axes that have none."""
+    """The model with V diagonal and decreasing, without the axes that have none."""
     straight = turned(parameters, axes_of(parameters, counts))
     values = np.diag(prior_variance(straight, counts))
     return turned(straight, np.eye(len(values))[:, values > len(values) * np.finfo(float).eps * values.max()])

@@ -47,7 +47,7 @@ def start_with_level(parameters: Parameters) -> Parameters:
 
 
 def filled(parameters: Parameters, specification: Specification) -> Parameters:
-    """The same with components of zeros after those that are on, K in all, the level of the rows among them."""
+    """The parameters with components of zeros after those that are on, K in all, the level of the rows among them."""
     on, wanted = parameters.loadings.shape[1], specification.n_components
     if on == wanted:
         return parameters
