@@ -19,7 +19,6 @@ from dlatent.fitted.linear import Fit, LinearGaussian
 from dlatent.linear_gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.missing_entries.prior import turned
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.linear_gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.models import fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described

@@ -20,7 +20,6 @@ from dlatent.linear_gaussian.specification import Specification, View
 from dlatent.operators.given_precision import GivenPrecision
 from dlatent.operators.graph_precision import Precision
 from dlatent.operators.sample_precision import SmoothFilter
-from dlatent.operators.sample_precision import SmoothFilter
 from tests.graphs import power_law_graph
 
 SAMPLES, FEATURES = 60, 7
