@@ -76,7 +76,7 @@ def _add_hyperparameters(
 ) -> None:
     from dlatent.models.declared import declared
 
-    for field, about in declared(model.hyperparameters()):
+    for field, about in declared(model.load()):
         if about.option is None:
             continue
         flags = [f"-{about.letter}"] * bool(about.letter) + [f"--{about.option or field.name.replace('_', '-')}"]
@@ -114,7 +114,7 @@ def model_of(arguments: argparse.Namespace) -> PPCA:
     from dlatent.models.declared import declared
 
     model = MODELS[arguments.model]
-    given = {field.name: getattr(arguments, field.name, None) for field, _ in declared(model.hyperparameters())}
+    given = {field.name: getattr(arguments, field.name, None) for field, _ in declared(model.load())}
     if given.get("start") is not None and arguments.solver != "em":
         raise UsageError("--start says where EM begins; give --solver em with it")
     if given.get("start_noise") is not None and arguments.start != "pca":

@@ -181,6 +181,11 @@ class FittedModel:
         """What iterations over like data go on from."""
         raise NotImplementedError
 
+    def attributes(self, report: Report, passes: int) -> dict[str, Any]:
+        """What `result_` says of the fit."""
+        course = {name: getattr(report, name) for name in ("log_likelihood", "converged", "iterations", "samples")}
+        return course | {"passes": passes}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LinearGaussian(FittedModel):

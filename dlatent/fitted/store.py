@@ -75,8 +75,7 @@ def result(kind: str, fit: Fit) -> xr.Dataset:
     along = {name for name, v in variables.items() if name in v.dims or name == "feature_view"}
     used = {dim for name, v in variables.items() if name not in along for dim in v.dims}
     arrays = {name: (v.dims, np.array(v.values)) for name, v in variables.items()}
-    facts = {name: getattr(report, name) for name in ("log_likelihood", "converged", "iterations", "samples")}
-    facts |= {"passes": passes_of(fit)}
+    facts = model.attributes(report, passes_of(fit))
     dataset = xr.Dataset(
         {name: value for name, value in arrays.items() if name not in along},
         coords={name: value for name, value in arrays.items() if name in along and used >= {*value[0]}},

@@ -21,7 +21,11 @@ def passes_of(fit: Fit) -> int:
 
 def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
     """A model of some kind with these hyperparameters, as JSON values; lists of facts are tables."""
-    report = fit.report
+    report, about = fit.report, fit.model.summary(fit.report.samples)
+    seconds = float(sum(record.seconds for record in report.passes))
+    if report.log_likelihood is None:
+        course = {"converged": report.converged, "passes": passes_of(fit), "seconds": seconds}
+        return {"kind": kind, "parameters": parameters, "samples": report.samples, **course, **about}
     course = {
         "log_likelihood": report.log_likelihood,
         "converged": report.converged,
@@ -29,9 +33,8 @@ def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
         "solver": report.plan["solver"],
         "passes": passes_of(fit),
         "bytes_read": sum(record.bytes_read for record in report.passes),
-        "seconds": float(sum(record.seconds for record in report.passes)),
+        "seconds": seconds,
     }
-    about = fit.model.summary(report.samples)
     features = about.pop("features")
     warnings = {"warnings": [text for _, text in report.notices]}
     return {"kind": kind, "parameters": parameters, "samples": report.samples, "features": features} | (
@@ -41,6 +44,8 @@ def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
 
 def words(facts: Facts) -> dict[str, str]:
     """The summary, but for the tables, in words by name."""
+    if "embedding" in facts:
+        return _embedding(facts)
     reading = f"{facts['bytes_read'] / 1e6:,.1f} MB read, {facts['seconds']:.1f} s"
     lines = {
         "data": f"{facts['samples']:,} samples × {facts['features']:,} features",
@@ -51,6 +56,18 @@ def words(facts: Facts) -> dict[str, str]:
     for name, tell in TOLD.items():
         lines |= tell(facts, lines) if name in facts else {}
     return lines
+
+
+def _embedding(facts: Facts) -> dict[str, str]:
+    about, sets = facts["embedding"], facts["separate_sets"]
+    return {
+        "embedding": f"{facts['samples']:,} samples in {about['dimensions']} dimensions",
+        "neighbours": f"{about['neighbours']} of each sample",
+        "eigenvalues": ", ".join(f"{value:.3g}" for value in facts["eigenvalues"]),
+        "eigenvectors": f"{facts['eigen_solver']}, known to {facts['eigen_residual']:.1e} of the eigenvalues",
+        "converged": "yes" if facts["converged"] else "NO",
+        "graph": "hangs together" if sets == 1 else f"falls apart into {sets} sets",
+    }
 
 
 def _labels(facts: Facts, lines: dict[str, str]) -> dict[str, str]:

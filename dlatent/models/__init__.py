@@ -15,7 +15,6 @@ class Model(NamedTuple):
     module : that has the class, within `dlatent.models`.
     command : the word for it on the command line; nothing where the commands do not fit it.
     words : what it is.
-    declared : the class of its hyperparameters, without the last word of the name.
     labels, graph, precision, views : whether it takes labels, a graph, a precision in its place, or several views.
     """
 
@@ -23,7 +22,6 @@ class Model(NamedTuple):
     module: str
     command: str = ""
     words: str = ""
-    declared: str = ""
     labels: bool = False
     graph: bool = False
     precision: bool = False
@@ -32,12 +30,6 @@ class Model(NamedTuple):
     def load(self) -> Any:
         """The class."""
         return getattr(import_module(f"dlatent.models.{self.module}"), self.name)
-
-    def hyperparameters(self) -> Any:
-        """What declares its hyperparameters."""
-        if not self.declared:
-            return self.load()
-        return getattr(import_module("dlatent.models.hyperparameters"), f"{self.declared}Hyperparameters")
 
 
 MODELS = (

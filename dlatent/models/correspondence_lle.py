@@ -16,6 +16,7 @@ from dlatent.fitting.local_linear import LocalPlan
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.models.callbacks import Callback
 from dlatent.models.correspondence_table import joined_rows, named, without_labels
+from dlatent.models.declared import model
 from dlatent.models.docstrings import described
 from dlatent.models.features import view_feature_names
 from dlatent.models.inputs import (
@@ -34,6 +35,7 @@ from dlatent.models.map_rows import map_rows, open_input
 from dlatent.stores.joint_rows import Table
 
 
+@model
 class CorrespondenceLLE(LocalLinearModel):
     r"""Locally linear embedding of several data sets at once, in which samples in correspondence have one place.
 
@@ -41,17 +43,6 @@ class CorrespondenceLLE(LocalLinearModel):
         Y^\top Y = n I, \quad \sum_i y_i = 0
 
     Y are coordinates of the n distinct samples.
-
-    Attributes
-    ----------
-    embedding_ : ndarray of shape (n_samples, n_components)
-        Y, the distinct samples, in the order of `samples_`.
-    samples_ : ndarray of int of shape (n_samples, n_views)
-        The row of each sample in each view, −1 where it is absent.
-    view_names_ : list of str
-        Names of the views.
-    feature_names_in_ : dict of ndarray
-        For each view whose data had names, those of its features.
 
     References
     ----------
@@ -68,6 +59,7 @@ class CorrespondenceLLE(LocalLinearModel):
     (90, 2)
     """
 
+    @described
     def plan(self, views: Views) -> dict[str, LocalPlan]:
         """What the passes over each view will cost, from metadata alone.
 
@@ -81,9 +73,10 @@ class CorrespondenceLLE(LocalLinearModel):
         DataError
             For data that cannot be embedded.
         """
-        self._check_hyperparameters()
+        self._check()
         return {name: self._plan(open_input(data)[0]) for name, data in named(views).items()}
 
+    @described
     def fit(
         self,
         views: Views,
@@ -112,31 +105,28 @@ class CorrespondenceLLE(LocalLinearModel):
         ConvergenceWarning, DataWarning
             Where the eigenvectors are not known well, or the graph falls apart.
         """
-        self._check_hyperparameters()
+        self._check()
         data = named(views)
         sources = {name: open_input(without_labels(own, on))[0] for name, own in data.items()}
         table = joined_rows(pairing(views, correspondence, on), on, data, sources)
-        self._fit(list(sources), list(sources.values()), table, client, callbacks, checkpoint, resume)
-        return self
+        return self._embed(list(sources), list(sources.values()), table, client, callbacks, checkpoint, resume)
 
     @property
     def samples_(self) -> Table:
-        """The row of each sample in each view (n, views), −1 where it is absent."""
-        self._require_fitted()
-        return self._table
+        """ndarray of int of shape (n_samples, n_views): The row of each sample in each view, −1 where it is absent."""
+        return self._embedding.table
 
     @property
     def view_names_(self) -> list[str]:
-        """Names of the views."""
-        self._require_fitted()
-        return [view.name for view in self._views]
+        """list of str: Names of the views."""
+        return [view.name for view in self._embedding.training.views]
 
     @property
     def feature_names_in_(self) -> dict[str, npt.NDArray[Any]]:
-        """Names of the features of each view whose data had names in the fit, all of them texts."""
-        self._require_fitted()
-        return view_feature_names(self, {view.name: view.features for view in self._views})
+        """dict of ndarray: For each view whose data had names, those of its features."""
+        return view_feature_names(self, {view.name: view.features for view in self._embedding.training.views})
 
+    @described
     def embedding_of(self, view: str | int) -> Array:
         """The embedding of the training rows of a view, in their order.
 
@@ -150,9 +140,9 @@ class CorrespondenceLLE(LocalLinearModel):
         ndarray of shape (n_samples of the view, n_components)
             A part of `embedding_`.
         """
-        self._require_fitted()
         return self._coordinates(self._number(view))
 
+    @described
     def transform(
         self,
         X: Data,
@@ -182,9 +172,9 @@ class CorrespondenceLLE(LocalLinearModel):
         DataError
             For an unknown view, and as in PPCA.transform.
         """
-        self._require_fitted()
         return self._transform(X, self._number(view), out, overwrite, resume, client)
 
+    @described
     def reconstruct(
         self,
         X: Data | None = None,
@@ -218,7 +208,6 @@ class CorrespondenceLLE(LocalLinearModel):
         NotFittedError, DataError
             As in `transform`.
         """
-        self._require_fitted()
         if not 0 < reg < np.inf:
             raise DataError(f"reg is {reg!r}; expected a positive part of the trace, such as 0.1")
         source, target = self._number(from_view), self._number(to_view)
@@ -227,7 +216,7 @@ class CorrespondenceLLE(LocalLinearModel):
         if X is None:
             return interpolated(self._coordinates(source), latent)
         first = self._reference(source, self._coordinates(source))
-        width, labels = self._views[target].shape[1], self._views[target].features
+        width, labels = self._embedding.training.views[target].shape[1], self._embedding.training.views[target].features
         found = map_rows(
             X,
             partial(_reconstructed_rows, first=first, second=latent),

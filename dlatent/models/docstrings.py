@@ -59,14 +59,14 @@ def described(function: F) -> F:
     return function
 
 
-def name_methods(cls: Any, *, constructor: bool = True) -> None:
-    """Give a public class its constructor and its inherited methods under its own name: Python names a function in the
+def name_methods(cls: Any) -> None:
+    """Give a public class its inherited methods under its own name: Python names a function in the
     errors of a wrong call, and a user knows `PPCA.fit`, not the base that has it."""
     for name in dir(cls):
         method = getattr_static(cls, name)
         conditional = hasattr(method, "fn")  # scikit-learn's available_if
         function = unwrap(method.fn if conditional else method) if conditional or isfunction(method) else None
-        public = (name == "__init__" and constructor) or not name.startswith("_")
+        public = not name.startswith("_")
         if not isfunction(function) or not public or not function.__module__.startswith("dlatent."):
             continue
         own = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
@@ -77,25 +77,6 @@ def name_methods(cls: Any, *, constructor: bool = True) -> None:
             method = copy.copy(method)
             method.fn = own
         setattr(cls, name, method if conditional else own)
-
-
-def describe_class(cls: Any) -> None:
-    """Complete the docstrings of a class and of its own methods by those of its bases, and by `SHARED`."""
-    for name, member in vars(cls).items():
-        if isfunction(member) and not name.startswith("_"):
-            described(member)
-    if not cls.__doc__:
-        return
-    cls._own_docstring = cls.__doc__
-    known: dict[str, dict[str, str]] = {"Parameters": {}, "Attributes": {}}
-    for base in cls.__mro__:
-        text = vars(base).get("_own_docstring", base.__doc__) if base.__module__.startswith("dlatent.") else None
-        sections = parsed(text or "")
-        for title, found in known.items():
-            for name, entry in entries(sections.get(title, "")).items():
-                found.setdefault(name, entry)  # the nearest class knows best
-    wanted = {"Parameters": signature(cls).parameters, "Attributes": known["Attributes"]}
-    cls.__doc__ = completed(parsed(cls.__doc__), wanted, known)
 
 
 SHARED = entries(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from dlatent.errors import DataError
 
@@ -70,18 +70,6 @@ class Allowed:
         """Refuse a value that is none of these. Errors: DataError."""
         if not (self.none and value is None) and not self.test(value):
             raise DataError(f"{name} is {value!r}; expected {self.words}{', or None' if self.none else ''}")
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What is known of a hyperparameter beside its type and default; `option` and `letter` are its names on the command
-    line (None: it has none there), `words` its help there, and `short` the name of a value."""
-
-    allowed: Allowed
-    words: str
-    option: str | None
-    letter: str
-    short: str
 
 
 def _is_number(value: Any) -> bool:
@@ -157,71 +145,3 @@ PART_OF_TRACE = Allowed("a positive part of the trace, such as 1e-3", POSITIVE.t
 MISSING = "nan: NaN is a missing entry; unstored: so is what a sparse store does not hold"
 SOLVER = "auto: the planner chooses; em: textbook EM"
 """Help for models of which several solvers find the same maximum."""
-
-
-def parameter(
-    words: str,
-    allowed: Allowed,
-    *,
-    default: Any,
-    option: str | None = "",
-    letter: str = "",
-    short: str = "",
-    kw_only: bool = True,
-) -> Any:
-    """A hyperparameter; see `Declared`."""
-    about = Declared(allowed, words, option, letter, short)
-    return field(default=default, kw_only=kw_only, metadata={"declared": about})
-
-
-def choice(words: str, values: Any, *, default: str) -> Any:
-    """A hyperparameter that is one of the words of a Literal."""
-    return parameter(words, _among(*get_args(values)), default=default)
-
-
-@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, choice))
-def hyperparameters(cls: type[T]) -> type[T]:
-    """Make a constructor of the hyperparameters that a class and its bases declare."""
-    return dataclass(eq=False, repr=False, kw_only=True)(cls)
-
-
-def declared(cls: Any) -> list[tuple[Field[Any], Declared]]:
-    """The hyperparameters of a model, and what is known of them."""
-    return [(one, one.metadata["declared"]) for one in fields(cls)]
-
-
-class Checked:
-    """What has hyperparameters, and checks them when they are used."""
-
-    def _check_hyperparameters(self) -> None:
-        """Refuse values that make no sense, or none together. Errors: DataError."""
-        for one, about in declared(self):
-            about.allowed.require(one.name, getattr(self, one.name))
-
-
-@hyperparameters
-class LocalLinearHyperparameters(Checked):
-    """Those of locally linear embedding.
-
-    Parameters
-    ----------
-    n_neighbors : int, default 5
-        k, neighbours of each sample, found in each view by itself where there are several.
-    n_components : int, default 2
-        K, dimensions of the embedding.
-    reg : float, default 1e-3
-        Regularisation of the weights, as a part of the trace of each Gram matrix.
-    eigen_solver : {"auto", "direct", "iterative"}, default "auto"
-        "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" goes by what the factors will cost.
-    neighbors : {"exact", "approximate"}, default "exact"
-        "approximate" is by pynndescent, for data in memory; the recall is measured.
-    disconnected : {"raise", "keep"}, default "raise"
-        "raise" stops where the graph falls apart, "keep" warns and embeds all the same.
-    """
-
-    n_neighbors: int = parameter("neighbours of each sample", COUNT, default=5)
-    n_components: int = parameter("dimensions of the embedding", COUNT, default=2)
-    reg: float = parameter("regularisation of the weights", PART_OF_TRACE, default=1e-3)
-    eigen_solver: EigenSolver = choice("how the eigenvectors are found", EigenSolver, default="auto")
-    neighbors: Neighbors = choice("how neighbours are found", Neighbors, default="exact")
-    disconnected: Disconnected = choice("where the graph falls apart", Disconnected, default="raise")

@@ -14,25 +14,25 @@ import xarray as xr
 from dlatent.arrays import Array, DataSource, Features
 from dlatent.blas import pinned
 from dlatent.engine.connect import Where, connect
-from dlatent.engine.records import PassRecord
 from dlatent.engine.session import Session
 from dlatent.errors import ConvergenceWarning, DataError, DataWarning
+from dlatent.fitted.embedding import Embedding, FittedView, TrainingViews
 from dlatent.fitted.grid import cells_named
-from dlatent.fitted.history import history_dataset, history_variables, restored_passes
-from dlatent.fitted.summary import INITIAL_MEAN
-from dlatent.fitting.local_linear import Embedded, Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
+from dlatent.fitted.linear import Fit, Report
+from dlatent.fitting.local_linear import Graph, LocalPlan, embed, make_graph, make_local_plan, require_room
 from dlatent.linear_gaussian.kernel_passes import stacked
 from dlatent.local_linear.embedding import Reference, interpolated
 from dlatent.local_linear.neighbours import Neighbours, approximate_neighbours
-from dlatent.local_linear.smallest import Eigenpairs
+from dlatent.models import fitted_methods
 from dlatent.models.callbacks import Callback, Listeners, require_callbacks
 from dlatent.models.checkpoints import checkpointed
+from dlatent.models.declared import Parameter, choice, model, parameter
+from dlatent.models.docstrings import described
 from dlatent.models.features import KnownFeatures, feature_names, outside
-from dlatent.models.fitted_views import FittedView, check_table, restored_views, view_variables
-from dlatent.models.hyperparameters import LocalLinearHyperparameters
+from dlatent.models.hyperparameters import COUNT, PART_OF_TRACE, Disconnected, EigenSolver, Neighbors
 from dlatent.models.inputs import Data, PathLike, Rows, TargetsLike
 from dlatent.models.map_rows import map_rows, open_input
-from dlatent.models.saved import Estimator
+from dlatent.models.scikit import Estimator
 from dlatent.models.task import initial_mean, sound_algebra
 from dlatent.order import groups
 from dlatent.stores.joint_rows import Table
@@ -45,43 +45,102 @@ FACTOR_SHARE = 0.4
 SHOWN = 5
 
 
-class LocalLinearModel(LocalLinearHyperparameters, Estimator):
-    """The common part of LocallyLinearEmbedding and CorrespondenceLLE.
+NEIGHBORS = Parameter(
+    COUNT, "int", "k, neighbours of each sample, found in each view by itself where there are several."
+)
+COMPONENTS = Parameter(COUNT, "int", "K, dimensions of the embedding.")
+REG = Parameter(
+    PART_OF_TRACE, "float", "Regularisation of the weights, as a fraction of the trace of each Gram matrix."
+)
+EIGEN_SOLVER = choice(
+    EigenSolver,
+    'How the eigenvectors are found.  "direct" factorises M = (I − W)ᵀ(I − W), "iterative" does not; "auto" goes by '
+    "what the factors will cost.",
+)
+HOW_NEIGHBORS = choice(
+    Neighbors,
+    'How neighbours are found.  "approximate" is by pynndescent, for data in memory; the recall is measured.',
+)
+DISCONNECTED = choice(
+    Disconnected,
+    'What becomes of a graph that falls apart.  "raise" stops there, "keep" warns and embeds all the same.',
+)
 
-    Attributes
-    ----------
-    embedding_ : ndarray of shape (n_samples, n_components)
-        Y, mean 0 and mean square 1 in each column; scikit-learn's is Y/√N.
-    eigenvalues_ : ndarray of shape (n_components,)
-        The smallest eigenvalues of M but that of the constant, increasing.
-    reconstruction_error_ : float
-        Their sum.
-    eigen_solver_ : str
-        How they were found.
-    eigen_residual_ : float
-        The largest ‖Mv − λv‖/λ.
-    predicted_fill_ : float
-        Entries that the factors of M were predicted to have.
-    converged_ : bool
-        Whether `eigen_residual_` is below a thousandth.
-    separate_sets_ : tuple of ndarray
-        Samples by set, where the graph falls apart; one set where it does not.
-    neighbor_recall_ : tuple of float
-        For each view 1.0 for exact neighbours, else the part that was found, on a sample.
-    n_samples_ : int
-        Number of samples.
-    n_features_in_ : int
-        Number of features, of all views together.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where the data of the fit had names, all of them texts.
-    n_passes_ : int
-        Passes over the data.
-    history_ : xarray.Dataset
-        A line for each pass.
-    """
 
-    _views: tuple[FittedView, ...]
-    _table: Table
+@model
+class LocalLinearModel(Estimator):
+    """The common part of LocallyLinearEmbedding and CorrespondenceLLE."""
+
+    n_neighbors: int = parameter(NEIGHBORS, default=5)
+    n_components: int = parameter(COMPONENTS, default=2)
+    reg: float = parameter(REG, default=1e-3)
+    eigen_solver: EigenSolver = parameter(EIGEN_SOLVER, default="auto")
+    neighbors: Neighbors = parameter(HOW_NEIGHBORS, default="exact")
+    disconnected: Disconnected = parameter(DISCONNECTED, default="raise")
+
+    _check, _become, _fitted = fitted_methods.check, fitted_methods.become, fitted_methods.fitted
+    __sklearn_is_fitted__, save = fitted_methods.is_fitted, fitted_methods.save
+    result_, history_, converged_ = fitted_methods.result_, fitted_methods.history_, fitted_methods.converged_
+    n_samples_, n_passes_ = fitted_methods.n_samples_, fitted_methods.n_passes_
+    _facts, _words, _html_repr = fitted_methods.facts, fitted_methods.in_words, fitted_methods.html_repr
+
+    @property
+    def _embedding(self) -> Embedding:
+        """The fitted value."""
+        found = self._fitted().model
+        assert isinstance(found, Embedding)
+        return found
+
+    @property
+    def embedding_(self) -> Array:
+        """ndarray of shape (n_samples, n_components): Y, mean 0 and mean square 1 in each column; scikit-learn's is
+        Y/√N."""
+        return self._embedding.coordinates
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """ndarray of shape (n_components,): The smallest eigenvalues of M but that of the constant, increasing."""
+        return self._embedding.eigenvalues
+
+    @property
+    def reconstruction_error_(self) -> float:
+        """float: Their sum."""
+        return float(self.eigenvalues_.sum())
+
+    @property
+    def eigen_solver_(self) -> str:
+        """str: How they were found."""
+        return self._embedding.eigen_solver
+
+    @property
+    def eigen_residual_(self) -> float:
+        """float: The largest ‖Mv − λv‖/λ; below a thousandth `converged_` is True."""
+        return self._embedding.eigen_residual
+
+    @property
+    def predicted_fill_(self) -> float:
+        """float: Entries that the factors of M were predicted to have."""
+        return self._embedding.predicted_fill
+
+    @property
+    def separate_sets_(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """tuple of ndarray: Samples by set, where the graph falls apart; one set where it does not."""
+        label = self._embedding.separate
+        return tuple(np.flatnonzero(label == number) for number in range(int(label.max()) + 1))
+
+    @property
+    def neighbor_recall_(self) -> tuple[float, ...]:
+        """tuple of float: For each view 1.0 for exact neighbours, else the fraction that was found, on a sample."""
+        return self._embedding.recall
+
+    @property
+    def n_features_in_(self) -> int:
+        """int: Number of features, of all views together."""
+        return sum(view.shape[1] for view in self._embedding.training.views)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
 
     def _plan(self, source: DataSource) -> LocalPlan:
         rows = source.shape[0]
@@ -96,7 +155,7 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         kept = source.nbytes if source.nbytes <= REFERENCE_BYTES else 0
         return make_local_plan(source.shape, cut, int(self.n_neighbors), per_row, source.description, kept)
 
-    def _fit(
+    def _embed(
         self,
         names: Sequence[str],
         sources: Sequence[DataSource],
@@ -105,7 +164,8 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
         callbacks: Sequence[Callback],
         checkpoint: PathLike | None,
         resume: bool,
-    ) -> None:
+    ) -> Self:
+        """Embed data sets together, and become what comes of it."""
         callbacks = require_callbacks(callbacks)
         if self.n_components >= len(table) - 1:
             raise DataError(
@@ -127,10 +187,9 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
                 FittedView(name, source.shape, rows_of(source), source.labels.features, source.labels.grid)
                 for name, source in zip(names, sources, strict=True)
             )
-            self._checkpoint = None if session.journal is None else session.journal.identity
+            journal = None if session.journal is None else session.journal.identity
             found = [self._graph(*own, session, callbacks) for own in zip(views, sources, plans, strict=True)]
         graphs, recalls = zip(*found, strict=True)
-        self._views, self._table = views, table
         with pinned(), sound_algebra():
             embedded = embed(
                 graphs,
@@ -139,18 +198,35 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
                 int(self.n_components),
                 memory=FACTOR_SHARE * session.resources.driver_memory,
                 solver=self.eigen_solver,
-                check=self._check_joined,
+                check=partial(self._check_joined, views=views, table=table),
             )
-        self._publish(embedded, tuple(session.passes), recalls)
-        self._read, self._place = read_places(*sources), None
-        if not self.converged_:
+        eigen, separate = embedded.eigen, np.full(len(table), -1, dtype=np.int64)
+        for number, members in enumerate(embedded.separate):
+            separate[members] = number
+        fitted = Embedding(
+            coordinates=embedded.coordinates,
+            eigenvalues=eigen.values,
+            table=table,
+            separate=separate,
+            views=np.array(names),
+            component=np.arange(embedded.coordinates.shape[1]),
+            training=TrainingViews(views),
+            n_neighbors=int(self.n_neighbors),
+            eigen_solver=eigen.solver,
+            eigen_residual=eigen.residual,
+            predicted_fill=eigen.fill,
+            recall=tuple(recalls),
+        )
+        report = Report(None, None, embedded.converged, 0, len(table), {}, (), (), tuple(session.passes))
+        self._become(Fit(fitted, report, places=read_places(*sources), checkpoint=journal))
+        if not embedded.converged:
             warnings.warn(
-                f"the eigenvectors are known to {self.eigen_residual_:.1e} of their eigenvalues only "
-                f"({self.eigen_solver_}); install pyamg (pip install pyamg), or use eigen_solver='direct' where "
-                f"memory allows",
+                f"the eigenvectors are known to {eigen.residual:.1e} of their eigenvalues only ({eigen.solver}); "
+                f"install pyamg (pip install pyamg), or use eigen_solver='direct' where memory allows",
                 ConvergenceWarning,
                 stacklevel=outside(),
             )
+        return self
 
     def _graph(
         self, view: FittedView, source: DataSource, plan: LocalPlan, session: Session, callbacks: Sequence[Callback]
@@ -173,13 +249,16 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             own.on_pass, own.on_progress = listeners.on_pass, listeners.on_task
             return make_graph(own.run, shift, plan, float(self.reg), others), recalls[0]
 
-    def _check_joined(self, separate: tuple[npt.NDArray[np.int64], ...]) -> None:
+    def _check_joined(
+        self, separate: tuple[npt.NDArray[np.int64], ...], views: tuple[FittedView, ...], table: Table
+    ) -> None:
+        """Refuse a graph that falls apart, or warn of it."""
         if len(separate) == 1:
             return
         sizes = ", ".join(str(len(members)) for members in separate[:SHOWN])
         more = ", …" if len(separate) > SHOWN else ""
-        examples = ", ".join(self._described(int(row)) for row in separate[-1][:SHOWN])
-        bridges = ", or give correspondences between them" if self._table.shape[1] > 1 else ""
+        examples = ", ".join(_row_of(int(row), views, table) for row in separate[-1][:SHOWN])
+        bridges = ", or give correspondences between them" if len(views) > 1 else ""
         text = (
             f"the graph of {self.n_neighbors} neighbours has {len(separate)} sets of samples without neighbours "
             f"outside (of {sizes}{more}; the last holds {examples}), and the smallest eigenvectors would do no more "
@@ -189,39 +268,9 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
             raise DataError(f"{text}; or see them all the same with disconnected='keep'")
         warnings.warn(text, DataWarning, stacklevel=outside())
 
-    def _described(self, sample: int) -> str:
-        if len(self._views) == 1:
-            return f"row {sample}"
-        view = int(np.flatnonzero(self._table[sample] >= 0)[0])
-        return f"row {self._table[sample, view]} of {self._views[view].name!r}"
-
-    def _publish(self, embedded: Embedded, passes: tuple[PassRecord, ...], recalls: Sequence[float]) -> None:
-        """The fitted attributes in scikit-learn's manner."""
-        self.embedding_ = embedded.coordinates
-        self.eigenvalues_ = embedded.eigen.values
-        self.reconstruction_error_ = float(embedded.eigen.values.sum())
-        self.eigen_solver_, self.eigen_residual_ = embedded.eigen.solver, embedded.eigen.residual
-        self.predicted_fill_ = embedded.eigen.fill
-        self.converged_ = embedded.converged
-        self.separate_sets_ = embedded.separate
-        self.neighbor_recall_ = tuple(recalls)
-        self.n_samples_ = len(self._table)
-        self.n_passes_ = sum(record.name != INITIAL_MEAN for record in passes)
-        self.history_ = history_dataset((), passes)
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features D, of all views together."""
-        self._require_fitted()
-        return sum(view.shape[1] for view in self._views)
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.embedding_.shape[1])
-
     def _reference(self, view: int, values: Any) -> Reference:
         """The training rows of a view, with values for each."""
-        own = self._views[view]
+        own = self._embedding.training.views[view]
         if own.rows is None:
             raise DataError(
                 f"the training rows of {own.name!r} are more than {REFERENCE_BYTES >> 30} GiB and were not kept, so "
@@ -232,7 +281,6 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
     def _transform(
         self, X: Data, view: int, out: PathLike | None, overwrite: bool, resume: bool, client: Where
     ) -> Rows | str:
-        self._require_fitted()
         function = partial(_interpolated_rows, reference=self._reference(view, self._coordinates(view)))
         names = np.arange(self.embedding_.shape[1])
         known = self._known_features(view)
@@ -241,87 +289,19 @@ class LocalLinearModel(LocalLinearHyperparameters, Estimator):
 
     def _known_features(self, view: int) -> KnownFeatures:
         """What the model asks of new data of a view."""
-        own = self._views[view]
-        name = own.name if len(self._views) > 1 else None
-        return KnownFeatures(type(self).__name__, own.shape[1], own.features, name, grid=own.grid, place=self._place)
+        own = self._embedding.training.views[view]
+        name = own.name if len(self._embedding.views) > 1 else None
+        return KnownFeatures(
+            type(self).__name__, own.shape[1], own.features, name, grid=own.grid, place=self._fitted().place
+        )
 
     def _coordinates(self, view: int) -> Array:
         """The embedding of the rows of a view, in their order."""
-        return np.asarray(self.embedding_[places_of(self._table, [v.shape[0] for v in self._views])[view]])
-
-    def _variables(self, *, whole: bool) -> dict[str, Any]:
-        label = np.full(self.n_samples_, -1, dtype=np.int64)
-        for number, members in enumerate(self.separate_sets_):
-            label[members] = number
-        found = {
-            "embedding": self.embedding_,
-            "smallest_eigenvalues": self.eigenvalues_,
-            "view_row": self._table,
-            "separate_set": label,
-            "view": np.array([view.name for view in self._views]),
-            "component": np.arange(self.embedding_.shape[1]),
-            **history_variables(self.history_),
-        }
-        return found | view_variables(self._views) if whole else found
-
-    def _attributes(self, *, whole: bool) -> dict[str, Any]:
-        found = {
-            "eigen_solver": self.eigen_solver_,
-            "eigen_residual": self.eigen_residual_,
-            "converged": self.converged_,
-            "neighbor_recall": list(self.neighbor_recall_),
-        }
-        more = {"predicted_fill": self.predicted_fill_, "views": [view.description for view in self._views]}
-        return found | more if whole else found
-
-    def _facts(self) -> dict[str, Any]:
-        self._require_fitted()
-        rows = (self._table >= 0).sum(axis=0).tolist()
-        return {
-            "kind": type(self).__name__,
-            "parameters": self.get_params(),
-            "samples": self.n_samples_,
-            "eigenvalues": self.eigenvalues_,
-            "eigen_solver": self.eigen_solver_,
-            "eigen_residual": self.eigen_residual_,
-            "converged": self.converged_,
-            "separate_sets": len(self.separate_sets_),
-            "neighbor_recall": self.neighbor_recall_,
-            "passes": self.n_passes_,
-            "seconds": float(self.history_["pass_seconds"].sum()),
-            "views": [
-                {"view": own.name, "samples": count, "features": own.shape[1], "kept": own.rows is not None}
-                for own, count in zip(self._views, rows, strict=True)
-            ],
-        }
-
-    def _words(self) -> dict[str, str]:
-        sets = len(self.separate_sets_)
-        return {
-            "embedding": f"{self.n_samples_:,} samples in {self.embedding_.shape[1]} dimensions",
-            "neighbours": f"{self.n_neighbors} of each sample",
-            "eigenvalues": ", ".join(f"{value:.3g}" for value in self.eigenvalues_),
-            "eigenvectors": f"{self.eigen_solver_}, known to {self.eigen_residual_:.1e} of the eigenvalues",
-            "converged": "yes" if self.converged_ else "NO",
-            "graph": "hangs together" if sets == 1 else f"falls apart into {sets} sets",
-        }
-
-    def _restore(self, values: dict[str, Any], attributes: dict[str, Any]) -> None:
-        self._table, self._views = values["view_row"], restored_views(values, attributes["views"])
-        check_table(self._table, self._views)
-        label = values["separate_set"]
-        separate = tuple(np.flatnonzero(label == number) for number in range(int(label.max()) + 1))
-        eigen = Eigenpairs(
-            values["smallest_eigenvalues"],
-            values["embedding"] / np.sqrt(len(label)),
-            attributes["eigen_solver"],
-            attributes["predicted_fill"],
-            attributes["eigen_residual"],
-        )
-        embedded = Embedded(values["embedding"], eigen, separate)
-        self._publish(embedded, restored_passes(values), attributes["neighbor_recall"])
+        rows = [each.shape[0] for each in self._embedding.training.views]
+        return np.asarray(self.embedding_[places_of(self._embedding.table, rows)[view]])
 
 
+@model
 class LocallyLinearEmbedding(LocalLinearModel):
     r"""Locally linear embedding: coordinates in which each sample is still the same mixture of its neighbours.
 
@@ -345,6 +325,7 @@ class LocallyLinearEmbedding(LocalLinearModel):
     True
     """
 
+    @described
     def plan(
         self, X: Data, y: TargetsLike = None, *, dim: str | None = None, weights: xr.DataArray | None = None
     ) -> LocalPlan:
@@ -360,9 +341,10 @@ class LocallyLinearEmbedding(LocalLinearModel):
         DataError
             For data that cannot be embedded.
         """
-        self._check_hyperparameters()
+        self._check()
         return self._plan(open_input(X, dim=dim, weights=weights)[0])
 
+    @described
     def fit(
         self,
         X: Data,
@@ -392,12 +374,12 @@ class LocallyLinearEmbedding(LocalLinearModel):
         ConvergenceWarning, DataWarning
             Where the eigenvectors are not known well, or the graph falls apart.
         """
-        self._check_hyperparameters()
+        self._check()
         source, _ = open_input(X, dim=dim, weights=weights)
         table = np.arange(source.shape[0])[:, None]
-        self._fit(["X"], [source], table, client, callbacks, checkpoint, resume)
-        return self
+        return self._embed(["X"], [source], table, client, callbacks, checkpoint, resume)
 
+    @described
     def fit_transform(
         self,
         X: Data,
@@ -419,10 +401,11 @@ class LocallyLinearEmbedding(LocalLinearModel):
 
     @property
     def feature_names_in_(self) -> npt.NDArray[Any]:
-        """Names of the features (D,), where the data of the fit had names, and all of them were texts."""
-        self._require_fitted()
-        return feature_names(self, self._views[0].features)
+        """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
+        texts."""
+        return feature_names(self, self._embedding.training.views[0].features)
 
+    @described
     def transform(
         self,
         X: Data,
@@ -452,6 +435,14 @@ def rows_of(source: DataSource) -> Features | None:
     if source.nbytes > REFERENCE_BYTES:
         return None
     return stacked(tuple(block.load() for block in source.blocks))
+
+
+def _row_of(sample: int, views: tuple[FittedView, ...], table: Table) -> str:
+    """A sample by its row."""
+    if len(views) == 1:
+        return f"row {sample}"
+    view = int(np.flatnonzero(table[sample] >= 0)[0])
+    return f"row {table[sample, view]} of {views[view].name!r}"
 
 
 def places_of(table: Table, rows: Sequence[int]) -> list[npt.NDArray[np.int64]]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
-from sklearn.utils import estimator_html_repr
 
 from dlatent.arrays import Array, Integers
-from dlatent.fitted import store
-from dlatent.fitted.history import history_dataset
-from dlatent.fitted.linear import Fit, LinearGaussian
+from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import MissingEntries
-from dlatent.fitted.summary import passes_of, summary, words
-from dlatent.fitting.plan import html_table
-from dlatent.models import PUBLIC
-from dlatent.models.declared import declared, model, parameter
-from dlatent.models.docstrings import described, name_methods
+from dlatent.models import fitted_methods
+from dlatent.models.declared import model, parameter
 from dlatent.models.features import KnownFeatures, feature_names
 from dlatent.models.hyperparameters import ZeroRows
-from dlatent.models.inputs import PathLike, Seed
-from dlatent.models.scikit import Estimator, NotFittedError
+from dlatent.models.inputs import Seed
+from dlatent.models.scikit import Estimator
 from dlatent.models.table import ONLY_DENSE
 from dlatent.models.task import Task
 
@@ -42,11 +35,6 @@ class Model(Estimator, ABC):
     noise_floor: float = parameter(default=0.0)
     zero_rows: ZeroRows = parameter(default="keep")
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        if cls.__name__ in PUBLIC:
-            name_methods(cls, constructor=False)  # before scikit-learn's own `__init_subclass__` wraps them
-        super().__init_subclass__(**options)
-
     @abstractmethod
     def _task(self, X: Any, **given: Any) -> Task:
         """What is to be fitted: what a user gives to `fit`, and the hyperparameters.  Errors: DataError."""
@@ -62,60 +50,11 @@ class Model(Estimator, ABC):
         prior: str | float = getattr(self, "prior", "ml")
         return prior if prior != "auto" else "ml" if self._missing == "raise" else "ard"
 
-    def _check(self) -> None:
-        """Refuse hyperparameters that make no sense, or none together.  Errors: DataError."""
-        for one, about in declared(self):
-            about.allowed.require(one.name, getattr(self, one.name))
-
-    def _become(self, fit: Fit) -> Self:
-        """Take a fit, one's own or a saved one."""
-        self._fit = fit
-        return self
-
-    def _fitted(self) -> Fit:
-        """The fit.  Errors: NotFittedError."""
-        if not hasattr(self, "_fit"):
-            name = type(self).__name__
-            raise NotFittedError(
-                f"this {name} is not fitted yet; call fit first, or open a saved one with dlatent.load"
-            )
-        return self._fit
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell scikit-learn's tools whether there is a fit."""
-        return hasattr(self, "_fit")
-
-    @described
-    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
-        """Save the fitted model, with the training rows that it needs, as a Zarr store; whole or not at all.
-
-        Parameters
-        ----------
-        path : path or URL
-            Where the store will be.
-        overwrite : bool, default False
-            Replace a store that is there.
-
-        Raises
-        ------
-        StoreError
-            Where the path is taken and `overwrite` is False, or is that of what the model was fitted to.
-        NotFittedError
-            Before `fit`.
-        """
-        store.save(path, type(self).__name__, self.get_params(), self._fitted(), overwrite=overwrite)
-
-    @property
-    def result_(self) -> xr.Dataset:
-        """xarray.Dataset: The fitted model as arrays with named dimensions and the coordinates of the data:
-        :doc:`/reference_variables`."""
-        return store.result(type(self).__name__, self._fitted())
-
-    @property
-    def history_(self) -> xr.Dataset:
-        """xarray.Dataset: A line for each iteration and for each pass."""
-        report = self._fitted().report
-        return history_dataset(report.history, report.passes)
+    _check, _become, _fitted = fitted_methods.check, fitted_methods.become, fitted_methods.fitted
+    __sklearn_is_fitted__, save = fitted_methods.is_fitted, fitted_methods.save
+    result_, history_, converged_ = fitted_methods.result_, fitted_methods.history_, fitted_methods.converged_
+    n_samples_, n_passes_ = fitted_methods.n_samples_, fitted_methods.n_passes_
+    _facts, _words, _html_repr = fitted_methods.facts, fitted_methods.in_words, fitted_methods.html_repr
 
     @property
     def log_likelihood_(self) -> float:
@@ -125,24 +64,9 @@ class Model(Estimator, ABC):
         return likelihood
 
     @property
-    def converged_(self) -> bool:
-        """bool: Whether the tolerance was met."""
-        return self._fitted().report.converged
-
-    @property
     def n_iter_(self) -> int:
         """int: Iterations of the loop, as in `history_`."""
         return self._fitted().report.iterations
-
-    @property
-    def n_samples_(self) -> int:
-        """int: Number of samples, N."""
-        return self._fitted().report.samples
-
-    @property
-    def n_passes_(self) -> int:
-        """int: Passes over the data, the initial mean of their first block not counted."""
-        return passes_of(self._fitted())
 
     @property
     def plan_(self) -> dict[str, Any]:
@@ -192,19 +116,6 @@ class Model(Estimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.input_tags.allow_nan = self._missing != "nan", self._missing == "nan"
         return tags
-
-    def _facts(self) -> dict[str, Any]:
-        """What the fitted model is and how its fit went, as JSON values; lists of facts are tables."""
-        return summary(type(self).__name__, self.get_params(), self._fitted())
-
-    def _words(self) -> dict[str, str]:
-        """The same, but for the tables, in words by name."""
-        return words(self._facts())
-
-    def _html_repr(self) -> str:
-        """What a notebook shows: the hyperparameters, and of a fitted model how its fit went."""
-        lines = self._words().items() if hasattr(self, "_fit") else ()
-        return str(estimator_html_repr(self)) + (html_table(lines) if lines else "")
 
 
 @model

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from sklearn.exceptions import NotFittedError as ScikitNotFittedError
 
 from dlatent.errors import DlatentError
+from dlatent.models import PUBLIC
+from dlatent.models.docstrings import name_methods
 
 
 class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
@@ -38,6 +40,11 @@ else:
 
     class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """The base of all models."""
+
+        def __init_subclass__(cls, **options: Any) -> None:
+            if cls.__name__ in PUBLIC:
+                name_methods(cls)  # before scikit-learn's own `__init_subclass__` wraps them
+            super().__init_subclass__(**options)
 
 
 __all__ = ["Estimator", "NotFittedError", "available_if"]
