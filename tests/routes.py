@@ -15,7 +15,7 @@ from dlatent.passes import Resources
 @contextmanager
 def only_route(name: str) -> Iterator[None]:
     """The planner knows the route of this name and no other."""
-    with mock.patch("dlatent.models.base.ROUTES", {name: ROUTES[name]}):
+    with mock.patch("dlatent.models.task.ROUTES", {name: ROUTES[name]}):
         yield
 
 

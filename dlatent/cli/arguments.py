@@ -7,13 +7,49 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, cleandoc, signature
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from dlatent.errors import masked
 
 UNITS = {"": 1, "B": 1} | {
     name: size
     for power, letter in enumerate("KMGT", 1)
     for name, size in ((f"{letter}B", 1000**power), (f"{letter}IB", 1024**power))
 }
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser, those of the commands too, that says what is wrong without the credentials of URLs.
+
+    With `lazy` options that are added `later` come when it parses: those of a model need its class, which needs NumPy.
+    """
+
+    lazy = True
+    _later: Callable[[], None] | None = None
+
+    def later(self, add: Callable[[], None]) -> None:
+        """Add options when they are needed."""
+        if self.lazy:
+            self._later = add
+        else:
+            add()
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end."""
+        super().error(masked(message))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, with all options."""
+        if self._later is not None:
+            self._later()
+            self._later = None
+        return super().parse_known_args(args, namespace)
+
+
+class WholeParser(Parser):
+    """A parser that has all options at once, as completions of the shell need them."""
+
+    lazy = False
 
 
 def byte_count(text: str) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
 
 from dlatent.cli import choose, doctor, fit, inspect, plan, plot, rows, stores
+from dlatent.cli.arguments import Parser, WholeParser
 from dlatent.cli.status import EXPLAINED
-from dlatent.errors import masked
 
 
 def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
@@ -17,7 +16,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     Options that are made of a function of the library, which takes a second to import, are those of the commands among
     the words; of all commands without words.
     """
-    made = _Parser(
+    made = (WholeParser if words is None else Parser)(
         prog="dlatent",
         description="Probabilistic latent-variable models for data larger than memory.",
         epilog=EXPLAINED,
@@ -33,13 +32,6 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     for module in (plan, fit, choose, rows, plot, inspect, doctor):
         module.register(commands)
     return made
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser, those of the commands too, that says what is wrong without the credentials of URLs."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(masked(message))
 
 
 class _Version(argparse.Action):

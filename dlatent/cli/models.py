@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from dlatent.models.hyperparameters import Allowed
 
 
-class LazyParser(argparse.ArgumentParser):
-    """A parser that gets some of its options when it parses: those of a model need the class, which needs NumPy."""
-
-    complete: Callable[[], None] | None = None
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, with all options."""
-        if self.complete is not None:
-            self.complete()
-            self.complete = None
-        return super().parse_known_args(args, namespace)
-
-
 MODELS = {model.command: model for model in ALL if model.command}
 """The models that the commands know, by their words for them."""
 
@@ -45,14 +32,14 @@ def add_models(
 ) -> list[argparse.ArgumentParser]:
     """One parser for each model (or those of one table of samples), with its options; `components` reads numbers of
     components, where they are several, and `cluster` adds the options of where to compute."""
-    kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model", parser_class=LazyParser)
+    kinds = parser.add_subparsers(metavar="MODEL", required=True, dest="model")
     made: list[argparse.ArgumentParser] = []
     for name, model in MODELS.items():
         if views or not model.views:
             words = model.words
-            kind = kinds.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+            kind: Any = kinds.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
             _add_inputs(kind, model)
-            kind.complete = partial(_add_hyperparameters, kind, model, components)
+            kind.later(partial(_add_hyperparameters, kind, model, components))
             cluster(kind)
             add(kind, "json")
             made.append(kind)

@@ -266,7 +266,7 @@ def test_defaults_in_the_help_are_those_of_the_estimator(run) -> None:
     defaults = dlatent.RelationalPPCA().get_params()
     assert f"beside its neighbours (default {defaults['alpha']:g})" in said
     assert f"of the features alone (default {defaults['gamma']:g})" in said
-    assert f"--solver em begins (default {defaults['start']})" in said
+    assert f"as in the paper (default {defaults['start']})" in said
 
 
 def test_rechunk_writes_a_store_anew(run, store: Path, tmp_path: Path) -> None:
