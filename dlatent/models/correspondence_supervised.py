@@ -82,7 +82,7 @@ class CorrespondenceSupervisedPPCA(JointModel):
 
     fit, plan, fit_transform = view_target_methods.fit, view_target_methods.plan, view_methods.fit_transform
     transform, posterior = view_methods.transform, view_methods.posterior
-    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_methods.sample
+    score_samples, score, sample = view_methods.score_samples, view_methods.score, view_target_methods.sample
     reconstruct, predictive_variance = view_methods.reconstruct, view_target_methods.predictive_variance
     inverse_transform, get_covariance = view_methods.inverse_transform, view_methods.get_covariance
     predict, predict_proba = view_target_methods.predict, view_target_methods.predict_proba

@@ -15,7 +15,7 @@ from dlatent.fitting.plan import html_table
 from dlatent.models.declared import declared
 from dlatent.models.docstrings import described
 from dlatent.models.inputs import PathLike
-from dlatent.models.scikit import NotFittedError
+from dlatent.models.scikit import NotFittedError, attribute
 
 M = TypeVar("M")
 
@@ -67,33 +67,33 @@ def save(self: Any, path: PathLike, *, overwrite: bool = False) -> None:
     store.save(path, type(self).__name__, self.get_params(), fitted(self), overwrite=overwrite)
 
 
-@property  # type: ignore[misc]
+@attribute
 def result_(self: Any) -> xr.Dataset:
     """xarray.Dataset: The fitted model as arrays with named dimensions and the coordinates of the data:
     :doc:`/reference_variables`."""
     return store.result(type(self).__name__, fitted(self))
 
 
-@property  # type: ignore[misc]
+@attribute
 def history_(self: Any) -> xr.Dataset:
     """xarray.Dataset: A line for each iteration and for each pass."""
     report = fitted(self).report
     return history_dataset(report.history, report.passes)
 
 
-@property  # type: ignore[misc]
+@attribute
 def converged_(self: Any) -> bool:
     """bool: Whether the tolerance was met."""
     return fitted(self).report.converged
 
 
-@property  # type: ignore[misc]
+@attribute
 def n_samples_(self: Any) -> int:
     """int: Number of samples, N."""
     return fitted(self).report.samples
 
 
-@property  # type: ignore[misc]
+@attribute
 def n_passes_(self: Any) -> int:
     """int: Passes over the data, the initial mean of their first block not counted."""
     return passes_of(fitted(self))

@@ -37,6 +37,7 @@ from dlatent.models.hyperparameters import (
 from dlatent.models.inputs import Data, Mask, PathLike, Seed, TargetsLike
 from dlatent.models.map_rows import open_input
 from dlatent.models.model import LinearModel
+from dlatent.models.scikit import attribute
 from dlatent.models.table import table_fields, task_of, with_targets
 from dlatent.models.task import Known, Task
 from dlatent.operators.kernels import NUMBERS, Kernel, KernelFunction
@@ -225,26 +226,26 @@ def model_of(estimator: Any) -> KernelGaussian:
     return found
 
 
-@property  # type: ignore[misc]
+@attribute
 def dual_components_(self: LinearModel) -> Array:
     """ndarray of shape (n_components, n_samples): Aᵀ, loadings as combinations of the centred features of the training
     rows, W = ΦᵀA; with landmarks of theirs, (n_components, landmarks)."""
     return model_of(self).dual_components.T
 
 
-@property  # type: ignore[misc]
+@attribute
 def gamma_(self: LinearModel) -> float:
     """float: γ that was used."""
     return model_of(self).compared.kernel.gamma
 
 
-@property  # type: ignore[misc]
+@attribute
 def feature_dimension_(self: LinearModel) -> int:
     """int: M that was used."""
     return model_of(self).feature_dimension
 
 
-@property  # type: ignore[misc]
+@attribute
 def trace_error_(self: LinearModel) -> float:
     """float: With landmarks, the fraction of Σ k(x, x) that is outside their span; 0 without."""
     return model_of(self).trace_error

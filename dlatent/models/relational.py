@@ -30,6 +30,7 @@ from dlatent.models.inputs import Data, GraphLike, Mask, PathLike, TargetsLike
 from dlatent.models.map_rows import open_edges
 from dlatent.models.model import LinearModel
 from dlatent.models.row_methods import RowsRun
+from dlatent.models.scikit import attribute
 from dlatent.models.table import table_fields, table_task, with_targets
 from dlatent.models.task import FitRun, Known, Task
 from dlatent.operators import given_precision, graph_precision
@@ -158,13 +159,13 @@ def check_start(model: Any) -> None:
         raise DataError("start_noise belongs to start='pca', the start of the paper; give both, or none")
 
 
-@property  # type: ignore[misc]
+@attribute
 def precision_numbers(self: Any) -> Precision:
     """The numbers of Δ = γI + (αI + A)²."""
     return Precision(float(self.alpha), float(self.gamma))
 
 
-@property  # type: ignore[misc]
+@attribute
 def precision_rank_(self: LinearModel) -> int:
     """int: Rank of Δ, N for γ > 0.  That of a given precision is counted up to 4,000 samples; larger ones are taken as
     definite, with rank N."""

@@ -22,6 +22,7 @@ from dlatent.models.inputs import Data, PathLike, Rows, SampleWeight, ScoresLike
 from dlatent.models.labelled import plain_rows, unwrap
 from dlatent.models.map_rows import map_rows, samples_of
 from dlatent.models.model import LinearModel, Model
+from dlatent.models.scikit import attribute
 from dlatent.models.table import sample_weights
 
 
@@ -245,7 +246,7 @@ def aic(self: Any, X: Data, *, client: Where = None) -> float:
     return float(-2.0 * np.asarray(self.score_samples(X, client=client)).sum() + 2.0 * self.n_parameters_)
 
 
-@property  # type: ignore[misc]
+@attribute
 def n_parameters_(self: LinearModel) -> int:
     """int: Free numbers of the model, rotations of the loadings not counted: DK − K(K − 1)/2 + D, and those of the
     noise; for `bic` and `aic`."""
@@ -357,14 +358,14 @@ def drawn(fitted: Any, n_samples: int, random_state: Seed) -> Array:
 # What leads back from latent variables to features.
 
 
-@property  # type: ignore[misc]
+@attribute
 def components_(self: LinearModel) -> Array:
     """ndarray of shape (n_components, n_features): Wᵀ, loadings in units of the features; rows in decreasing order of
     explained variance."""
     return self._model.loadings.T
 
 
-@property  # type: ignore[misc]
+@attribute
 def mean_(self: LinearModel) -> Array:
     """ndarray of shape (n_features,): μ, in units of the features."""
     return self._model.mean

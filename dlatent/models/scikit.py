@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from sklearn.exceptions import NotFittedError as ScikitNotFittedError
 
@@ -17,6 +17,18 @@ class NotFittedError(DlatentError, ScikitNotFittedError):  # type: ignore[misc]
 
 
 if TYPE_CHECKING:
+    T = TypeVar("T")
+
+    class attribute(Generic[T]):
+        """A property that several classes take, with its type."""
+
+        def __init__(self, function: Callable[[Any], T]) -> None: ...
+        @overload
+        def __get__(self, instance: None, owner: Any) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: Any) -> T: ...
+        def __get__(self, instance: Any, owner: Any) -> Any: ...
+
     Method = TypeVar("Method", bound=Callable[..., Any])
 
     def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
@@ -38,6 +50,8 @@ else:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.metaestimators import available_if
 
+    attribute = property
+
     class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """The base of all models."""
 
@@ -47,4 +61,4 @@ else:
             super().__init_subclass__(**options)
 
 
-__all__ = ["Estimator", "NotFittedError", "available_if"]
+__all__ = ["Estimator", "NotFittedError", "attribute", "available_if"]

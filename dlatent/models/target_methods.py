@@ -25,7 +25,7 @@ from dlatent.models.docstrings import described
 from dlatent.models.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.models.model import LinearModel, Model
 from dlatent.models.row_methods import RowsRun, drawn, mapped
-from dlatent.models.scikit import available_if
+from dlatent.models.scikit import attribute, available_if
 from dlatent.models.task import FitRun
 
 M = TypeVar("M", bound=Model)
@@ -95,27 +95,27 @@ def targets_of(model: Any) -> Targets:
     return targets
 
 
-@property  # type: ignore[misc]
+@attribute
 def target_components_(self: Model) -> Array:
     """ndarray of shape (n_components, n_targets): W_yᵀ, loadings of the targets (for classes of the one-of-C
     indicators)."""
     return targets_of(self).loadings.T
 
 
-@property  # type: ignore[misc]
+@attribute
 def target_mean_(self: Model) -> Array:
     """ndarray of shape (n_targets,): μ_y."""
     return targets_of(self).mean
 
 
-@property  # type: ignore[misc]
+@attribute
 def target_noise_variance_(self: Model) -> float:
     """float: σ_y²."""
     fitted: Any = self._fitted().model
     return float(fitted.noise.variance[-1])
 
 
-@property  # type: ignore[misc]
+@attribute
 def classes_(self: Model) -> npt.NDArray[Any]:
     """ndarray of shape (n_targets,): Labels in the order of the targets, for classes only."""
     targets = targets_of(self)

@@ -446,20 +446,17 @@ def inverse_transform(self: JointModel, Z: ScoresLike, view: str) -> npt.NDArray
 
 
 @described
-def sample(self: JointModel, n_samples: int = 1, *, random_state: Seed = None) -> Any:
-    """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v; of models with targets these, too.
+def sample(self: JointModel, n_samples: int = 1, *, random_state: Seed = None) -> dict[str, npt.NDArray[np.float64]]:
+    """Draw samples that have every view: z ~ N(0, I), x_v = W_v z + μ_v + ε_v.
 
     Returns
     -------
-    views : dict of ndarray of shape (n_samples, n_features of the view)
+    dict of ndarray of shape (n_samples, n_features of the view)
         In units of the features.
-    targets : ndarray of shape (n_samples, n_targets)
-        Of models with targets only, in units of the targets.
     """
     fitted = self._model
     rows, own = drawn(fitted, n_samples, random_state), fitted.specification.slices
-    views = {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=False)}
-    return views if fitted.targets is None else (views, fitted.targets.encoding.decode(rows[:, own[-1]]))
+    return {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=True)}
 
 
 @described

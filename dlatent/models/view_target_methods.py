@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from dlatent.arrays import Array
@@ -23,8 +24,8 @@ from dlatent.models import task as tasks
 from dlatent.models import view_methods
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
-from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Views
-from dlatent.models.row_methods import RowsRun
+from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, Views
+from dlatent.models.row_methods import RowsRun, drawn
 from dlatent.models.scikit import available_if
 from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
 from dlatent.models.task import FitRun
@@ -235,3 +236,22 @@ def predictive_variance(
         return view_methods.predictive_variance(self, from_view, to_view)
     names = self.view_names_ if from_view is None else (from_view,) if isinstance(from_view, str) else from_view
     return output_variance(fitted, tuple(sorted({self._number(name) for name in names})))
+
+
+@described
+def sample(
+    self: JointModel, n_samples: int = 1, *, random_state: Seed = None
+) -> tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+    """Draw samples that have every view, and their targets.
+
+    Returns
+    -------
+    views : dict of ndarray of shape (n_samples, n_features of the view)
+        In units of the features.
+    targets : ndarray of shape (n_samples, n_targets)
+        In units of the targets.
+    """
+    fitted = self._model
+    rows, own = drawn(fitted, n_samples, random_state), fitted.specification.slices
+    views = {name: rows[:, at] for name, at in zip(self.view_names_, own, strict=False)}
+    return views, targets_of(self).encoding.decode(rows[:, own[-1]])

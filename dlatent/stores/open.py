@@ -46,7 +46,7 @@ ACCEPTED = (
 
 
 def open_data(
-    data: Any,
+    data: object,
     *,
     block_bytes: int | None = None,
     dims: tuple[str, str] | None = None,

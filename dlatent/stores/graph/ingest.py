@@ -98,11 +98,11 @@ class GraphReport:
 
 
 def ingest_graph(
-    source: Any,
+    source: object,
     out: str | os.PathLike[str],
     *,
     samples: int | None = None,
-    data: Any = None,
+    data: object = None,
     direction: Direction | None = None,
     ids: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,

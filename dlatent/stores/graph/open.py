@@ -41,7 +41,7 @@ ACCEPTED = (
 
 
 def open_graph(
-    graph: Any,
+    graph: object,
     *,
     samples: int | None = None,
     direction: Direction | None = None,
@@ -111,7 +111,7 @@ def open_graph(
 
 
 def open_precision(
-    precision: Any,
+    precision: object,
     *,
     samples: int | None = None,
     missing_chunks: MissingChunks = "raise",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +66,8 @@ class ReorderReport:
 
 
 def reorder(
-    data: Any,
-    graph: Any,
+    data: object,
+    graph: object,
     out_data: str | os.PathLike[str],
     out_graph: str | os.PathLike[str],
     *,
