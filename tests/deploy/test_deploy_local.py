@@ -152,7 +152,7 @@ def test_the_smoke_command_fails_where_something_is_wrong(
         def other(place: str, client: Client | str, **options: object) -> object:
             model = fit(place, client, **options)
             if client != "serial":
-                model.mean_ = np.nextafter(model.mean_, np.inf)
+                model.mean_[:] = np.nextafter(model.mean_, np.inf)
             return model
 
         monkeypatch.setattr(module, "fit", other)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import dlatent
-from dlatent.models import MODELS, docstrings, hyperparameters
+from dlatent.models import MODELS, declared, hyperparameters
 from dlatent.models.docstrings import SHARED, entries, parsed
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -189,23 +189,20 @@ def has_said_shape(value: Any, header: str) -> bool:
 
 def test_what_a_class_says_itself_goes_before_what_its_bases_say() -> None:
     class Base:
-        """A base.
+        """A base."""
 
-        Attributes
-        ----------
-        one_ : int
-            Of the base.
-        two_ : int
-            Of the base.
-        """
+        @property
+        def one_(self) -> int:
+            """int: Of the base."""
+            return 1
+
+        @property
+        def two_(self) -> int:
+            """int: Of the base."""
+            return 2
 
     class Own(Base):
         """A class.
-
-        Attributes
-        ----------
-        two_ : int
-            Of its own.
 
         Examples
         --------
@@ -213,20 +210,18 @@ def test_what_a_class_says_itself_goes_before_what_its_bases_say() -> None:
         1
         """
 
-        def method(self, X: Any, other: int = 1) -> None:
-            """Does something.
+        tol: float = declared.parameter(default=1e-9)
 
-            Parameters
-            ----------
-            other : int, default 1
-                A number.
-            """
+        @property
+        def two_(self) -> int:
+            """int: Of its own."""
+            return 3
 
-    Base.__module__ = Own.__module__ = "dlatent.example"
-    docstrings.describe_class(Own)
-    assert list(parsed(Own.__doc__ or "")) == ["", "Attributes", "Examples"]
-    assert entries(parsed(Own.__doc__ or "")["Attributes"]) == {
-        "two_": "two_ : int\n    Of its own.",
+    Base.__module__ = Own.__module__ = "dlatent.models"
+    sections = parsed(declared.model(Own).__doc__ or "")
+    assert list(sections) == ["", "Parameters", "Attributes", "Examples"]
+    assert list(entries(sections["Parameters"])) == ["tol"]
+    assert entries(sections["Attributes"]) == {
         "one_": "one_ : int\n    Of the base.",
+        "two_": "two_ : int\n    Of its own.",
     }
-    assert list(entries(parsed(Own.method.__doc__ or "")["Parameters"])) == ["X", "other"]
