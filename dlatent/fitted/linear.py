@@ -130,14 +130,14 @@ class Targets:
     @classmethod
     def of(cls, encoding: TargetEncoding, parameters: Parameters, view: slice) -> Targets:
         """The targets of a fit, which are a view of the stacked features."""
-        loadings, mean, names = parameters.loadings[view], parameters.mean[view], np.asarray(encoding.names)
+        loadings, mean = parameters.loadings[view], parameters.mean[view]
         return cls(
             encoding.kind,
             loadings,
             mean,
             encoding.centre,
             encoding.rotation,
-            names.astype(str) if names.dtype == object else names,
+            np.asarray(encoding.names),
             encoding.rotation @ loadings,
             encoding.decode(mean),
             parameters.covariance_of(view),

@@ -91,7 +91,9 @@ def variables(value: Any, *, whole: bool = True) -> dict[str, Variable]:
                 cells = np.array([getattr(line, column) for line in content])
                 arrays[f"{about.dims[0]}_{column}"] = Variable(about.dims, cells)
         elif about.dims and content is not None:
-            arrays[about.name or name] = Variable(about.dims, np.asarray(content))
+            values = np.asarray(content)
+            # Labels of several kinds are kept as texts.
+            arrays[about.name or name] = Variable(about.dims, values.astype(str) if values.dtype == object else values)
     return arrays
 
 

@@ -362,7 +362,7 @@ def _encode_classes(targets: npt.NDArray[Any], samples: int) -> EncodedTargets:
 
 def _of_one_kind(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Labels of which what stood for no label has made objects, as an array of their own kind."""
-    values = classes.tolist()
+    values = [value.item() if isinstance(value, np.generic) else value for value in classes.tolist()]
     if classes.dtype == object and any(all(isinstance(c, kind) for c in values) for kind in (str, bool, int, float)):
         return np.array(values)
     return classes
