@@ -27,44 +27,40 @@ def model_of(model: Any) -> Any:
 
 def parameters_of(model: Any) -> Parameters:
     """The parameters of all stacked features."""
-    found: Parameters = model._parameters if hasattr(model, "_parameters") else model_of(model).parameters
+    found: Parameters = model_of(model).parameters
     return found
 
 
 def specification_of(model: Any) -> Specification:
     """Views, noise and patterns."""
-    found: Specification = model._specification if hasattr(model, "_specification") else model_of(model).specification
+    found: Specification = model_of(model).specification
     return found
 
 
 def encoding_of(model: Any) -> TargetEncoding:
     """How targets are encoded."""
-    found: TargetEncoding = model._encoding if hasattr(model, "_encoding") else model_of(model).targets.encoding
+    found: TargetEncoding = model_of(model).targets.encoding
     return found
 
 
 def variables_of(model: Any) -> dict[str, Any]:
     """All arrays that a saved model has, by their names."""
-    if hasattr(model, "_variables"):
-        return dict(model._variables(whole=True))
     return {name: variable.values for name, variable in stored.variables(fit_of(model)).items()}
 
 
 def encoded_of(model: Any, X: Any, y: Any) -> Any:
     """Targets of rows as the model works with them."""
-    return model._encode_new(X, y) if hasattr(model, "_encode_new") else encoded(model, X, y)
+    return encoded(model, X, y)
 
 
 def head_of(model: Any) -> Head:
     """What was estimated to predict targets."""
-    found: Head = model._head if hasattr(model, "_head") else model_of(model).targets.head.head
+    found: Head = model_of(model).targets.head.head
     return found
 
 
 def view_samples_of(model: Any) -> tuple[int, ...]:
     """Samples that have each view."""
-    if hasattr(model, "_parameters"):
-        return tuple(model._fitted.outcome.view_samples)
     return tuple(model_of(model).view_samples.tolist())
 
 

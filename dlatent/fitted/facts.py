@@ -1,7 +1,4 @@
-"""What a fitted model is, as facts: for `dlatent inspect`, for JSON, and for people to read.
-
-Every part of a model adds its own to what `super()` has in `_facts` (JSON values) and `_words` (sentences by name).
-"""
+"""Facts of fitted models that several families tell: noise variances, components and lists."""
 
 from __future__ import annotations
 
@@ -12,23 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlatent.arrays import Array
-from dlatent.fitting.outcome import Outcome
-from dlatent.linear_gaussian.specification import Specification
 
 TOP = 6
 """Features named for each component: those with the largest loadings."""
 Facts = dict[str, Any]
 Labels = Sequence[Any] | npt.NDArray[Any]
-
-
-def noise_facts(outcome: Outcome) -> list[Facts]:
-    """The noise of each view; where features have their own, its mean, and how many are at their floor."""
-    specification, low = outcome.specification, np.array(outcome.at_floor)
-    found, own = [], zip(specification.views, specification.noise_slices, outcome.view_samples, strict=True)
-    for view, at, samples in own:
-        noise, floors = outcome.parameters.noise_variance[at], low[at]
-        found.append(noise_fact(view.name, noise, floors, samples, shared=view.shared))
-    return found
 
 
 def noise_fact(name: str, noise: Array, at_floor: Any, samples: int, *, shared: bool) -> Facts:
@@ -49,11 +34,6 @@ def component_facts(loadings: Array, names: Labels, total: float) -> list[Facts]
         largest = [{"feature": names[at], "loading": float(column[at])} for at in order]
         found.append({"component": number, "variance": variance, "share": variance / total, "largest": largest})
     return found
-
-
-def total_variance(outcome: Outcome, specification: Specification, views: int) -> float:
-    """Total variance of the features of the first views."""
-    return float(np.dot(outcome.total_variance[:views], specification.sizes[:views]))
 
 
 def shortened(values: Labels, most: int = 8) -> str:

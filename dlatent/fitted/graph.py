@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -87,7 +86,7 @@ class Related(LinearGaussian):
             raise StoreError(f"a sample without edges has the precision {self.between.isolated}, which no fit leaves")
 
     @cached_property
-    def rows(self) -> Any:
+    def rows(self) -> IsolatedRows:
         """What the model says of single rows, which have no edges."""
         return IsolatedRows(self.parameters, self.specification, self.between.isolated)
 

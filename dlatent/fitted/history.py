@@ -1,4 +1,4 @@
-"""The course of a fit, iteration by iteration and pass by pass, as a Dataset and as variables."""
+"""The course of a fit, iteration by iteration and pass by pass, as a Dataset."""
 
 from __future__ import annotations
 
@@ -23,20 +23,3 @@ def history_dataset(history: tuple[Iteration, ...], passes: tuple[PassRecord, ..
     for name in PASSES:
         found[f"pass_{name}"] = ("pass", np.array([getattr(record, name) for record in passes]))
     return xr.Dataset(found)
-
-
-def history_variables(history: xr.Dataset) -> dict[str, Any]:
-    """The variables of a Dataset that `history_dataset` made; of iterations only where there were some."""
-    names = [f"iteration_{name}" for name in LINES] if history.sizes["iteration"] else []
-    return {name: history[name].values for name in (*names, *(f"pass_{name}" for name in PASSES))}
-
-
-def restored_history(values: dict[str, Any]) -> tuple[Iteration, ...]:
-    """The iterations, from their variables."""
-    lines = zip(*(values[f"iteration_{name}"].tolist() for name in LINES), strict=True)
-    return tuple(Iteration(number, *line) for number, line in enumerate(lines, 1))
-
-
-def restored_passes(values: dict[str, Any]) -> tuple[PassRecord, ...]:
-    """The passes, from their variables."""
-    return tuple(PassRecord(*row) for row in zip(*(values[f"pass_{name}"].tolist() for name in PASSES), strict=True))

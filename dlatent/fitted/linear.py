@@ -14,7 +14,7 @@ from dlatent.engine.records import PassRecord
 from dlatent.errors import StoreError
 from dlatent.fitted.facts import Facts, component_facts, noise_fact
 from dlatent.fitted.grid import feature_words, grid_attributes, grid_variables, restored_grid
-from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Turned
+from dlatent.fitted.rows import Complete, MissingEntries, RowFunction, Rows, Turned
 from dlatent.fitted.stored import Values, fact, part, stored, table
 from dlatent.fitted.targets import TargetEncoding
 from dlatent.fitting.outcome import Iteration, Outcome
@@ -257,7 +257,7 @@ class LinearGaussian(FittedModel):
         return Specification(made, self.patterns, self.loadings.shape[1], self.row_effects)
 
     @cached_property
-    def rows(self) -> Any:
+    def rows(self) -> Rows:
         """What the model says of single rows."""
         return (MissingEntries if self.missing else Complete)(self.parameters, self.specification)
 

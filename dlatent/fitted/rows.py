@@ -26,8 +26,8 @@ RowFunction = Callable[[Features, Array | None], Array]
 """Rows (n, D) and their encoded targets (n, L') or None → (n, width) or (n,)."""
 
 
-class Scores(Protocol):
-    """Rows x (n, D), with encoded targets y (n, L') or None, as latent variables.
+class Rows(Protocol):
+    """Rows x (n, D), with encoded targets y (n, L') or None.
 
     `holes` says whether NaN is a missing entry.  `shared_covariance` is the posterior covariance of all rows that have
     the views of a pattern, None where each row has its own, which `covariances` gives (n, K²).  `posteriors` is a
@@ -40,21 +40,7 @@ class Scores(Protocol):
     def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None: ...
     def covariances(self, x: Features, y: Array | None) -> Array: ...
     def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array: ...
-
-
-class Density(Scores, Protocol):
-    """Rows that have a likelihood."""
-
     def log_density(self, x: Features, y: Array | None) -> Array: ...
-
-
-class Imputes(Density, Protocol):
-    """Rows of which missing entries are filled in: `imputed` has their means, `imputed_variance` their variances, and
-    `variances` those of linear functions of z, with the loadings (L, K)."""
-
-    def imputed(self, x: Features, y: Array | None) -> Array: ...
-    def imputed_variance(self, x: Features, y: Array | None) -> Array: ...
-    def variances(self, x: Features, loadings: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -161,6 +147,10 @@ class KernelRows:
     def shared_covariance(self, pattern: tuple[int, ...]) -> Array | None:
         """Cov[z] given the views of a pattern (K, K)."""
         return self.coordinates.shared_covariance(pattern)
+
+    def covariances(self, x: Features, y: Array | None) -> Array:
+        """Cov[z | x, y] of each row (n, K²)."""
+        return self.coordinates.covariances(self._of(x), y)
 
     def posteriors(self, x: Features, function: LatentFunction, width: int) -> Array:
         """A function of E[z | x] and Cov[z | x] (n, width)."""

@@ -84,6 +84,12 @@ class LocalLinearModel(Estimator):
     n_samples_, n_passes_ = fitted_methods.n_samples_, fitted_methods.n_passes_
     _facts, _words, _html_repr = fitted_methods.facts, fitted_methods.in_words, fitted_methods.html_repr
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn's tools that sparse data are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     @property
     def _embedding(self) -> Embedding:
         """The fitted value."""
