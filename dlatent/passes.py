@@ -186,7 +186,7 @@ class Resources:
     workers, threads : worker processes, and threads of each.
     worker_memory : bytes of a worker process, None where they are not known.
     cache_bytes : bytes of blocks that each keeps between passes.
-    driver_memory : bytes of the driver's process.
+    driver_memory : bytes of the driver's process; resources are the same whoever asks for them.
     bandwidth, price : bytes that a worker gets in a second, and what one costs for an hour, where these are known.
     """
 
@@ -195,7 +195,7 @@ class Resources:
     threads: int
     worker_memory: int | None
     cache_bytes: int
-    driver_memory: int
+    driver_memory: int = field(compare=False)
     bandwidth: float | None = None
     price: float | None = None
 

@@ -7,6 +7,7 @@ collected (route moments with many features).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -25,8 +26,13 @@ from dlatent.linear_gaussian.products import PatternProducts
 from dlatent.linear_gaussian.rayleigh_ritz import Subspace
 from dlatent.linear_gaussian.specification import Specification
 
-Products = Callable[[tuple[Array, ...], bool], tuple[PatternProducts, ...]]
-"""The data's products with directions (D_v, b_v) of each view per pattern, and where asked the sums."""
+
+class Products(Protocol):
+    """Products of the data with directions (D_v, b_v) of each view, for each pattern, and where asked the sums."""
+
+    def __call__(self, directions: tuple[Array, ...], sums: bool) -> tuple[PatternProducts, ...]:
+        """The products."""
+        ...
 
 
 class Space(Protocol):
@@ -236,7 +242,7 @@ def search(
     else:
         space = Subspace.begin(specification.patterns, first, found, shift, spare)
     state: SubspaceFit[FeatureSpace] = SubspaceFit(space, specification, options, report, growing)
-    return state, grow(state, lambda fresh: products(fresh, False))
+    return state, grow(state, partial(products, sums=False))
 
 
 def _first_directions(specification: Specification, growing: tuple[int, ...], options: Options) -> tuple[Array, ...]:

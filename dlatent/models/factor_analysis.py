@@ -19,7 +19,7 @@ from dlatent.fitted.linear import Fit, LinearGaussian
 from dlatent.linear_gaussian.canonical import Rotated, oblimin, promax, quartimax, varimax
 from dlatent.linear_gaussian.missing_entries.prior import turned
 from dlatent.linear_gaussian.parameters import Parameters
-from dlatent.models import fit_methods, row_methods, weighted_fit_methods
+from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
 from dlatent.models.hyperparameters import PRIOR, FactorSolver, LinearSolver, Missing, Prior, Rotation
@@ -144,10 +144,10 @@ class FactorAnalysis(LinearModel):
     partial_fit = fit_methods.partial_fit
     posterior, score_samples, score = row_methods.posterior, row_methods.score_samples, row_methods.score
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample
-    components_, mean_ = row_methods.components_, row_methods.mean_
-    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
-    get_precision = row_methods.get_precision
+    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, feature_methods.sample
+    components_, mean_ = feature_methods.components_, feature_methods.mean_
+    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
+    get_precision = feature_methods.get_precision
 
     @described
     def transform(

@@ -23,7 +23,7 @@ from dlatent.fitting.task import Relation
 from dlatent.fitting.task import Task as SolverTask
 from dlatent.linear_gaussian.missing_entries import incomplete
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.models import row_methods
+from dlatent.models import feature_methods, row_methods
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
@@ -373,7 +373,7 @@ class GraphPPCA(LinearModel):
         return xr.Dataset({name: (each.dims, each.values) for name, each in variables(compared).items()})
 
     score_samples, score = row_methods.score_samples, row_methods.score
-    impute_variance, sample = row_methods.impute_variance, row_methods.sample
-    components_, mean_ = row_methods.components_, row_methods.mean_
-    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
-    get_precision = row_methods.get_precision
+    impute_variance, sample = row_methods.impute_variance, feature_methods.sample
+    components_, mean_ = feature_methods.components_, feature_methods.mean_
+    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
+    get_precision = feature_methods.get_precision

@@ -21,11 +21,12 @@ from dlatent.linear_gaussian.dimension import free_numbers
 from dlatent.models import fit_methods, row_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
+from dlatent.models.feature_methods import latent
 from dlatent.models.features import feature_names
 from dlatent.models.hyperparameters import COUNT, MixtureNoise, MixtureSolver
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.model import Model
-from dlatent.models.row_methods import RowsRun, latent, mapped
+from dlatent.models.row_methods import RowsRun, mapped
 from dlatent.models.table import table_task
 from dlatent.models.task import Known, Task
 

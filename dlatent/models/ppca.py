@@ -9,7 +9,7 @@ import xarray as xr
 
 from dlatent.errors import DataError
 from dlatent.fitted.linear import Fit
-from dlatent.models import fit_methods, row_methods, weighted_fit_methods
+from dlatent.models import feature_methods, fit_methods, row_methods, weighted_fit_methods
 from dlatent.models.declared import Parameter, model, parameter
 from dlatent.models.hyperparameters import COUNT, COUNT_OR_RULE, TRUTH, LinearSolver, Missing, Prior, Rule
 from dlatent.models.inputs import Data, SampleWeight
@@ -136,7 +136,7 @@ class PPCA(LinearModel):
     transform, posterior = row_methods.transform, row_methods.posterior
     score_samples, score = row_methods.score_samples, row_methods.score
     bic, aic, n_parameters_ = row_methods.bic, row_methods.aic, row_methods.n_parameters_
-    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample
-    components_, mean_ = row_methods.components_, row_methods.mean_
-    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
-    get_precision = row_methods.get_precision
+    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, feature_methods.sample
+    components_, mean_ = feature_methods.components_, feature_methods.mean_
+    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
+    get_precision = feature_methods.get_precision

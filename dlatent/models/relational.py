@@ -20,7 +20,7 @@ from dlatent.fitting.plan import Plan
 from dlatent.fitting.task import Relation
 from dlatent.fitting.task import Task as SolverTask
 from dlatent.linear_gaussian.specification import Specification
-from dlatent.models import row_methods, target_methods
+from dlatent.models import feature_methods, row_methods, target_methods
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
@@ -469,10 +469,10 @@ class RelationalPPCA(LinearModel):
     log_determinant, node_variance = log_determinant, node_variance
     precision, precision_rank_ = precision_numbers, precision_rank_
     transform, score_samples, score = row_methods.transform, row_methods.score_samples, row_methods.score
-    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, row_methods.sample
-    components_, mean_ = row_methods.components_, row_methods.mean_
-    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
-    get_precision = row_methods.get_precision
+    impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, feature_methods.sample
+    components_, mean_ = feature_methods.components_, feature_methods.mean_
+    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
+    get_precision = feature_methods.get_precision
 
 
 @model
@@ -638,9 +638,9 @@ class RelationalSupervisedPPCA(LinearModel):
     precision, precision_rank_ = precision_numbers, precision_rank_
     transform, score_samples, score = row_methods.transform, row_methods.score_samples, row_methods.score
     impute, impute_variance, sample = row_methods.impute, row_methods.impute_variance, target_methods.sample
-    components_, mean_ = row_methods.components_, row_methods.mean_
-    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
-    get_precision = row_methods.get_precision
+    components_, mean_ = feature_methods.components_, feature_methods.mean_
+    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
+    get_precision = feature_methods.get_precision
     predict, predict_proba = target_methods.predict, target_methods.predict_proba
     decision_function = target_methods.decision_function
     predictive_variance = target_methods.predictive_variance

@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from dlatent.errors import DataError
-from dlatent.models import row_methods, target_methods
+from dlatent.models import feature_methods, row_methods, target_methods
 from dlatent.models.declared import SHARED, model, parameter
 from dlatent.models.hyperparameters import Head, LinearSolver, Missing, Prior, TargetType
 from dlatent.models.inputs import Data, Mask, TargetsLike
@@ -95,8 +95,8 @@ class SupervisedPPCA(LinearModel):
     predict, predict_proba = target_methods.predict, target_methods.predict_proba
     decision_function = target_methods.decision_function
     predictive_variance = target_methods.predictive_variance
-    components_, mean_ = row_methods.components_, row_methods.mean_
-    inverse_transform, get_covariance = row_methods.inverse_transform, row_methods.get_covariance
-    get_precision = row_methods.get_precision
+    components_, mean_ = feature_methods.components_, feature_methods.mean_
+    inverse_transform, get_covariance = feature_methods.inverse_transform, feature_methods.get_covariance
+    get_precision = feature_methods.get_precision
     target_components_, target_mean_ = target_methods.target_components_, target_methods.target_mean_
     target_noise_variance_, classes_ = target_methods.target_noise_variance_, target_methods.classes_

@@ -22,9 +22,10 @@ from dlatent.linear_gaussian.expectation import pattern_projection
 from dlatent.models import task as tasks
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
+from dlatent.models.feature_methods import drawn
 from dlatent.models.inputs import Data, Mask, PathLike, Rows, Seed, TargetsLike
 from dlatent.models.model import LinearModel, Model
-from dlatent.models.row_methods import RowsRun, drawn, mapped
+from dlatent.models.row_methods import RowsRun, mapped
 from dlatent.models.scikit import attribute, available_if
 from dlatent.models.task import FitRun
 

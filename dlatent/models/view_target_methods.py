@@ -24,8 +24,9 @@ from dlatent.models import task as tasks
 from dlatent.models import view_methods
 from dlatent.models.callbacks import Callback
 from dlatent.models.docstrings import described
+from dlatent.models.feature_methods import drawn
 from dlatent.models.inputs import Mask, Names, Pairing, PathLike, Rows, Seed, Views
-from dlatent.models.row_methods import RowsRun, drawn
+from dlatent.models.row_methods import RowsRun
 from dlatent.models.scikit import available_if
 from dlatent.models.target_methods import decisions, may_have_classes, output_variance, predicted, targets_of
 from dlatent.models.task import FitRun
