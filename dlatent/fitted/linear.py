@@ -163,7 +163,7 @@ class Report:
     converged: bool = fact()
     iterations: int = fact()
     samples: int = fact()
-    plan: dict[str, Any] = fact()
+    plan: dict[str, str | int] = fact()
     notices: tuple[tuple[str, str], ...] = fact()
     history: tuple[Iteration, ...] = table(Iteration, "iteration")
     passes: tuple[PassRecord, ...] = table(PassRecord, "pass")

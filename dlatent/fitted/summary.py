@@ -24,9 +24,9 @@ def summary(kind: str, parameters: dict[str, Any], fit: Fit) -> Facts:
     report, about = fit.report, fit.model.summary(fit.report.samples)
     seconds = float(sum(record.seconds for record in report.passes))
     if report.log_likelihood is None:
-        course = {"converged": report.converged, "passes": passes_of(fit), "seconds": seconds}
-        return {"kind": kind, "parameters": parameters, "samples": report.samples, **course, **about}
-    course = {
+        ended = {"converged": report.converged, "passes": passes_of(fit), "seconds": seconds}
+        return {"kind": kind, "parameters": parameters, "samples": report.samples, **ended, **about}
+    course: Facts = {
         "log_likelihood": report.log_likelihood,
         "converged": report.converged,
         "iterations": report.iterations,

@@ -107,12 +107,12 @@ class CorrespondenceFactorAnalysis(JointModel):
         return view_task(self, samples_to_fit(self, X, correspondence, on), shared=False)
 
     @property
-    def noise_variance_(self) -> dict[str, Array]:
+    def noise_variance_(self) -> dict[str, Array]:  # type: ignore[override]
         """dict of ndarray of shape (n_features of the view,): For each view ψ, in squared units of its features."""
         return self._by_view(self._model.noise.variance)
 
     @property
-    def at_floor_(self) -> dict[str, npt.NDArray[np.bool_]]:
+    def at_floor_(self) -> dict[str, npt.NDArray[np.bool_]]:  # type: ignore[override]
         """dict of ndarray of bool of shape (n_features of the view,): For each view its Heywood cases."""
         return self._by_view(self._model.noise.at_floor)
 

@@ -69,7 +69,7 @@ class Model(Estimator, ABC):
         return self._fitted().report.iterations
 
     @property
-    def plan_(self) -> dict[str, Any]:
+    def plan_(self) -> dict[str, str | int]:
         """dict: What was planned: solver, reason, passes, bytes and memory."""
         return self._fitted().report.plan
 

@@ -278,12 +278,12 @@ class JointModel(Model):
         return {name: fitted.mean[at] for name, at in zip(self.view_names_, fitted.specification.slices, strict=False)}
 
     @property
-    def noise_variance_(self) -> dict[str, Any]:
+    def noise_variance_(self) -> dict[str, float]:
         """dict of float: For each view σ_v², in squared units of its features."""
         return self._by_view(self._model.noise.variance)
 
     @property
-    def at_floor_(self) -> dict[str, Any]:
+    def at_floor_(self) -> dict[str, bool]:
         """dict of bool: For each view, whether its noise variance is at its floor."""
         return self._by_view(self._model.noise.at_floor)
 
