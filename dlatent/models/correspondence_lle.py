@@ -97,8 +97,6 @@ class CorrespondenceLLE(LocalLinearModel):
             For contradictions in the correspondence, and as LocallyLinearEmbedding.fit.
         PlanError
             Where neighbours or the embedding do not fit in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
 
         Warns
         -----

@@ -29,7 +29,7 @@ def entries(section: str) -> dict[str, str]:
     """The entries of a section by their names; several names may share one."""
     found = dict[str, str]()
     for entry in re.split(r"\n+(?=\S)", section):
-        names, _, _ = entry.partition(" :")
+        names = entry.partition("\n")[0].partition(" :")[0]
         found |= {name.strip(" *"): entry for name in names.split(",")} if entry else {}
     return found
 
@@ -49,13 +49,15 @@ def completed(
 
 def described(function: F) -> F:
     """The same function, or class, with a docstring that describes all of its parameters, and, where it does not say so
-    itself, what all functions of its name return and raise."""
+    itself, what all functions of its name return and which errors they raise."""
     if function.__doc__:
         names = [name for name in signature(function).parameters if name != "self"]
         common = METHODS.get(function.__name__, {})
-        known = SHARED | entries(common.get("Parameters", ""))
         sections = {**common, **parsed(function.__doc__)}
-        function.__doc__ = completed(sections, {"Parameters": names}, {"Parameters": known})
+        known = {title: entries(common.get(title, "")) for title in ("Parameters", "Raises")}
+        errors = known["Raises"] | entries(sections.get("Raises", ""))
+        known["Parameters"] = SHARED | known["Parameters"]
+        function.__doc__ = completed(sections, {"Parameters": names, "Raises": errors}, known)
     return function
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from sklearn.utils import estimator_html_repr
 
@@ -14,6 +16,7 @@ from dlatent.fitted.summary import passes_of, summary, words
 from dlatent.fitting.plan import html_table
 from dlatent.models.declared import declared
 from dlatent.models.docstrings import described
+from dlatent.models.features import feature_names
 from dlatent.models.inputs import PathLike
 from dlatent.models.scikit import NotFittedError, attribute
 
@@ -91,6 +94,12 @@ def converged_(self: Any) -> bool:
 def n_samples_(self: Any) -> int:
     """int: Number of samples, N."""
     return fitted(self).report.samples
+
+
+@attribute
+def feature_names_in_(self: Any) -> npt.NDArray[np.object_]:
+    """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them texts."""
+    return feature_names(self, self._model.labels.known.features)
 
 
 @attribute

@@ -233,10 +233,6 @@ class GraphPPCA(LinearModel):
         ------
         DataError
             For data or a graph that cannot be fitted, naming row, column and block, or the edge.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
         """
         task = self._task(X, graph=graph, dim=dim, weights=weights)
         return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))

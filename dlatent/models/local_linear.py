@@ -372,8 +372,6 @@ class LocallyLinearEmbedding(LocalLinearModel):
             apart.
         PlanError
             Where neighbours or the embedding do not fit in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
 
         Warns
         -----

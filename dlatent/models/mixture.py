@@ -18,11 +18,10 @@ from dlatent.fitted.linear import Labels
 from dlatent.fitted.mixture import ComponentFeatureNoise, ComponentNoise, Mixture
 from dlatent.fitted.rows import function
 from dlatent.linear_gaussian.dimension import free_numbers
-from dlatent.models import fit_methods, row_methods
+from dlatent.models import fit_methods, fitted_methods, row_methods
 from dlatent.models.declared import SHARED, Parameter, choice, model, parameter
 from dlatent.models.docstrings import described
 from dlatent.models.feature_methods import latent
-from dlatent.models.features import feature_names
 from dlatent.models.hyperparameters import COUNT, MixtureNoise, MixtureSolver
 from dlatent.models.inputs import Data, PathLike, Rows, ScoresLike, Seed, TargetsLike
 from dlatent.models.model import Model
@@ -151,11 +150,7 @@ class PPCAMixture(Model):
         """int: Number of features, D."""
         return int(self._model.mean.shape[1])
 
-    @property
-    def feature_names_in_(self) -> npt.NDArray[np.object_]:
-        """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
-        texts."""
-        return feature_names(self, self._model.labels.known.features)
+    feature_names_in_ = fitted_methods.feature_names_in_
 
     @property
     def weights_(self) -> Array:

@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dlatent.arrays import Array, Integers
 from dlatent.fitted.linear import LinearGaussian
 from dlatent.fitted.rows import MissingEntries
 from dlatent.models import fitted_methods
 from dlatent.models.declared import model, parameter
-from dlatent.models.features import KnownFeatures, feature_names
+from dlatent.models.features import KnownFeatures
 from dlatent.models.hyperparameters import ZeroRows
 from dlatent.models.inputs import Seed
 from dlatent.models.scikit import Estimator
@@ -175,8 +174,4 @@ class LinearModel(Model):
         """int: Number of features, D."""
         return self._model.columns
 
-    @property
-    def feature_names_in_(self) -> npt.NDArray[np.object_]:
-        """ndarray of shape (n_features,): Names of the features, where the data of the fit had names, all of them
-        texts."""
-        return feature_names(self, self._model.labels.known.features)
+    feature_names_in_ = fitted_methods.feature_names_in_

@@ -392,10 +392,6 @@ class RelationalPPCA(LinearModel):
         ------
         DataError
             For data, a graph or a precision that cannot be fitted, naming row, column and block, the edge or the entry.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
         """
         task = self._task(X, graph=graph, precision=precision, dim=dim, weights=weights)
         return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
@@ -586,10 +582,6 @@ class RelationalSupervisedPPCA(LinearModel):
         DataError
             For data, targets or a graph that cannot be fitted; also where some samples have no targets, and γ = 0 or
             there are more than 20,000.
-        PlanError
-            Where no solver fits in memory; before data move.
-        StoreError
-            For a checkpoint of another fit, with what differs.
         """
         task = self._task(X, y=y, labelled=labelled, graph=graph, dim=dim, weights=weights)
         return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))

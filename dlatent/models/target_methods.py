@@ -60,10 +60,6 @@ def fit(
     DataError
         For data that cannot be fitted, and where no sample has a target, all are of one class, the lengths differ, or a
         sample has only some of its targets.
-    PlanError
-        Where no solver fits in memory; before data move.
-    StoreError
-        For a checkpoint of another fit, with what differs.
     """
     task = self._task(X, y=y, labelled=labelled, dim=dim, weights=weights)
     return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))

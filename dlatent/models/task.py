@@ -125,15 +125,20 @@ class Task:
     source : the data.
     specification : views, noise and patterns.
     fitted : makes the fitted model of the task and of what a solver found.
-    shape : what else the planner must know of the family.
+    tol, max_iter, random_state, noise_floor, zero_rows, solver, missing, prior : hyperparameters of the same name.
     rule : how the number of components is chosen, None where it is given.
-    passes_after : passes that a fit makes when the maximum is known.
+    targets : those of the rows, with the floor of their noise; `head`, by which density they are fitted.
     start : the fit from whose parameters iterations go on.
-    earlier : the moments of rows before, to which these are added; `adding`, whether moments are kept for more.
+    adding : whether moments are kept for more rows; `earlier`, those of the rows before.
     beside : where what is no source is read from.
+    between : what is between the samples: a graph, and how they depend on each other.
+    shape : what else the planner must know of the family.
+    kernel : makes the features of a kernel.
+    arrangement : which rows of views are one sample.
     shift : the mean about which the first sums are made.
     count : counts the rows of zeros in a block.
     labelled : the pass over the labelled rows of views, in the place of that over the rows of a table.
+    grids : the cells that the features of each view were, by its name.
     """
 
     source: DataSource

@@ -74,10 +74,6 @@ def fit(
     ------
     DataError
         For views that cannot be fitted, naming view and row.
-    PlanError
-        Where no solver fits in memory; before data move.
-    StoreError
-        For a checkpoint of another fit, with what differs.
     """
     task = self._task(views, correspondence=correspondence, on=on)
     return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))

@@ -91,10 +91,6 @@ def fit(
     DataError
         For views or targets that cannot be fitted, naming view and row: also where no sample has a target, all are of
         one class, the lengths differ, or a sample has only some of its targets.
-    PlanError
-        Where no solver fits in memory; before data move.
-    StoreError
-        For a checkpoint of another fit, with what differs.
     """
     task = self._task(views, y=y, labelled=labelled, correspondence=correspondence, on=on)
     return self._become(tasks.run(task, FitRun(client, callbacks, checkpoint, resume), self))
